@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// A JSON string, which is borrowed from the document unless it contains escapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+pub struct JsonString<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// A list of at most `MAX_ITEMS` items. Parsing a longer list fails.
 #[derive(Debug)]
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn a_text_is_borrowed_unless_it_has_escapes() {
-        let plain: Text<'_> = serde_json::from_str("\"node-1\"").unwrap();
+        let plain: JsonString<'_> = serde_json::from_str("\"node-1\"").unwrap();
         assert!(matches!(plain.0, Cow::Borrowed("node-1")));
-        let escaped: Text<'_> = serde_json::from_str("\"node\\u002d1\"").unwrap();
+        let escaped: JsonString<'_> = serde_json::from_str("\"node\\u002d1\"").unwrap();
         assert_eq!(escaped.0, "node-1");
     }
 }

@@ -1,7 +1,7 @@
 //! The programs that run once per cluster, not on each node. `boathook-scheduler` is a scheduler
 //! extender that prefers nodes whose devices are partly used. `boathook-webhook` is a mutating
-//! webhook, because of which pods can request FPGAs by friendly names. The hook and the plugin do
-//! not need these programs.
+//! webhook that lets pods request FPGAs by friendly names. The hook and the plugin do not need
+//! these programs.
 
 #![cfg_attr(
     test,

@@ -12,14 +12,14 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 
 /// Starts a thread that serves the pages of this process at `address` until the process ends.
-/// `not_ready_reason` returns the reason why the process is not ready, or `None` if it is ready.
+/// `find_unready_reason` returns the reason why the process is not ready, or `None` if it is ready.
 ///
 /// The thread is separate, so that the kubelet's probes are answered in time even if many clients
 /// occupy the port for requests.
 pub fn start_server(
     address: SocketAddr,
     registry: Registry,
-    not_ready_reason: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
+    find_unready_reason: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
     let render_metrics = move || {
         let mut page = String::new();
@@ -28,7 +28,7 @@ pub fn start_server(
         page
     };
     let check_readiness =
-        move || not_ready_reason().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
+        move || find_unready_reason().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
     let answer_request = move |method: &Method, path: &str, _: &[u8]| {
         answer_probe(method, path, &render_metrics, &check_readiness)
     };
@@ -42,7 +42,7 @@ pub fn start_server(
             .build()?;
         runtime.block_on(async {
             let listener = TcpListener::from_std(listener)?;
-            http_server::serve(listener, Limits::PAGES, answer_request).await;
+            http_server::serve(listener, Limits::PAGE_SERVER, answer_request).await;
             io::Result::Ok(())
         })
     };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use command_line::FAILURE;
+use command_line::FAILURE_EXIT_CODE;
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,7 +17,7 @@ pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             command_line::report_failure(name, &format!("{error:#}"), false);
-            ExitCode::from(FAILURE)
+            ExitCode::from(FAILURE_EXIT_CODE)
         }
     }
 }

@@ -10,13 +10,13 @@ pub fn parse_units(text: &str) -> Option<u64> {
     if text.len() > MAX_QUANTITY_BYTES {
         return None;
     }
-    let (is_negative, unsigned) = match text.as_bytes().first() {
+    let (is_negative, unsigned_text) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
+    let number_end = unsigned_text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = unsigned_text.split_at(number_end.unwrap_or(unsigned_text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{fraction}");
     let (binary_exponent, suffix_exponent) = parse_suffix(suffix)?;

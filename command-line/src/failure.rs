@@ -7,18 +7,17 @@ use serde_json::json;
 
 use crate::print_json;
 
-/// The exit code of a program that fails for another reason than a wrong command line. The help of
-/// each program lists the exit codes.
-pub const FAILURE: u8 = 1;
+/// The exit code of a program that fails, except for a wrong command line. The help of each program
+/// lists the exit codes.
+pub const FAILURE_EXIT_CODE: u8 = 1;
 
 /// Parses the command line of this process. If the command line is wrong or requests help, the
 /// function prints the error or the help, and ends the process.
 pub fn parse_command_line<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
-        // After an error clap does not return the parsed options, so the arguments are searched for
-        // `--json`.
+        // clap returns no options after an error. So `--json` is searched for in the arguments.
         if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-            print_failure(&format_clap_error(&error), "usage", error.exit_code());
+            print_json_failure(&format_clap_error(&error), "usage", error.exit_code());
         }
         error.exit()
     })
@@ -29,7 +28,7 @@ pub fn parse_command_line<C: Parser>() -> C {
 pub fn report_failure(program: &str, message: &str, as_json: bool) {
     print_warning(program, message);
     if as_json {
-        print_failure(message, "failure", FAILURE.into());
+        print_json_failure(message, "failure", FAILURE_EXIT_CODE.into());
     }
 }
 
@@ -47,7 +46,7 @@ fn format_clap_error(error: &clap::Error) -> String {
 }
 
 /// Prints a failure as a JSON document on stdout. `boathook --json` has the same form.
-fn print_failure(message: &str, kind: &str, exit_code: i32) {
+fn print_json_failure(message: &str, kind: &str, exit_code: i32) {
     let error = json!({ "message": message, "kind": kind, "exit_code": exit_code });
     let _ = print_json(&json!({ "error": error }));
 }

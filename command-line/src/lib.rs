@@ -13,8 +13,8 @@ mod node;
 mod output;
 
 pub use address::parse_listen_address;
-pub use failure::{FAILURE, parse_command_line, print_warning, report_failure};
+pub use failure::{FAILURE_EXIT_CODE, parse_command_line, print_warning, report_failure};
 #[cfg(feature = "log")]
 pub use log::LogOptions;
-pub use node::{NodeOptions, ProgramInRoot, parse_absolute_path, parse_seconds};
+pub use node::{ChrootProgram, NodeOptions, parse_absolute_path, parse_seconds};
 pub use output::{print_json, print_lines};

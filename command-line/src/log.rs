@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::{Args, ValueEnum};
-use printable::{Form, Printable};
+use printable::{OutputForm, Printable};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The options for the level and the format of the log.
@@ -11,7 +11,7 @@ use tracing_subscriber::filter::LevelFilter;
 pub struct LogOptions {
     /// Which messages are logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: Level,
+    log_level: LogLevel,
 
     /// Log more: --log-level debug
     #[arg(short, long, conflicts_with = "log_level")]
@@ -19,12 +19,12 @@ pub struct LogOptions {
 
     /// Format of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: Format,
+    log_format: LogFormat,
 }
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
+enum LogFormat {
     /// Human-readable
     Text,
     /// JSON lines
@@ -33,7 +33,7 @@ enum Format {
 
 /// The least severe level of messages that are logged.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Level {
+enum LogLevel {
     /// Errors, such as a resource that cannot be served
     Error,
     /// Also warnings
@@ -45,13 +45,12 @@ enum Level {
 }
 
 impl LogOptions {
-    /// Starts the log of this process with these options. The function panics if it is called
-    /// twice.
+    /// Starts the log of this process with these options. Panics if the log was already started.
     pub fn start(&self) {
-        // Each event is one write, as `Form::Line` requires.
+        // Each event is one write, as `OutputForm::Line` requires.
         let form = match self.log_format {
-            Format::Text => Form::Line,
-            Format::Json => Form::Json,
+            LogFormat::Text => OutputForm::Line,
+            LogFormat::Json => OutputForm::Json,
         };
         let log = tracing_subscriber::fmt()
             .with_writer(move || Printable::new(io::stderr(), form))
@@ -59,18 +58,18 @@ impl LogOptions {
             .with_max_level(self.max_level())
             .with_ansi(false);
         match self.log_format {
-            Format::Text => log.init(),
-            Format::Json => log.json().flatten_event(true).init(),
+            LogFormat::Text => log.init(),
+            LogFormat::Json => log.json().flatten_event(true).init(),
         }
     }
 
     fn max_level(&self) -> LevelFilter {
         match self.log_level {
             _ if self.verbose => LevelFilter::DEBUG,
-            Level::Error => LevelFilter::ERROR,
-            Level::Warn => LevelFilter::WARN,
-            Level::Info => LevelFilter::INFO,
-            Level::Debug => LevelFilter::DEBUG,
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::parse_listen_address;
 #[derive(Debug, Args)]
 pub struct NodeOptions {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    #[arg(long = "config", value_name = "FILE")]
+    pub config_path: Option<PathBuf>,
 
     /// Where the host's / is mounted, such as /host in a container; paths in the
     /// configuration are relative to it
@@ -26,35 +26,45 @@ pub struct NodeOptions {
     pub kubelet_dir: PathBuf,
 
     /// Directory of CDI specifications, from which the engine reads them
-    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = parse_absolute_path)]
-    pub cdi: PathBuf,
+    #[arg(
+        long = "cdi",
+        value_name = "DIR",
+        default_value = "/var/run/cdi",
+        value_parser = parse_absolute_path
+    )]
+    pub cdi_dir: PathBuf,
 
     /// The hook, as a path on the host
     #[arg(
-        long,
+        long = "hook",
         value_name = "FILE",
         default_value = "/opt/boathook/current/bin/boathook-hook",
         value_parser = parse_absolute_path
     )]
-    pub hook: PathBuf,
+    pub hook_path: PathBuf,
 
     /// Rescan interval (fallback when no event arrives)
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
-    pub rescan: Duration,
+    #[arg(
+        long = "rescan",
+        value_name = "SECONDS",
+        default_value = "10",
+        value_parser = parse_seconds
+    )]
+    pub rescan_interval: Duration,
 
     /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
     /// disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
-    pub http: Option<SocketAddr>,
+    #[arg(long = "http", value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
+    pub http_address: Option<SocketAddr>,
 
     /// Listen address for /healthz and /readyz alone; disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
-    pub probes: Option<SocketAddr>,
+    #[arg(long = "probes", value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
+    pub probe_address: Option<SocketAddr>,
 }
 
 /// A program to execute in another root directory.
 #[derive(Debug, Args)]
-pub struct ProgramInRoot {
+pub struct ChrootProgram {
     /// The root directory
     pub root: PathBuf,
     /// The path of the program below it

@@ -3,22 +3,22 @@
 
 use std::io::{self, ErrorKind, Write};
 
-use printable::{Form, Printable};
+use printable::{OutputForm, Printable};
 use serde::Serialize;
 
 /// Prints lines on stdout. A closed pipe is not an error, because readers such as `head` close the
 /// pipe when they have read enough.
 pub fn print_lines(lines: &str) -> io::Result<()> {
-    write_escaped(lines, Form::Lines)
+    write_escaped(lines, OutputForm::Lines)
 }
 
 /// Prints a value as a JSON document on stdout. As in [`print_lines`], a closed pipe is not an error.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     let document = serde_json::to_string_pretty(value)?;
-    write_escaped(&(document + "\n"), Form::Json)
+    write_escaped(&(document + "\n"), OutputForm::Json)
 }
 
-fn write_escaped(text: &str, form: Form) -> io::Result<()> {
+fn write_escaped(text: &str, form: OutputForm) -> io::Result<()> {
     match Printable::new(io::stdout(), form).write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(io::Error::new(

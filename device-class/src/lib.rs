@@ -16,7 +16,7 @@ pub mod class;
 pub mod config;
 pub mod device;
 pub mod discover;
-pub mod facts;
+pub mod driver_properties;
 mod formula;
 pub mod host;
 pub mod ld_cache;

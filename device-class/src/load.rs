@@ -17,7 +17,7 @@ use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
 
-pub use unusable_files::{has_request_form, is_requested_by_variable};
+pub use unusable_files::{is_device_list_variable, is_requested_by_variable};
 
 /// The maximum size in bytes of a class file. A larger one cannot be used.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -54,20 +54,20 @@ impl ClassSource {
     /// in the directory of the file, and then in `directories`, of which a later one masks an
     /// earlier one.
     pub fn read(path: &Path, directories: &[PathBuf]) -> Result<Self, FileError> {
-        let mut source = Self::read_alone(path)?;
+        let mut source = Self::read_without_bases(path)?;
         let parent = path.parent().unwrap_or(Path::new(""));
         source.add_bases(|name| {
             let base_path = parent.join(format!("{name}.toml"));
             if base_path.symlink_metadata().is_ok() {
-                return Some(Self::read_alone(&base_path));
+                return Some(Self::read_without_bases(&base_path));
             }
             bases::find_source(directories, name)
         });
         Ok(source)
     }
 
-    fn read_alone(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path.into(), || RegularFile::open(path))
+    fn read_without_bases(path: &Path) -> Result<Self, FileError> {
+        Self::read_opened_file(path.into(), || RegularFile::open(path))
     }
 
     /// Reads one class file from `directory`. The text of a file that users other than root can
@@ -75,12 +75,12 @@ impl ClassSource {
     fn read_in_directory(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
         match directory.open_file(name) {
-            Ok(file) => Self::read_from(path, || Ok(file)),
+            Ok(file) => Self::read_opened_file(path, || Ok(file)),
             Err(fault) => {
                 RegularFile::open(&path).map_err(|error| read_error(&path, error))?;
                 let fault = FileError::whole(&path, fault);
                 Ok(ClassSource {
-                    name: class_name(&path)?,
+                    name: parse_class_name(&path)?,
                     path,
                     text: String::new(),
                     bases: Vec::new(),
@@ -90,11 +90,11 @@ impl ClassSource {
         }
     }
 
-    fn read_from(
+    fn read_opened_file(
         path: PathBuf,
         open: impl FnOnce() -> io::Result<RegularFile>,
     ) -> Result<Self, FileError> {
-        let name = class_name(&path)?;
+        let name = parse_class_name(&path)?;
         let to_file_error = |message: String| FileError::whole(&path, message);
         let to_read_error = |error: io::Error| read_error(&path, error);
         let bytes = open()
@@ -162,7 +162,7 @@ fn read_error(path: &Path, error: io::Error) -> FileError {
 }
 
 /// Returns the name of the class in a file, which is the file name without `.toml`.
-fn class_name(file: &Path) -> Result<ClassName, FileError> {
+fn parse_class_name(file: &Path) -> Result<ClassName, FileError> {
     let to_file_error = |message: String| FileError::whole(file, message);
     let stem = file.file_name().and_then(|name| name.to_str());
     let stem = stem.and_then(|name| name.strip_suffix(".toml"));
@@ -177,17 +177,17 @@ pub fn read_sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileErr
     read_each_source(directories)?.into_iter().collect()
 }
 
-/// Reads the class files as [`read_sources`] does, but returns one result for each file, which is an
-/// error if the file cannot be read. An unreadable file also masks the file of the same name in an
-/// earlier directory.
+/// Reads the class files as [`read_sources`] does, but returns one result for each file, which is
+/// an error if the file cannot be read. An unreadable file also masks the file of the same name in
+/// an earlier directory.
 ///
 /// # Errors
 /// A directory cannot be read, so that the files that it masks are not known.
 pub fn read_each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    // The value is the directory of the file, and whether the file masks a file of an earlier
-    // directory.
+    // The value of an entry is the directory of the file, and whether the file replaces a file of
+    // the same name in an earlier directory.
     let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<Directory> = directories.collect();
@@ -242,7 +242,7 @@ impl<'a> Directory<'a> {
     fn open_file(&self, name: &OsStr) -> Result<RegularFile, String> {
         let directory = self.open_result.as_ref().map_err(String::clone)?;
         directory
-            .file(name)
+            .open_file(name)
             .map_err(|error| error.describe_without_path(&self.path.join(name)))
     }
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use canonical::canonical;
+pub use canonical::canonicalize_name;
 pub use cdi::{CdiName, CdiNameError};
 pub use device_ref::DeviceRef;
 pub use index_range::{IndexRange, IndexRangeError};
@@ -247,13 +247,13 @@ impl TryFrom<String> for ResourceName {
 
 impl AttributeName {
     /// Returns the name of the attribute `list`, which templates of `files_listed_in` may use.
-    pub(crate) fn list_name() -> Self {
+    pub(crate) fn list_attribute() -> Self {
         AttributeName("list".to_owned())
     }
 
-    /// Returns the name of the attribute `each`, which templates of `[[parts]]` may use: one value
-    /// of the fact that lists the profiles of a device.
-    pub(crate) fn each_fact_name() -> Self {
+    /// Returns the name of the attribute `each`, which templates of `[[parts]]` may use. Its value
+    /// is one value of the driver property that lists the profiles of a device.
+    pub(crate) fn property_value_name() -> Self {
         AttributeName("each".to_owned())
     }
 
@@ -279,13 +279,13 @@ impl DeviceId {
     /// appended, so that the id is stable and unique. A reserved word such as `all` also gets a
     /// hash, because it has another meaning in a request.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
-        Self::shorten(text, Self::MAX_LENGTH)
+        Self::from_text_with_limit(text, Self::MAX_LENGTH)
     }
 
     /// Creates an id as [`DeviceId::from_hardware`] does, but leaves room for the number that
     /// [`DeviceId::replica_id`] appends.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
-        Self::shorten(text, Self::MAX_LENGTH - Self::MAX_REPLICA_SUFFIX_LENGTH)
+        Self::from_text_with_limit(text, Self::MAX_LENGTH - Self::MAX_REPLICA_SUFFIX_LENGTH)
     }
 
     /// The length in characters of the longest suffix that [`DeviceId::replica_id`] appends,
@@ -297,7 +297,7 @@ impl DeviceId {
         DeviceId(format!("{}::{number}", self.0))
     }
 
-    fn shorten(text: &str, max_length: usize) -> Result<Self, NameError> {
+    fn from_text_with_limit(text: &str, max_length: usize) -> Result<Self, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty { kind: "device id" });
         }

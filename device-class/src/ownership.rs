@@ -24,7 +24,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use rooted_path::{
     FileKind, Handle, LastLink, RegularFile, Resolver, RootDir, Walk, is_root_or_this_user,
-    join_trail, not_regular_error,
+    join_component_names, not_regular_error,
 };
 
 const GROUP_OR_OTHERS_WRITE_MODE: u32 = 0o022;
@@ -39,8 +39,8 @@ pub enum OwnershipError {
         path.display(),
         path.display()
     )]
-    Owner {
-        /// The file, or a directory or link on its path.
+    ForeignOwner {
+        /// The path of the file itself, or of a directory or link on the path to it.
         path: PathBuf,
         uid: u32,
     },
@@ -57,14 +57,14 @@ pub enum OwnershipError {
     },
     /// Every user of the host can create files in the directory.
     #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
-    Shared { path: PathBuf, mode: u32 },
+    WorldWritable { path: PathBuf, mode: u32 },
     /// Users other than root can create or replace a symbolic link on the path.
     #[error(
         "{} is a symbolic link that others than root can replace: give the link and its \
          directory to root, with write permission for root only",
         path.display()
     )]
-    Link { path: PathBuf },
+    ReplaceableLink { path: PathBuf },
     /// The file has several hard links, in a directory where users other than root can create
     /// names. Such a user may have linked any file of root to this path.
     #[error(
@@ -72,7 +72,7 @@ pub enum OwnershipError {
          root can make names: copy the file",
         path.display()
     )]
-    Names { path: PathBuf },
+    HardLinks { path: PathBuf },
     #[error("cannot open {}: {error}", path.display())]
     Open {
         /// The file, or a directory on its path.
@@ -108,8 +108,8 @@ impl OwnershipError {
         }
     }
 
-    /// Converts an error of a look-up other than that the file does not exist. The result never has
-    /// the kind `NotFound`.
+    /// Converts an error of a look-up after the file was known to exist. The result never has the
+    /// kind `NotFound`.
     fn from_walk_error(path: &Path, error: rooted_path::Error) -> Self {
         let error = match error.errno() {
             nix::Error::ENOENT => io::Error::other(error),
@@ -145,19 +145,19 @@ pub fn check_trusted_file(path: &Path) -> Result<(), OwnershipError> {
 /// An open directory that only root can change, such as a directory of class files.
 #[derive(Debug)]
 pub struct Directory {
-    directory: LocatedFile,
+    located_dir: LocatedFile,
 }
 
 impl Directory {
     /// Opens a directory that only root can change.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
-        let directory = walk_path(Path::new("/"), &to_absolute(path)?)?;
-        Ok(Directory { directory })
+        let located_dir = walk_path(Path::new("/"), &to_absolute(path)?)?;
+        Ok(Directory { located_dir })
     }
 
     /// Opens a regular file in the directory, which only root can change as well. Links are
     /// followed.
-    pub fn file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
+    pub fn open_file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
         self.open_without_links(name).or_else(|error| match &error {
             OwnershipError::Open { path, error } if is_link(error) => open_trusted_file(path),
             _ => Err(error),
@@ -165,9 +165,9 @@ impl Directory {
     }
 
     fn open_without_links(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
-        let path = self.directory.path.join(name);
+        let path = self.located_dir.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        match openat(&self.directory.handle, name, flags, Mode::empty()) {
+        match openat(&self.located_dir.handle, name, flags, Mode::empty()) {
             Ok(file) => {
                 let to_error = |error| OwnershipError::from_walk_error(&path, error);
                 let file = Handle::new(file, &path).map_err(to_error)?;
@@ -200,7 +200,7 @@ struct LocatedFile {
 fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), OwnershipError> {
     let (uid, mode) = (file.stat().st_uid, mode_bits(file));
     if !is_root_or_this_user(uid) {
-        return Err(OwnershipError::Owner { path: path(), uid });
+        return Err(OwnershipError::ForeignOwner { path: path(), uid });
     }
     let is_writable = match file.kind() {
         FileKind::Symlink => false,
@@ -244,8 +244,11 @@ fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
         check_root_only(&step.file.handle, || step.path(root))?;
     }
     let mut result = walk.finish().map_err(to_error)?;
-    let path = join_trail(root, &result.trail);
-    let handle = result.trail.pop().map_or(root_handle, |last| last.handle);
+    let path = join_component_names(root, &result.opened_components);
+    let handle = result
+        .opened_components
+        .pop()
+        .map_or(root_handle, |last| last.handle);
     match result.missing_names.first() {
         None => Ok(LocatedFile { handle, path }),
         Some(name) => Err(OwnershipError::from_open_error(

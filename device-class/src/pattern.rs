@@ -38,7 +38,7 @@ enum Token {
     },
     Capture {
         name: AttributeName,
-        digits_only: bool,
+        is_digits_only: bool,
     },
 }
 
@@ -51,14 +51,14 @@ pub enum PatternError {
     Component { pattern: String, component: String },
     /// The pattern has a bracket or brace that is not closed, or an empty set.
     #[error("bad glob `{pattern}`: `{opener}` is not closed or is empty")]
-    Open {
+    Unclosed {
         pattern: String,
         /// `[` or `{`.
         opener: char,
     },
     /// The text after the colon of a capture is not `number`.
     #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
-    Kind { pattern: String, kind: String },
+    CaptureKind { pattern: String, kind: String },
     /// The text in the braces is not an attribute's name.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -70,8 +70,8 @@ impl PathPattern {
         &self.components
     }
 
-    /// Returns the attributes of the captures. A match sets these attributes. The value of an
-    /// attribute that is already known is compared instead.
+    /// Returns the names of the captures. A match sets the attributes of these names. If an
+    /// attribute is already known, its capture matches only the known value.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
         self.capture_tokens().map(|(name, _)| name)
     }
@@ -79,22 +79,25 @@ impl PathPattern {
     /// Returns the attributes of the captures that match only digits.
     pub(crate) fn number_captures(&self) -> impl Iterator<Item = &AttributeName> {
         let captures = self.capture_tokens();
-        captures.filter_map(|(name, digits_only)| digits_only.then_some(name))
+        captures.filter_map(|(name, is_digits_only)| is_digits_only.then_some(name))
     }
 
     fn capture_tokens(&self) -> impl Iterator<Item = (&AttributeName, bool)> {
         let components = self.components.iter();
         let tokens = components.flat_map(|component| &component.0);
         tokens.filter_map(|token| match token {
-            Token::Capture { name, digits_only } => Some((name, *digits_only)),
+            Token::Capture {
+                name,
+                is_digits_only,
+            } => Some((name, *is_digits_only)),
             _ => None,
         })
     }
 }
 
 impl Component {
-    /// Returns the only name that can match, if the known attributes determine it. Then the caller
-    /// can look up this name instead of listing the directory.
+    /// Returns the only file name that can match, if the known attributes determine it. The caller
+    /// can then look up this name instead of listing the directory.
     pub fn fixed_name(&self, known_attributes: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {
@@ -113,7 +116,11 @@ impl Component {
 
     /// Returns the attributes that the component captures from a file name, or `None` if the name
     /// does not match.
-    pub fn matches(&self, name: &str, known_attributes: &Attributes) -> Option<Attributes> {
+    pub fn capture_attributes(
+        &self,
+        name: &str,
+        known_attributes: &Attributes,
+    ) -> Option<Attributes> {
         let is_hidden = name.starts_with('.');
         if is_hidden && !matches!(self.0.first(), Some(Token::Literal('.'))) {
             return None;
@@ -177,10 +184,10 @@ fn matches_tokens(
             }),
         Token::Capture {
             name: attribute,
-            digits_only,
+            is_digits_only,
         } => {
             // The longest match is tried first, so that `{index:number}` takes all digits.
-            let max_length = if *digits_only {
+            let max_length = if *is_digits_only {
                 name.bytes().take_while(u8::is_ascii_digit).count()
             } else {
                 name.len()
@@ -251,7 +258,7 @@ fn parse_tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternErr
                 pattern,
             )?,
             ']' | '}' => {
-                return Err(PatternError::Open {
+                return Err(PatternError::Unclosed {
                     pattern: pattern.to_owned(),
                     opener: c,
                 });
@@ -273,7 +280,7 @@ fn take_enclosed<'a>(
             *text = text_after;
             Ok(enclosed_text)
         }
-        _ => Err(PatternError::Open {
+        _ => Err(PatternError::Unclosed {
             pattern: pattern.to_owned(),
             opener,
         }),
@@ -304,11 +311,11 @@ fn parse_set(set_text: &str) -> Token {
 }
 
 fn parse_capture(capture_text: &str, pattern: &str) -> Result<Token, PatternError> {
-    let (name, digits_only) = match capture_text.split_once(':') {
+    let (name, is_digits_only) = match capture_text.split_once(':') {
         None => (capture_text, false),
         Some((name, "number")) => (name, true),
         Some((_, kind)) => {
-            return Err(PatternError::Kind {
+            return Err(PatternError::CaptureKind {
                 pattern: pattern.into(),
                 kind: kind.into(),
             });
@@ -316,7 +323,7 @@ fn parse_capture(capture_text: &str, pattern: &str) -> Result<Token, PatternErro
     };
     Ok(Token::Capture {
         name: AttributeName::try_from(name.to_owned())?,
-        digits_only,
+        is_digits_only,
     })
 }
 
@@ -359,7 +366,7 @@ mod tests {
             ("/.*", "", ".hidden", Some("")),
         ] {
             let parsed = PathPattern::try_from(pattern.to_owned()).unwrap();
-            let found = parsed.components()[0].matches(name, &attributes(known));
+            let found = parsed.components()[0].capture_attributes(name, &attributes(known));
             assert_eq!(found, wanted.map(attributes), "{pattern} on {name}");
         }
     }

@@ -9,9 +9,9 @@ pub fn find_most_similar<'a>(
     known_names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let candidates = known_names.into_iter().filter_map(|name| {
-        let edit_distance = edit_distance(mistyped_name, name);
+        let distance = edit_distance(mistyped_name, name);
         let suffix_length = Reverse(common_suffix_length(mistyped_name, name));
-        (edit_distance <= name.len().max(3) / 2).then_some((edit_distance, suffix_length, name))
+        (distance <= name.len().max(3) / 2).then_some((distance, suffix_length, name))
     });
     candidates.min().map(|(_, _, name)| name)
 }
@@ -41,8 +41,8 @@ pub fn is_typo(input_name: &str, known_name: &str) -> bool {
         6..=11 => 2,
         _ => 3,
     };
-    let can_be_near = input_name.len().abs_diff(known_name.len()) <= max_distance;
-    can_be_near && edit_distance(input_name, known_name) <= max_distance
+    let has_similar_length = input_name.len().abs_diff(known_name.len()) <= max_distance;
+    has_similar_length && edit_distance(input_name, known_name) <= max_distance
 }
 
 /// The minimum length in bytes of a part of a name that is accepted in place of the whole name.
@@ -51,7 +51,7 @@ const MIN_PART_BYTES: usize = 6;
 /// Returns the known name that a user probably meant by `input_name`, a name that no device has
 /// now. The comparison is as strict as that of [`is_typo`], because a device with this name may
 /// come later. A part of a known name is accepted too.
-pub fn find_intended<'a>(
+pub fn find_intended_name<'a>(
     input_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
@@ -114,7 +114,7 @@ mod tests {
             ("", None),
             ("0003", Some("0001")),
         ] {
-            assert_eq!(find_intended(chosen, known), wanted, "{chosen}");
+            assert_eq!(find_intended_name(chosen, known), wanted, "{chosen}");
         }
     }
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use toml::de::DeTable;
 
-use error::{Details, Error, Example};
+use error::{Error, ErrorDetails, Example};
 pub(crate) use layers::{EXTENDS_KEY, Layer, parse_layers};
 use value::Value;
 
@@ -152,7 +152,12 @@ impl FileError {
     }
 
     /// Creates an error of a value or key, at the byte offset `offset` of the file's text.
-    fn from_parse_error(path: &Path, text: &str, offset: Option<usize>, error: &Details) -> Self {
+    fn from_parse_error(
+        path: &Path,
+        text: &str,
+        offset: Option<usize>,
+        error: &ErrorDetails,
+    ) -> Self {
         let mut message = first_line(&error.message);
         let key = offset
             .filter(|_| !error.names_key)
@@ -221,17 +226,17 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
 fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
     let add_hint = |error: Error| {
         let unknown_key = error.details().unknown_key.as_deref();
-        if unknown_key.is_none_or(|key| !list_keys::<T>().contains(&key)) {
+        if unknown_key.is_none_or(|key| !list_known_keys::<T>().contains(&key)) {
             return error;
         }
-        error.with_misplaced_key()
+        error.with_misplaced_key_hint()
     };
     T::deserialize(file).map_err(add_hint)
 }
 
 /// Returns the keys that a file of the type `T` may have before its first table. Only the generated
 /// deserializer knows them, so they are taken from its error for an unknown key.
-fn list_keys<T: DeserializeOwned>() -> &'static [&'static str] {
+fn list_known_keys<T: DeserializeOwned>() -> &'static [&'static str] {
     let table = DeTable::parse("\"\" = 0").map_err(Error::from);
     let result = table.and_then(|table| T::deserialize(Value::from_table(table)));
     result.map_or_else(|error| error.details().known_keys, |_| &[])

@@ -34,11 +34,11 @@ pub(crate) struct PackedChart {
 /// Writes an OCI Image Layout with the chart to `dir`, and returns the digest of the chart's
 /// manifest.
 pub(crate) fn write_layout(dir: &Path, packed_chart: &PackedChart) -> Result<String> {
-    let text = fs::read_to_string(&packed_chart.metadata)
+    let metadata_text = fs::read_to_string(&packed_chart.metadata)
         .with_context(|| format!("cannot read {}", packed_chart.metadata.display()))?;
     // Chart.yaml files may have values of other types. In the file of this project, all values are
     // strings.
-    let metadata: BTreeMap<String, String> = serde_saphyr::from_str(&text)
+    let metadata: BTreeMap<String, String> = serde_saphyr::from_str(&metadata_text)
         .with_context(|| format!("cannot parse {}", packed_chart.metadata.display()))?;
     let chart = fs::read(&packed_chart.chart)
         .with_context(|| format!("cannot read {}", packed_chart.chart.display()))?;

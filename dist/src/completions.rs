@@ -15,8 +15,8 @@ const BASH_DEVICE_COMPLETION: &str = include_str!("../completions/devices.bash")
 const ZSH_DEVICE_COMPLETION: &str = include_str!("../completions/devices.zsh");
 const FISH_DEVICE_COMPLETION: &str = include_str!("../completions/devices.fish");
 
-/// Writes the completion scripts of a program for each shell below the directory `share`.
-pub(crate) fn write_completions(command: &Command, share: &Path) -> Result<()> {
+/// Writes the completion scripts of a program for each shell below the directory `share_dir`.
+pub(crate) fn write_completions(command: &Command, share_dir: &Path) -> Result<()> {
     let name = command.get_name();
     for (shell, dir, file_name) in [
         // bash-completion finds the file for a program by the program's name without an extension.
@@ -28,7 +28,7 @@ pub(crate) fn write_completions(command: &Command, share: &Path) -> Result<()> {
             format!("{name}.fish"),
         ),
     ] {
-        let dir = share.join(dir);
+        let dir = share_dir.join(dir);
         create_dir(&dir)?;
         let file = dir.join(file_name);
         fs::write(&file, generate_script(shell, command)?)
@@ -40,13 +40,13 @@ pub(crate) fn write_completions(command: &Command, share: &Path) -> Result<()> {
 /// Returns the completion script of a program for a shell.
 fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     let name = command.get_name();
-    let mut command = add_completed_values(command)?;
-    let mut bytes = Vec::new();
-    clap_complete::generate(shell, &mut command, name, &mut bytes);
-    let mut script = String::from_utf8(bytes)?;
+    let mut command = copy_with_completed_values(command)?;
+    let mut script_bytes = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script_bytes);
+    let mut script = String::from_utf8(script_bytes)?;
     if shell == Shell::Fish {
         // For fish, clap generates completions of options only, and not of arguments.
-        script += &complete_classes_in_fish(name, &command, &[]);
+        script += &format_fish_class_completions(name, &command, &[]);
     }
     if name == "boathook" {
         script = add_device_completion(shell, &script)?;
@@ -61,21 +61,24 @@ fn generate_script(shell: Shell, command: &Command) -> Result<String> {
 /// Returns an error if the script does not have the lines that have to be changed, because another
 /// version of clap generated it.
 fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
-    let (is_expected, changed) = match shell {
+    let (is_expected, changed_script) = match shell {
         Shell::Bash => {
             let (generated_command, replacement) = (
                 "complete -F _boathook ",
                 "complete -F _boathook_and_devices ",
             );
             let end_of_functions = script.find("\nif [[ \"${BASH_VERSINFO[0]}\" -eq 4");
-            let changed = end_of_functions.map(|end| {
+            let changed_script = end_of_functions.map(|end| {
                 let (functions, rest) = script.split_at(end);
                 format!(
                     "{functions}{BASH_DEVICE_COMPLETION}{}",
                     rest.replace(generated_command, replacement)
                 )
             });
-            (script.matches(generated_command).count() == 2, changed)
+            (
+                script.matches(generated_command).count() == 2,
+                changed_script,
+            )
         }
         Shell::Zsh => {
             let (mut device_specs, mut container_specs, mut lines) = (0, 0, String::new());
@@ -85,7 +88,7 @@ fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
                         device_specs += 1;
                         lines += &format!("{spec}:_boathook_devices' \\\n");
                     }
-                    Some(spec) if takes_container_name(spec) => {
+                    Some(spec) if describes_container_argument(spec) => {
                         container_specs += 1;
                         lines += &format!("{spec}:_boathook_containers' \\\n");
                     }
@@ -93,26 +96,29 @@ fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
                 }
             }
             let end_of_functions = "if [ \"$funcstack[1]\" =";
-            let changed = lines.replacen(
+            let changed_script = lines.replacen(
                 end_of_functions,
                 &format!("{ZSH_DEVICE_COMPLETION}{end_of_functions}"),
                 1,
             );
-            (device_specs == 2 && container_specs == 7, Some(changed))
+            (
+                device_specs == 2 && container_specs == 7,
+                Some(changed_script),
+            )
         }
         _ => (true, Some(format!("{script}{FISH_DEVICE_COMPLETION}"))),
     };
     ensure!(
-        is_expected && changed.is_some(),
+        is_expected && changed_script.is_some(),
         "{shell}: clap_complete writes another script than was expected"
     );
-    Ok(changed.unwrap_or_default())
+    Ok(changed_script.unwrap_or_default())
 }
 
 /// Returns whether a line of a script for zsh describes an argument that is the name of a
 /// container: the argument of `attach`, `detach`, `refresh` or `doctor`, or that of the option
 /// `--container`.
-fn takes_container_name(spec: &str) -> bool {
+fn describes_container_argument(spec: &str) -> bool {
     let is_argument =
         spec.starts_with("':name -- The container") || spec.starts_with("'::name -- A container");
     is_argument || spec.contains("--container=[")
@@ -121,7 +127,11 @@ fn takes_container_name(spec: &str) -> bool {
 /// Returns the lines of a script for fish that complete arguments which are the names of classes.
 /// `command_path` are the names of the command and of its parent commands, outermost first, without
 /// the program.
-fn complete_classes_in_fish(program: &str, command: &Command, command_path: &[&str]) -> String {
+fn format_fish_class_completions(
+    program: &str,
+    command: &Command,
+    command_path: &[&str],
+) -> String {
     let function = format!("__fish_{}_using_subcommand", program.replace('-', "_"));
     let condition = match command_path {
         [name] => format!("{function} {name}"),
@@ -141,14 +151,14 @@ fn complete_classes_in_fish(program: &str, command: &Command, command_path: &[&s
     }
     for subcommand in command.get_subcommands() {
         let subcommand_path = [command_path, &[subcommand.get_name()]].concat();
-        lines += &complete_classes_in_fish(program, subcommand, &subcommand_path);
+        lines += &format_fish_class_completions(program, subcommand, &subcommand_path);
     }
     lines
 }
 
 /// Returns a copy of a command for the generation of scripts. The copy lacks hidden commands and
 /// options, and has the names of engines and shipped classes as possible values.
-fn add_completed_values(command: &Command) -> Result<Command> {
+fn copy_with_completed_values(command: &Command) -> Result<Command> {
     let mut command_copy = Command::new(leak_name(command.get_name()))
         .about(command.get_about().cloned().unwrap_or_default())
         .version(command.get_version().map_or("", leak_name));
@@ -165,7 +175,7 @@ fn add_completed_values(command: &Command) -> Result<Command> {
         });
     }
     for subcommand in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        command_copy = command_copy.subcommand(add_completed_values(subcommand)?);
+        command_copy = command_copy.subcommand(copy_with_completed_values(subcommand)?);
     }
     Ok(command_copy)
 }

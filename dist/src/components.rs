@@ -37,7 +37,7 @@ struct Components {
     /// The packages, by name and version.
     packages: BTreeMap<(String, String), Package>,
     /// The libraries of the toolchain, such as the C library.
-    toolchain: BTreeSet<ToolchainLibrary>,
+    toolchain_libraries: BTreeSet<ToolchainLibrary>,
     /// The package URLs of each component's dependencies, by the component's own URL.
     dependencies: BTreeMap<String, BTreeSet<String>>,
     /// The package URLs of the programs themselves.
@@ -48,36 +48,39 @@ impl Components {
     /// Finds the components that are linked into the programs of a set for `target`. `cargo tree`
     /// lists the packages, because it knows the features of each build. Their licences are in
     /// `cargo metadata`.
-    fn resolve(set: ProgramSet, target: &str) -> Result<Self> {
+    fn resolve(program_set: ProgramSet, target: &str) -> Result<Self> {
         let mut components = Self {
             packages: BTreeMap::new(),
-            toolchain: BTreeSet::new(),
+            toolchain_libraries: BTreeSet::new(),
             dependencies: BTreeMap::new(),
             programs: BTreeSet::new(),
         };
         let mut linked_crates = BTreeSet::new();
-        for build in set.builds() {
+        for build in program_set.list_builds() {
             let crates = build.list_crates(target)?;
-            let toolchain = build.find_toolchain_libraries(target)?;
+            let toolchain_libraries = build.list_toolchain_libraries(target)?;
             for (name, version) in &crates {
                 if build.packages.contains(&name.as_str()) {
                     let url = format_package_url(name, version);
-                    let dependencies = toolchain.iter().map(ToolchainLibrary::url).collect();
+                    let dependencies = toolchain_libraries
+                        .iter()
+                        .map(ToolchainLibrary::url)
+                        .collect();
                     components.dependencies.insert(url.clone(), dependencies);
                     components.programs.insert(url);
                 }
             }
             linked_crates.extend(crates);
-            components.toolchain.extend(toolchain);
+            components.toolchain_libraries.extend(toolchain_libraries);
         }
         let metadata = read_metadata(&[target.to_owned(), target.replace("-gnu", "-musl")])?;
         let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
         let nodes: HashMap<_, _> = nodes.map(|node| (node["id"].as_str(), node)).collect();
-        if set == ProgramSet::Sources {
-            let resolved = metadata.packages.iter();
-            let resolved = resolved.filter(|package| nodes.contains_key(&Some(&*package.id)));
+        if program_set == ProgramSet::Sources {
+            let packages = metadata.packages.iter();
+            let packages = packages.filter(|package| nodes.contains_key(&Some(&*package.id)));
             linked_crates
-                .extend(resolved.map(|package| (package.name.clone(), package.version.clone())));
+                .extend(packages.map(|package| (package.name.clone(), package.version.clone())));
         }
         let is_linked = |package: &Package| {
             linked_crates.contains(&(package.name.clone(), package.version.clone()))
@@ -119,12 +122,12 @@ impl Components {
 
 /// Returns the directory names, as `cargo vendor --versioned-dirs` makes them, of all packages that
 /// a build of this workspace or of its tests can compile for `targets`.
-pub(crate) fn list_packages(targets: &[String]) -> Result<BTreeSet<String>> {
+pub(crate) fn list_compiled_packages(targets: &[String]) -> Result<BTreeSet<String>> {
     let metadata = read_metadata(targets)?;
     let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
-    let resolved: BTreeSet<&str> = nodes.filter_map(|node| node["id"].as_str()).collect();
+    let resolved_ids: BTreeSet<&str> = nodes.filter_map(|node| node["id"].as_str()).collect();
     let packages = metadata.packages.iter();
-    let packages = packages.filter(|package| resolved.contains(&*package.id));
+    let packages = packages.filter(|package| resolved_ids.contains(&*package.id));
     Ok(packages
         .map(|package| format!("{}-{}", package.name, package.version))
         .collect())
@@ -195,19 +198,24 @@ impl Package {
 /// Writes a list of all components with their licences, followed by the texts of the licences. A
 /// text that several components have in common is written once.
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
-    let mut list = String::new();
+    let mut license_list = String::new();
     let mut names_by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut components = Components::resolve(ProgramSet::Node, target)?;
     let cluster_components = Components::resolve(ProgramSet::Cluster, target)?;
     components.packages.extend(cluster_components.packages);
-    components.toolchain.extend(cluster_components.toolchain);
-    for library in &components.toolchain {
+    components
+        .toolchain_libraries
+        .extend(cluster_components.toolchain_libraries);
+    for library in &components.toolchain_libraries {
         let ToolchainLibrary {
             name,
             version,
             license,
         } = library;
-        writeln!(list, "{name} {version}: {license}, of the toolchain")?;
+        writeln!(
+            license_list,
+            "{name} {version}: {license}, of the toolchain"
+        )?;
     }
     for package in components
         .packages
@@ -222,7 +230,7 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
         } else {
             ""
         };
-        writeln!(list, "{name}: {license}{note}")?;
+        writeln!(license_list, "{name}: {license}{note}")?;
         for text in license_texts {
             names_by_text
                 .entry(text.trim().to_owned())
@@ -235,7 +243,7 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     }
     let mut document = format!(
         "The programs are under the Apache License 2.0 (LICENSE). They are linked with the\n\
-         following components, under these licences. The texts follow.\n\n{list}"
+         following components, under these licences. The texts follow.\n\n{license_list}"
     );
     for (text, names) in names_by_text {
         write!(
@@ -250,10 +258,15 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
 
 /// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The list
 /// lacks the optional serial number, so that the same sources give the same bytes.
-pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &str) -> Result<()> {
-    let resolved = Components::resolve(set, target)?;
+pub(crate) fn write_sbom(
+    file: &Path,
+    program_set: ProgramSet,
+    target: &str,
+    created: &str,
+) -> Result<()> {
+    let linked_components = Components::resolve(program_set, target)?;
     let mut components = Vec::new();
-    for package in resolved.packages.values() {
+    for package in linked_components.packages.values() {
         let mut component = json!({
             "type": "library",
             "bom-ref": package.url(),
@@ -267,7 +280,7 @@ pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &s
         }
         components.push(component);
     }
-    components.extend(resolved.toolchain.iter().map(|library| {
+    components.extend(linked_components.toolchain_libraries.iter().map(|library| {
         json!({
             "type": "library",
             "bom-ref": library.url(),
@@ -277,17 +290,17 @@ pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &s
             "licenses": [{"expression": library.license}],
         })
     }));
-    let name = match set {
+    let name = match program_set {
         ProgramSet::Node => "boathook",
         ProgramSet::Cluster => "boathook-cluster",
         ProgramSet::Sources => "boathook-source",
     };
-    let mut dependencies: Vec<Value> = resolved
+    let mut dependencies: Vec<Value> = linked_components
         .dependencies
         .iter()
         .map(|(component, urls)| json!({"ref": component, "dependsOn": urls}))
         .collect();
-    dependencies.push(json!({"ref": name, "dependsOn": resolved.programs}));
+    dependencies.push(json!({"ref": name, "dependsOn": linked_components.programs}));
     let supplier =
         json!({"name": "The Boathook maintainers", "url": [env!("CARGO_PKG_REPOSITORY")]});
     let sbom = json!({

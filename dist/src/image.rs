@@ -55,7 +55,7 @@ pub(crate) struct ImageDescription {
 impl ImageDescription {
     /// Returns the annotations of the image, with the keys of the OCI Image Format Specification.
     /// The configuration has them as labels, too, because `docker inspect` shows only labels.
-    fn annotations(&self) -> Value {
+    fn build_annotations(&self) -> Value {
         let (title, version) = self.name.rsplit_once(':').unwrap_or((&self.name, ""));
         let source = env!("CARGO_PKG_REPOSITORY");
         json!({
@@ -88,7 +88,7 @@ pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
         "schemaVersion": 2,
         "mediaType": INDEX_MEDIA_TYPE,
         "manifests": manifests,
-        "annotations": image.annotations(),
+        "annotations": image.build_annotations(),
     });
     let mut index_descriptor = blobs.add_json_blob(INDEX_MEDIA_TYPE, &index)?;
     index_descriptor["annotations"] = json!({
@@ -116,13 +116,13 @@ pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
 /// platform's entry in `manifest.json`.
 fn write_platform(
     blobs: &Blobs,
-    (architecture, file): &Layer,
+    (architecture, layer_path): &Layer,
     image: &ImageDescription,
 ) -> Result<(Value, Value)> {
     let created = &image.created;
-    let tar = fs::read(file).with_context(|| file.display().to_string())?;
+    let layer_bytes = fs::read(layer_path).with_context(|| layer_path.display().to_string())?;
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
-    encoder.write_all(&tar)?;
+    encoder.write_all(&layer_bytes)?;
     let layer = blobs.add_blob(LAYER_MEDIA_TYPE, &encoder.finish()?)?;
     let config = json!({
         "created": created,
@@ -130,9 +130,9 @@ fn write_platform(
         "os": "linux",
         "config": {
             "Entrypoint": [image.entrypoint],
-            "Labels": image.annotations(),
+            "Labels": image.build_annotations(),
         },
-        "rootfs": {"type": "layers", "diff_ids": [compute_digest(&tar)]},
+        "rootfs": {"type": "layers", "diff_ids": [compute_digest(&layer_bytes)]},
         "history": [{"created": created, "created_by": "boathook-dist"}],
     });
     let config = blobs.add_json_blob(CONFIG_MEDIA_TYPE, &config)?;
@@ -146,7 +146,7 @@ fn write_platform(
         "mediaType": MANIFEST_MEDIA_TYPE,
         "config": config,
         "layers": [layer],
-        "annotations": image.annotations(),
+        "annotations": image.build_annotations(),
     });
     let mut manifest = blobs.add_json_blob(MANIFEST_MEDIA_TYPE, &manifest)?;
     manifest["platform"] = json!({"architecture": architecture, "os": "linux"});

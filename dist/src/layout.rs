@@ -31,22 +31,22 @@ pub(crate) struct ExpectedImage {
 
 /// Reads every blob of a layout, and compares the image with the expected properties. Returns the
 /// digest of the image, which does not change when the image is pushed to a registry.
-pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
-    let top_index = read_top_index(&expected.dir)?;
-    let blobs = Blobs::from_layout(&expected.dir);
+pub(crate) fn check_image(expected_image: &ExpectedImage) -> Result<String> {
+    let top_index = read_top_index(&expected_image.dir)?;
+    let blobs = Blobs::from_layout(&expected_image.dir);
     let index_descriptor = &top_index["manifests"][0];
     let tag = &index_descriptor["annotations"]["org.opencontainers.image.ref.name"];
     ensure!(
-        *tag == expected.version,
+        *tag == expected_image.version,
         "{} has the tag {tag} and not {}",
-        expected.dir.display(),
-        expected.version
+        expected_image.dir.display(),
+        expected_image.version
     );
     let index = read_json(&blobs, index_descriptor)?;
     for (annotation, value) in [
-        ("title", &expected.name),
-        ("version", &expected.version),
-        ("revision", &expected.revision),
+        ("title", &expected_image.name),
+        ("version", &expected_image.version),
+        ("revision", &expected_image.revision),
     ] {
         let annotated_value =
             &index["annotations"][format!("org.opencontainers.image.{annotation}")];
@@ -54,7 +54,7 @@ pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
             annotated_value == value,
             "the {annotation} of the image {} is {annotated_value} and not \"{value}\"; make the release \
              again of this commit",
-            expected.name
+            expected_image.name
         );
     }
     let mut architectures = BTreeSet::new();
@@ -67,11 +67,11 @@ pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
         let architecture = descriptor["platform"]["architecture"].as_str();
         architectures.extend(architecture.map(str::to_owned));
     }
-    let required = expected.architectures.iter().cloned().collect();
+    let required = expected_image.architectures.iter().cloned().collect();
     ensure!(
         architectures == required,
         "the image {} is for {architectures:?} and not for {required:?}; make the release again",
-        expected.name
+        expected_image.name
     );
     Ok(index_descriptor["digest"]
         .as_str()

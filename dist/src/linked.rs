@@ -28,7 +28,7 @@ pub(crate) struct Build {
 }
 
 impl ProgramSet {
-    pub(crate) fn builds(self) -> &'static [Build] {
+    pub(crate) fn list_builds(self) -> &'static [Build] {
         match self {
             Self::Node => &[
                 Build {
@@ -76,11 +76,11 @@ impl Build {
         let mut cargo_tree = Command::new("cargo");
         cargo_tree.args(["tree", "--locked", "--edges=normal,no-proc-macro"]);
         cargo_tree.args(["--prefix=none", "--format={p}", "--target"]);
-        cargo_tree.arg(self.select_target(target));
+        cargo_tree.arg(self.choose_target_triple(target));
         for package in self.packages {
             cargo_tree.args(["--package", package]);
         }
-        let text = read_output(&mut cargo_tree)?;
+        let text = run_and_read_output(&mut cargo_tree)?;
         let lines = text.lines().filter(|line| !line.is_empty());
         lines
             .map(|line| {
@@ -97,8 +97,8 @@ impl Build {
     }
 
     /// Returns the libraries of the toolchain that are linked into the programs.
-    pub(crate) fn find_toolchain_libraries(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
-        let compiler = read_output(Command::new("rustc").arg("-vV"))?;
+    pub(crate) fn list_toolchain_libraries(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
+        let compiler = run_and_read_output(Command::new("rustc").arg("-vV"))?;
         let release = compiler
             .lines()
             .find_map(|line| line.strip_prefix("release: "));
@@ -110,12 +110,12 @@ impl Build {
         let libc = if self.uses_musl() {
             ToolchainLibrary {
                 name: "musl",
-                version: find_musl_version(&self.select_target(target))?,
+                version: find_musl_version(&self.choose_target_triple(target))?,
                 license: "MIT",
             }
         } else {
             // The packages of the cross compiler have the same version as this machine's C library.
-            let text = read_output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
+            let text = run_and_read_output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
             let version = text.trim().strip_prefix("glibc ");
             ToolchainLibrary {
                 name: "glibc",
@@ -137,7 +137,7 @@ impl Build {
 
     /// Returns the Rust target triple of this build for the C library in use. `target` is the
     /// triple for glibc.
-    fn select_target(self, target: &str) -> String {
+    fn choose_target_triple(self, target: &str) -> String {
         if self.uses_musl() {
             target.replace("-gnu", "-musl")
         } else {
@@ -149,16 +149,16 @@ impl Build {
 /// Returns the version of the musl library of the toolchain. The library contains the version as a
 /// text.
 fn find_musl_version(target: &str) -> Result<String> {
-    let sysroot = read_output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let sysroot = run_and_read_output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let libc_path = format!("lib/rustlib/{target}/lib/self-contained/libc.a");
     let file = Path::new(sysroot.trim()).join(libc_path);
     let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
-    find_version(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
+    find_version_text(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
 }
 
 /// Returns the first printable text in a library that consists only of a version with three
 /// numbers.
-fn find_version(bytes: &[u8]) -> Option<String> {
+fn find_version_text(bytes: &[u8]) -> Option<String> {
     let is_printable = |byte: &u8| (b' '..=b'~').contains(byte);
     let is_version = |text: &&[u8]| {
         let numbers: Vec<&[u8]> = text.split(|byte| *byte == b'.').collect();
@@ -171,7 +171,7 @@ fn find_version(bytes: &[u8]) -> Option<String> {
 }
 
 /// Runs a command, and returns its output. An error has the command and its messages.
-fn read_output(command: &mut Command) -> Result<String> {
+fn run_and_read_output(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {command:?}"))?;
@@ -190,7 +190,7 @@ mod tests {
             (&b"\x7fELF\0lib 1.2.3\0 1.2\x001.2.5\0"[..], Some("1.2.5")),
             (b"10.0.0.1\0a1.2.3\0..\0", None),
         ] {
-            assert_eq!(find_version(bytes).as_deref(), version);
+            assert_eq!(find_version_text(bytes).as_deref(), version);
         }
     }
 }

@@ -110,7 +110,7 @@ enum Command {
         version: String,
         /// Refuse a section whose heading has no date
         #[arg(long = "final")]
-        is_final: bool,
+        requires_date: bool,
     },
 }
 
@@ -153,10 +153,13 @@ fn main() -> Result<()> {
         Command::Notes {
             file,
             version,
-            is_final,
+            requires_date,
         } => {
             let changelog = std::fs::read_to_string(file)?;
-            print!("{}", notes::extract_notes(&changelog, &version, is_final)?);
+            print!(
+                "{}",
+                notes::extract_notes(&changelog, &version, requires_date)?
+            );
             Ok(())
         }
     }

@@ -11,55 +11,56 @@ use anyhow::{Context, Result};
 /// of the first column. Lists of items such as "`key`: meaning" are converted, too. Links are
 /// replaced by their texts, because a manual page cannot have them.
 pub(crate) fn convert_tables(text: &str) -> String {
-    let mut converted = String::new();
+    let mut converted_text = String::new();
     let mut lines = text.lines().peekable();
-    let mut is_code = false;
+    let mut is_in_code_block = false;
     while let Some(line) = lines.next() {
-        is_code ^= line.starts_with("```");
-        if !is_code && line.starts_with("<!--") {
+        is_in_code_block ^= line.starts_with("```");
+        if !is_in_code_block && line.starts_with("<!--") {
             continue;
         }
-        if let Some((term, definition)) = split_item(line).filter(|_| !is_code) {
-            converted += &format!("\n{}\n: {}\n", remove_links(term), remove_links(definition));
+        if let Some((term, definition)) = split_list_item(line).filter(|_| !is_in_code_block) {
+            converted_text +=
+                &format!("\n{}\n: {}\n", remove_links(term), remove_links(definition));
             continue;
         }
-        if is_code || !line.starts_with('|') {
-            let line = if is_code {
+        if is_in_code_block || !line.starts_with('|') {
+            let line = if is_in_code_block {
                 line.to_owned()
             } else {
                 remove_links(line)
             };
-            converted += &line;
-            converted.push('\n');
+            converted_text += &line;
+            converted_text.push('\n');
             continue;
         }
-        let header = split_cells(line);
+        let column_names = split_cells(line);
         // The line `|---|---|` between the header and the rows is skipped.
         lines.next();
         while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
-            converted += &format_definition(&header, &split_cells(row));
+            converted_text += &format_definition(&column_names, &split_cells(row));
         }
     }
-    converted
+    converted_text
 }
 
 /// Splits an item of a list, such as "- `key` (text): meaning", into its term and its text. Returns
 /// `None` for any other line.
-fn split_item(line: &str) -> Option<(&str, &str)> {
+fn split_list_item(line: &str) -> Option<(&str, &str)> {
     let item = line.strip_prefix("- ")?;
-    let is_term = item.starts_with('`') || item.starts_with("**`");
-    item.split_once(": ").filter(|_| is_term)
+    let starts_with_code = item.starts_with('`') || item.starts_with("**`");
+    item.split_once(": ").filter(|_| starts_with_code)
 }
 
 /// Returns a row of a table as the definition of its first cell. The last cell is the text. The
 /// cells between them follow the names of their columns, as in "type: list.".
-fn format_definition(header: &[String], row: &[String]) -> String {
+fn format_definition(column_names: &[String], row: &[String]) -> String {
     let Some((term, cells)) = row.split_first() else {
         return String::new();
     };
     let mut sentences = Vec::new();
     for (index, cell) in cells.iter().enumerate() {
-        let column = header.get(index + 1).map_or("", String::as_str);
+        let column = column_names.get(index + 1).map_or("", String::as_str);
         let is_text = index + 1 == cells.len();
         match (cell.as_str(), column) {
             ("", _) => {}
@@ -85,8 +86,8 @@ fn split_cells(row: &str) -> Vec<String> {
 /// Replaces each link `[text](target)` by its text.
 fn remove_links(text: &str) -> String {
     let mut plain_text = String::new();
-    let mut rest = text;
-    while let Some((before_target, after)) = rest.split_once("](") {
+    let mut unread_text = text;
+    while let Some((before_target, after)) = unread_text.split_once("](") {
         let Some((_, after_link)) = after.split_once(')') else {
             break;
         };
@@ -97,9 +98,9 @@ fn remove_links(text: &str) -> String {
             }
             None => plain_text += before_target,
         }
-        rest = after_link;
+        unread_text = after_link;
     }
-    plain_text + rest
+    plain_text + unread_text
 }
 
 /// Cleans all manual pages in the directories below `dir`, such as `man1`, and sets their date.
@@ -119,20 +120,20 @@ pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
 /// examples that look like macros.
 fn clean_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
-    let mut is_example = false;
+    let mut is_in_example = false;
     for line in text.lines() {
         let mut line = line.replace("\\fC", "");
         match line.as_str() {
-            ".nf" => is_example = true,
-            ".fi" => is_example = false,
-            _ if is_example && line.starts_with(['.', '\'']) => line.insert_str(0, "\\&"),
+            ".nf" => is_in_example = true,
+            ".fi" => is_in_example = false,
+            _ if is_in_example && line.starts_with(['.', '\'']) => line.insert_str(0, "\\&"),
             _ => {}
         }
         let previous_line = lines.last().map(String::as_str).unwrap_or_default();
         let is_heading = previous_line.starts_with(".SH ") || previous_line.starts_with(".SS ");
         match line.as_str() {
             ".PP" | "" if is_heading => continue,
-            "" if !is_example => continue,
+            "" if !is_in_example => continue,
             ".br" if previous_line == ".sp" || previous_line == ".br" => continue,
             ".sp" if previous_line == ".br" => drop(lines.pop()),
             _ => {}
@@ -150,10 +151,13 @@ fn set_date(line: String, date: &str) -> String {
     };
     let mut words = title.splitn(3, ' ');
     let (name, section) = (words.next(), words.next());
-    let rest = words.next().unwrap_or_default().trim_start();
-    let rest = rest.strip_prefix("\"\"").unwrap_or(rest).trim_start();
+    let title_rest = words.next().unwrap_or_default().trim_start();
+    let title_rest = title_rest
+        .strip_prefix("\"\"")
+        .unwrap_or(title_rest)
+        .trim_start();
     let (name, section) = (name.unwrap_or_default(), section.unwrap_or_default());
-    format!(".TH {name} {section} \"{date}\" {rest}")
+    format!(".TH {name} {section} \"{date}\" {title_rest}")
         .trim_end()
         .to_owned()
 }

@@ -9,14 +9,16 @@ use crate::texts::replace_links;
 /// repository.
 ///
 /// # Errors
-/// Fails if the version has no section or an empty one. With `is_final` it also fails if the
+/// Fails if the version has no section or an empty one. With `requires_date` it also fails if the
 /// heading has no date.
-pub(crate) fn extract_notes(changelog: &str, version: &str, is_final: bool) -> Result<String> {
+pub(crate) fn extract_notes(changelog: &str, version: &str, requires_date: bool) -> Result<String> {
     let heading = format!("## {version}");
     let mut lines = changelog.lines();
     let heading_line = lines.find(|line| {
-        let rest = line.strip_prefix(&heading);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        let heading_suffix = line.strip_prefix(&heading);
+        heading_suffix.is_some_and(|heading_suffix| {
+            heading_suffix.is_empty() || heading_suffix.starts_with(' ')
+        })
     });
     ensure!(
         heading_line.is_some(),
@@ -24,7 +26,7 @@ pub(crate) fn extract_notes(changelog: &str, version: &str, is_final: bool) -> R
     );
     let date = heading_line.unwrap_or_default()[heading.len()..].trim();
     ensure!(
-        !is_final || is_date(date.trim_start_matches('(').trim_end_matches(')')),
+        !requires_date || is_date(date.trim_start_matches('(').trim_end_matches(')')),
         "CHANGELOG.md has the heading \"{heading} {date}\"; write the date of the release, as in \
          (2026-11-21)"
     );
@@ -95,13 +97,13 @@ mod tests {
 
     #[test]
     fn a_missing_empty_or_undated_section_is_refused() {
-        for (version, is_final, refusal) in [
+        for (version, requires_date, refusal) in [
             ("1.3.0", false, "no section \"## 1.3.0 (DATE)\""),
             ("1.2", false, "no section"),
             ("1.1.0", true, "write the date"),
             ("1.0.0", true, "is empty"),
         ] {
-            let error = extract_notes(CHANGELOG, version, is_final).unwrap_err();
+            let error = extract_notes(CHANGELOG, version, requires_date).unwrap_err();
             assert!(error.to_string().contains(refusal), "{version}: {error}");
         }
     }

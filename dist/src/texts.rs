@@ -15,35 +15,40 @@ const PICTURES_DIR: &str = "pictures";
 /// The documents at the top of the source tree.
 const TOP_DOCUMENTS: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
 
-/// Writes the documents of the source tree `source` to the directory `release`. README.md is also
-/// written to the top of the release.
-pub(crate) fn write_documents(source: &Path, release: &Path) -> Result<()> {
-    let directory = release.join(DOCUMENTS_DIR);
-    fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
-    let mut names: Vec<PathBuf> = TOP_DOCUMENTS.map(PathBuf::from).into();
-    let docs = source.join("docs");
-    let entries = fs::read_dir(&docs).with_context(|| format!("cannot read {}", docs.display()))?;
+/// Writes the documents of the source tree `source_dir` to the directory `release_dir`. README.md
+/// is also written to the top of the release.
+pub(crate) fn write_documents(source_dir: &Path, release_dir: &Path) -> Result<()> {
+    let documents_dir = release_dir.join(DOCUMENTS_DIR);
+    fs::create_dir_all(&documents_dir)
+        .with_context(|| format!("cannot make {}", documents_dir.display()))?;
+    let mut document_names: Vec<PathBuf> = TOP_DOCUMENTS.map(PathBuf::from).into();
+    let docs_dir = source_dir.join("docs");
+    let entries =
+        fs::read_dir(&docs_dir).with_context(|| format!("cannot read {}", docs_dir.display()))?;
     for entry in entries {
-        names.push(Path::new("docs").join(entry?.file_name()));
+        document_names.push(Path::new("docs").join(entry?.file_name()));
     }
-    names.retain(|name| name.extension().is_some_and(|extension| extension == "md"));
-    copy_pictures(&docs.join(PICTURES_DIR), &directory.join(PICTURES_DIR))?;
-    for name in names {
-        let path = source.join(&name);
+    document_names.retain(|name| name.extension().is_some_and(|extension| extension == "md"));
+    copy_pictures(
+        &docs_dir.join(PICTURES_DIR),
+        &documents_dir.join(PICTURES_DIR),
+    )?;
+    for name in document_names {
+        let path = source_dir.join(&name);
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let document_dir = name.parent().unwrap_or(Path::new(""));
         let file_name = name.file_name().unwrap_or_default();
-        let mut copies = vec![(directory.join(file_name), "")];
+        let mut copy_paths = vec![(documents_dir.join(file_name), "")];
         if name == Path::new("README.md") {
-            copies.push((release.join(file_name), DOCUMENTS_DIR));
+            copy_paths.push((release_dir.join(file_name), DOCUMENTS_DIR));
         }
-        for (copy, documents_prefix) in copies {
+        for (copy_path, documents_prefix) in copy_paths {
             let text = replace_links(&text, |link| {
-                find_released_target(source, document_dir, link, documents_prefix)
+                find_released_target(source_dir, document_dir, link, documents_prefix)
             });
-            fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
+            fs::write(&copy_path, text)
+                .with_context(|| format!("cannot write {}", copy_path.display()))?;
         }
     }
     Ok(())
@@ -51,15 +56,16 @@ pub(crate) fn write_documents(source: &Path, release: &Path) -> Result<()> {
 
 /// Copies the pictures that documents show. The sources from which the pictures are drawn are not
 /// copied.
-fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
+fn copy_pictures(source_dir: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
-    let entries =
-        fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
+    let entries = fs::read_dir(source_dir)
+        .with_context(|| format!("cannot read {}", source_dir.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "svg") {
-            let copy = target.join(path.file_name().unwrap_or_default());
-            fs::copy(&path, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
+            let copy_path = target.join(path.file_name().unwrap_or_default());
+            fs::copy(&path, &copy_path)
+                .with_context(|| format!("cannot write {}", copy_path.display()))?;
         }
     }
     Ok(())
@@ -68,17 +74,17 @@ fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
 /// Returns a Markdown text with changed links. `find_target` returns the new target of a link, or
 /// `None` if the link is not changed.
 pub(crate) fn replace_links(text: &str, find_target: impl Fn(&str) -> Option<String>) -> String {
-    let mut parts = text.split("](");
-    let mut changed_text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
+    let mut link_parts = text.split("](");
+    let mut changed_text = link_parts.next().unwrap_or_default().to_owned();
+    for link_part in link_parts {
         changed_text.push_str("](");
-        match part.split_once(')') {
+        match link_part.split_once(')') {
             Some((target, rest)) => {
                 changed_text.push_str(find_target(target).as_deref().unwrap_or(target));
                 changed_text.push(')');
                 changed_text.push_str(rest);
             }
-            None => changed_text.push_str(part),
+            None => changed_text.push_str(link_part),
         }
     }
     changed_text
@@ -86,10 +92,10 @@ pub(crate) fn replace_links(text: &str, find_target: impl Fn(&str) -> Option<Str
 
 /// Returns the target in a release for `link`, a link in a file of the directory `document_dir`.
 /// The target is another document of the release, or the URL of a file in the source repository.
-/// Returns `None` if the link need not be changed. `documents_prefix` is the path from the changed file to
-/// the documents.
+/// Returns `None` if the link need not be changed. `documents_prefix` is the path from the changed
+/// file to the documents.
 fn find_released_target(
-    source: &Path,
+    source_dir: &Path,
     document_dir: &Path,
     link: &str,
     documents_prefix: &str,
@@ -99,10 +105,10 @@ fn find_released_target(
         None => (link, ""),
     };
     let path = normalize_path(&document_dir.join(path));
-    if path == document_dir || !source.join(&path).exists() {
+    if path == document_dir || !source_dir.join(&path).exists() {
         return None;
     }
-    Some(match find_document(&path) {
+    Some(match get_document_path(&path) {
         Some(document) => {
             let document = Path::new(documents_prefix).join(document);
             format!("{}{fragment}", document.display())
@@ -118,7 +124,7 @@ fn find_released_target(
 
 /// Returns the name that a file of the source tree has among the documents of a release, or `None`
 /// if a release does not contain the file as a document.
-fn find_document(path: &Path) -> Option<&Path> {
+fn get_document_path(path: &Path) -> Option<&Path> {
     let is_top_document = TOP_DOCUMENTS.iter().any(|name| path == Path::new(name));
     if path.starts_with("deploy/examples") {
         path.strip_prefix("deploy").ok()
@@ -131,14 +137,14 @@ fn find_document(path: &Path) -> Option<&Path> {
 
 /// Resolves `..` in a path without access to the file system.
 fn normalize_path(path: &Path) -> PathBuf {
-    let mut normalized = PathBuf::new();
+    let mut normalized_path = PathBuf::new();
     for component in path.components() {
         match component {
             Component::ParentDir => {
-                normalized.pop();
+                normalized_path.pop();
             }
-            other => normalized.push(other),
+            other => normalized_path.push(other),
         }
     }
-    normalized
+    normalized_path
 }

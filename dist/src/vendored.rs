@@ -18,58 +18,58 @@ const MANIFEST_FILE: &str = "Cargo.toml";
 /// their examples.
 const COMPILED_EXTENSIONS: [&str; 8] = ["a", "dll", "exe", "lib", "o", "obj", "so", "wasm"];
 
-/// Removes compiled files from the crates in the directory `vendor`. Crates that no build for
+/// Removes compiled files from the crates in the directory `vendor_dir`. Crates that no build for
 /// `targets` compiles are reduced to their manifests.
-pub(crate) fn prune_crates(vendor: &Path, targets: &[String]) -> Result<()> {
-    let compiled_packages = components::list_packages(targets)?;
+pub(crate) fn prune_crates(vendor_dir: &Path, targets: &[String]) -> Result<()> {
+    let compiled_packages = components::list_compiled_packages(targets)?;
     let mut has_compiled_crate = false;
-    for entry in fs::read_dir(vendor).with_context(|| vendor.display().to_string())? {
-        let directory = entry?.path();
-        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    for entry in fs::read_dir(vendor_dir).with_context(|| vendor_dir.display().to_string())? {
+        let crate_dir = entry?.path();
+        let name = crate_dir.file_name().unwrap_or_default().to_string_lossy();
         if compiled_packages.contains(&*name) {
-            remove_compiled_files(&directory)?;
+            remove_compiled_files(&crate_dir)?;
             has_compiled_crate = true;
         } else {
-            reduce_to_manifest(&directory)?;
+            reduce_to_manifest(&crate_dir)?;
         }
     }
     ensure!(
         has_compiled_crate,
         "{} has no crate that is compiled: it has to be made by cargo vendor --versioned-dirs",
-        vendor.display()
+        vendor_dir.display()
     );
     Ok(())
 }
 
-fn remove_compiled_files(directory: &Path) -> Result<()> {
+fn remove_compiled_files(crate_dir: &Path) -> Result<()> {
     let mut removed_files = BTreeSet::new();
-    for path in list_files(directory)? {
+    for path in list_files(crate_dir)? {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension.is_some_and(|extension| COMPILED_EXTENSIONS.contains(&extension)) {
             fs::remove_file(&path)?;
-            removed_files.insert(path.strip_prefix(directory)?.to_string_lossy().into_owned());
+            removed_files.insert(path.strip_prefix(crate_dir)?.to_string_lossy().into_owned());
         }
     }
-    rewrite_checksums(directory, |file| !removed_files.contains(file))
+    rewrite_checksums(crate_dir, |file| !removed_files.contains(file))
 }
 
 /// Replaces a crate by its manifest and an empty library.
-fn reduce_to_manifest(directory: &Path) -> Result<()> {
-    let manifest = fs::read(directory.join(MANIFEST_FILE))?;
-    rewrite_checksums(directory, |file| file == MANIFEST_FILE)?;
-    let checksums = fs::read(directory.join(CHECKSUMS_FILE))?;
-    fs::remove_dir_all(directory)?;
-    fs::create_dir_all(directory.join("src"))?;
-    fs::write(directory.join("src/lib.rs"), "")?;
-    fs::write(directory.join(MANIFEST_FILE), manifest)?;
-    fs::write(directory.join(CHECKSUMS_FILE), checksums)?;
+fn reduce_to_manifest(crate_dir: &Path) -> Result<()> {
+    let manifest = fs::read(crate_dir.join(MANIFEST_FILE))?;
+    rewrite_checksums(crate_dir, |file| file == MANIFEST_FILE)?;
+    let checksums = fs::read(crate_dir.join(CHECKSUMS_FILE))?;
+    fs::remove_dir_all(crate_dir)?;
+    fs::create_dir_all(crate_dir.join("src"))?;
+    fs::write(crate_dir.join("src/lib.rs"), "")?;
+    fs::write(crate_dir.join(MANIFEST_FILE), manifest)?;
+    fs::write(crate_dir.join(CHECKSUMS_FILE), checksums)?;
     Ok(())
 }
 
 /// Removes the checksums of files for which `is_kept` returns `false`, so that cargo does not
 /// expect these files.
-fn rewrite_checksums(directory: &Path, is_kept: impl Fn(&str) -> bool) -> Result<()> {
-    let path = directory.join(CHECKSUMS_FILE);
+fn rewrite_checksums(crate_dir: &Path, is_kept: impl Fn(&str) -> bool) -> Result<()> {
+    let path = crate_dir.join(CHECKSUMS_FILE);
     let text = fs::read(&path).with_context(|| path.display().to_string())?;
     let mut checksums: Value = serde_json::from_slice(&text)?;
     let files = checksums["files"].as_object_mut();
@@ -80,9 +80,9 @@ fn rewrite_checksums(directory: &Path, is_kept: impl Fn(&str) -> bool) -> Result
 }
 
 /// Returns the paths of all files below a directory.
-fn list_files(directory: &Path) -> Result<Vec<PathBuf>> {
+fn list_files(crate_dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
+    for entry in fs::read_dir(crate_dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             files.extend(list_files(&entry.path())?);
@@ -100,25 +100,25 @@ mod tests {
     use super::*;
 
     fn make_crate() -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
+        let crate_dir = tempfile::tempdir().unwrap();
         let files = ["Cargo.toml", "src/code.rs", "lib/code.o", "code.s"];
         let mut sums = serde_json::Map::new();
         for file in files {
-            let path = directory.path().join(file);
+            let path = crate_dir.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, file).unwrap();
             sums.insert(file.to_owned(), json!("a sum"));
         }
         let checksums = json!({"files": sums, "package": "the crate's sum"});
-        fs::write(directory.path().join(CHECKSUMS_FILE), checksums.to_string()).unwrap();
-        directory
+        fs::write(crate_dir.path().join(CHECKSUMS_FILE), checksums.to_string()).unwrap();
+        crate_dir
     }
 
     /// Returns the files of a crate, and those of them that have a checksum.
-    fn content(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
-        let present = list_files(directory).unwrap().into_iter();
-        let present = present.map(|path| path.strip_prefix(directory).unwrap().to_owned());
-        let text = fs::read(directory.join(CHECKSUMS_FILE)).unwrap();
+    fn content(crate_dir: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+        let present = list_files(crate_dir).unwrap().into_iter();
+        let present = present.map(|path| path.strip_prefix(crate_dir).unwrap().to_owned());
+        let text = fs::read(crate_dir.join(CHECKSUMS_FILE)).unwrap();
         let checksums: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(checksums["package"], "the crate's sum");
         let listed = checksums["files"].as_object().unwrap().keys().cloned();
@@ -132,18 +132,18 @@ mod tests {
 
     #[test]
     fn a_compiled_crate_loses_its_finished_files_alone() {
-        let directory = make_crate();
-        remove_compiled_files(directory.path()).unwrap();
-        let (present, listed) = content(directory.path());
+        let crate_dir = make_crate();
+        remove_compiled_files(crate_dir.path()).unwrap();
+        let (present, listed) = content(crate_dir.path());
         assert_eq!(listed, names(["Cargo.toml", "src/code.rs", "code.s"]));
         assert_eq!(&present - &listed, names([CHECKSUMS_FILE]));
     }
 
     #[test]
     fn a_crate_of_other_systems_is_a_manifest() {
-        let directory = make_crate();
-        reduce_to_manifest(directory.path()).unwrap();
-        let (present, listed) = content(directory.path());
+        let crate_dir = make_crate();
+        reduce_to_manifest(crate_dir.path()).unwrap();
+        let (present, listed) = content(crate_dir.path());
         assert_eq!(listed, names([MANIFEST_FILE]));
         assert_eq!(
             present,

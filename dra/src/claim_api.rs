@@ -15,7 +15,7 @@ use crate::names::{is_dns_label, is_dns_subdomain};
 ///
 /// # Errors
 /// Returns an error if `namespace` is not a DNS label or `name` is not a DNS subdomain.
-pub(crate) fn claims_api(
+pub(crate) fn build_claims_api(
     client: &Client,
     namespace: &str,
     name: &str,

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::api_error;
-use crate::claim::{ClaimUid, NodeClaims, Record, list_allocated_requests};
-use crate::claim_api::claims_api;
+use crate::claim::{ClaimUid, NodeClaims, Record, list_allocated_devices};
+use crate::claim_api::build_claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
 
@@ -21,7 +21,7 @@ use crate::inventory::Inventory;
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval at which the driver checks whether a CDI specification is missing.
-const MISSING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const SPECIFICATION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes missing CDI specifications of prepared claims again, until the task is cancelled. All are
 /// missing after a restart of the node, because their directory is a tmpfs. Returns if the
@@ -57,12 +57,12 @@ pub(crate) async fn restore_specifications(
         // After this time all specifications are written again even if none is missing, because
         // another program may have changed one.
         let next_restoration = Instant::now() + CLEANUP_INTERVAL;
-        tokio::time::sleep(MISSING_CHECK_INTERVAL).await;
+        tokio::time::sleep(SPECIFICATION_CHECK_INTERVAL).await;
         while Instant::now() < next_restoration
             && claims.have_all_specifications()
             && !is_removed_mount(&claims.cdi_directory)
         {
-            tokio::time::sleep(MISSING_CHECK_INTERVAL).await;
+            tokio::time::sleep(SPECIFICATION_CHECK_INTERVAL).await;
         }
     }
 }
@@ -82,9 +82,14 @@ pub(crate) async fn run(
         if let Ok(Ok((records, _))) = spawn_blocking(move || claims_to_read.read_records()).await {
             for record in records {
                 let current_inventory = inventory.borrow().clone();
-                if let Err(error) =
-                    unprepare_if_unused(&client, &claims, &claim_users, &record, &current_inventory)
-                        .await
+                if let Err(error) = unprepare_claim_if_unused(
+                    &client,
+                    &claims,
+                    &claim_users,
+                    &record,
+                    &current_inventory,
+                )
+                .await
                 {
                     problems.push(format!("claim {}: {error:#}", record.qualified_name()));
                 }
@@ -98,9 +103,9 @@ pub(crate) async fn run(
     }
 }
 
-/// Unprepares those of the claims `uids` that no pod uses. Fails at the first claim that must stay
-/// prepared or cannot be checked.
-pub(crate) async fn unprepare_unused(
+/// Unprepares each of the claims `uids` that no pod uses. Stops with an error at the first claim
+/// that is in use or cannot be checked.
+pub(crate) async fn unprepare_unused_claims(
     client: &Client,
     claims: &NodeClaims,
     claim_users: &ClaimUsers,
@@ -110,7 +115,8 @@ pub(crate) async fn unprepare_unused(
     let claims_to_read = claims.clone();
     let (records, _) = spawn_blocking(move || claims_to_read.read_records()).await??;
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
-        let result = unprepare_if_unused(client, claims, claim_users, record, inventory).await;
+        let result =
+            unprepare_claim_if_unused(client, claims, claim_users, record, inventory).await;
         // The error names the claim that still has the device. The caller adds the claim that is
         // being prepared.
         result.with_context(|| format!("the device of claim {}", record.qualified_name()))?;
@@ -120,7 +126,7 @@ pub(crate) async fn unprepare_unused(
 
 /// Unprepares the claim of a record if no pod of this node uses it, and if the API server has no
 /// such claim or the claim is not reserved for a pod. Otherwise updates the pods in the record.
-async fn unprepare_if_unused(
+async fn unprepare_claim_if_unused(
     client: &Client,
     claims: &NodeClaims,
     claim_users: &ClaimUsers,
@@ -132,25 +138,25 @@ async fn unprepare_if_unused(
     let Some(record_file) = claims.open_record(&record.uid)? else {
         return Ok(());
     };
-    let api = claims_api(client, &record.namespace, &record.name)?;
+    let api = build_claims_api(client, &record.namespace, &record.name)?;
     let answer = api.get_opt(&record.name).await;
     let current_claim =
         answer.map_err(|error| anyhow::Error::msg(api_error::describe_error(error)))?;
     let reason = match current_claim {
         None => "there is no such claim".to_owned(),
-        Some(claim) => match list_allocated_requests(&claim, &record.uid) {
+        Some(claim) => match list_allocated_devices(&claim, &record.uid) {
             Err(error) if error.is_claim_unused() => error.to_string(),
             _ => {
                 // The claim stays prepared. Its record is updated, because the claim may have been
                 // reserved for further pods since it was prepared.
                 let running_pods = claim_users.find_running_pods().await;
                 let (claims, uid) = (claims.clone(), record.uid.clone());
-                let update = move || claims.update_pods(&uid, &claim, running_pods.as_ref());
-                return Ok(spawn_blocking(update).await??);
+                let update_record = move || claims.update_pods(&uid, &claim, running_pods.as_ref());
+                return Ok(spawn_blocking(update_record).await??);
             }
         },
     };
-    match claim_users.find_claim_use(record).await {
+    match claim_users.determine_claim_use(record).await {
         ClaimUse::Unused => {}
         ClaimUse::InUse => anyhow::bail!(
             "{reason}, but a pod of this node still uses it, so its devices stay with that pod: end \
@@ -162,7 +168,7 @@ async fn unprepare_if_unused(
         ),
     }
     let (claims, uid, inventory) = (claims.clone(), record.uid.clone(), inventory.clone());
-    let unprepare = move || claims.unprepare_unchanged(&uid, &record_file, &inventory);
+    let unprepare = move || claims.unprepare_if_record_unchanged(&uid, &record_file, &inventory);
     let title = record.qualified_name();
     if spawn_blocking(unprepare).await?? {
         tracing::info!("claim {title} was prepared, but {reason}: removed what was prepared")

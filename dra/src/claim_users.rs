@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 
 use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::{POD_RESOURCES_SOCKET_PATH, ask_pod_resources};
+use kubelet_api::{POD_RESOURCES_SOCKET_PATH, query_pod_resources};
 
 use crate::claim::Record;
-use crate::pod_cgroups::{OwnPod, PodCgroupFinder, PodUid};
+use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 
 /// The sources that tell which claims the running pods use.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(crate) struct ClaimUsers {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
     /// The name of the driver's own pod. Without it the PodResources API is not used.
-    own_pod_name: Option<String>,
+    driver_pod_name: Option<String>,
     cgroups: PodCgroupFinder,
 }
 
@@ -45,18 +45,22 @@ pub(crate) enum ClaimUse {
 impl ClaimUsers {
     /// Creates the sources. `kubelet_root` is the kubelet's root directory, and `host_root` is the
     /// path at which this process sees the host's root directory.
-    pub(crate) fn new(kubelet_root: &Path, host_root: &Path, own_pod: Option<&OwnPod>) -> Self {
+    pub(crate) fn new(
+        kubelet_root: &Path,
+        host_root: &Path,
+        driver_pod: Option<&DriverPod>,
+    ) -> Self {
         ClaimUsers {
             checkpoint_path: kubelet_root.join(FILE_NAME),
             pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET_PATH),
-            own_pod_name: own_pod.map(|pod| pod.name.clone()),
-            cgroups: PodCgroupFinder::new(host_root, own_pod),
+            driver_pod_name: driver_pod.map(|pod| pod.name.clone()),
+            cgroups: PodCgroupFinder::new(host_root, driver_pod),
         }
     }
 
-    /// Asks all sources whether a pod uses a claim. The claim is in use if one source says so. It
-    /// is unused if the kubelet's checkpoint says so, or if both other sources say so.
-    pub(crate) async fn find_claim_use(&self, claim: &Record) -> ClaimUse {
+    /// Determines from all sources whether a pod uses a claim. The claim is in use if one source
+    /// says so. It is unused if the kubelet's checkpoint says so, or if both other sources say so.
+    pub(crate) async fn determine_claim_use(&self, claim: &Record) -> ClaimUse {
         let path = self.checkpoint_path.display();
         let is_in_checkpoint = match KubeletClaims::read(&self.checkpoint_path) {
             Ok(checkpoint) => Some(checkpoint.is_claim_used(claim.uid.as_str())),
@@ -109,14 +113,14 @@ impl ClaimUsers {
     /// Returns the pods that the PodResources API lists. Returns `None` if the driver's own pod is
     /// not among them, because the list is then incomplete.
     async fn list_pods(&self) -> Option<Vec<PodResources>> {
-        let own_pod_name = self.own_pod_name.as_ref()?;
+        let driver_pod_name = self.driver_pod_name.as_ref()?;
         let request = ListPodResourcesRequest {};
-        let answer = ask_pod_resources(&self.pod_resources_socket, async |kubelet| {
+        let answer = query_pod_resources(&self.pod_resources_socket, async |kubelet| {
             kubelet.list(request).await
         });
         let pods = answer.await?.into_inner().pod_resources;
         pods.iter()
-            .any(|pod| pod.name == *own_pod_name)
+            .any(|pod| pod.name == *driver_pod_name)
             .then_some(pods)
     }
 }

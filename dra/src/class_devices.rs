@@ -4,9 +4,9 @@
 use std::io;
 use std::path::Path;
 
-use device_class::class::Parts;
+use device_class::class::PartProfile;
 use device_class::discover::{
-    self, Device, Divisible, FoundClass, Health, Inventory, PossiblePart,
+    self, Device, DeviceDivision, FoundClass, Health, Inventory, PossiblePart,
 };
 use device_class::host::RealHost;
 use device_class::name::DeviceId;
@@ -20,7 +20,7 @@ pub struct ClassDevices {
     pub class: DeviceClass,
     /// The devices, and the device nodes that a container gets together with each of them.
     pub found_class: FoundClass,
-    /// The names of the devices in slices, in the order of `found.inventory.devices`.
+    /// The names of the devices in ResourceSlices, in the order of `found_class.inventory.devices`.
     pub device_names: Vec<String>,
     /// The devices that can be divided into parts, or are divided already.
     pub divisible_devices: Vec<DivisibleDevice>,
@@ -32,14 +32,14 @@ pub struct ClassDevices {
 /// A device that can be divided into parts, with its name and the names of the parts.
 #[derive(Debug, Clone)]
 pub struct DivisibleDevice {
-    /// The device's name in slices.
+    /// The device's name in ResourceSlices.
     pub name: String,
-    pub divisible: Divisible,
+    pub divisible: DeviceDivision,
     /// The names of the possible parts in slices, in the order of `divisible.parts`.
     pub part_names: Vec<String>,
 }
 
-/// The device or part to which a name in slices refers.
+/// The device or part to which a name in ResourceSlices refers.
 #[derive(Debug, Clone, Copy)]
 pub enum NamedDevice<'a> {
     Device(&'a Device),
@@ -47,7 +47,7 @@ pub enum NamedDevice<'a> {
     Part(&'a DivisibleDevice, &'a PossiblePart),
 }
 
-/// An entry of a class's pool, from which the devices of slices are built.
+/// An entry of a class's pool. The devices of the ResourceSlices are built from these entries.
 #[derive(Debug, Clone, Copy)]
 pub enum PoolEntry<'a> {
     Device(&'a str, &'a Device),
@@ -56,7 +56,7 @@ pub enum PoolEntry<'a> {
 }
 
 impl DivisibleDevice {
-    /// Returns the possible parts of the device with their names in slices.
+    /// Returns the possible parts of the device with their names in ResourceSlices.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &PossiblePart)> {
         let names = self.part_names.iter().map(String::as_str);
         names.zip(&self.divisible.parts)
@@ -64,13 +64,13 @@ impl DivisibleDevice {
 
     /// Returns whether a device is this device or a part of it.
     fn contains_device(&self, device: &Device) -> bool {
-        *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole.id
+        *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole_device.id
     }
 }
 
 impl ClassDevices {
-    /// Names the devices of a class, and finds which of them can be divided. `host_root` is
-    /// the path of the host's root directory. Also returns one line for each reason why devices
+    /// Names the devices of a class, and determines which of them can be divided. `host_root` is
+    /// the path of the host's root directory. Also returns a message for each reason why devices
     /// cannot be divided.
     pub fn new(
         class: DeviceClass,
@@ -78,14 +78,14 @@ impl ClassDevices {
         host_root: &Path,
     ) -> (Self, Vec<String>) {
         let inventory = &found_class.inventory;
-        let (divisible_list, warnings) = find_divisible_devices(&class, inventory, host_root);
+        let (divisible_parents, warnings) = find_divisible_devices(&class, inventory, host_root);
         // The inventory does not have a device that is already divided into parts. Such a device
         // gets a name too, so that the names of other devices do not change when a device is
         // divided.
         let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|device| &device.id).collect();
-        let divided_ids: Vec<_> = divisible_list
+        let divided_ids: Vec<_> = divisible_parents
             .iter()
-            .map(|device| &device.whole.id)
+            .map(|device| &device.whole_device.id)
             .filter(|id| !ids.contains(id))
             .collect();
         ids.extend(divided_ids);
@@ -93,7 +93,9 @@ impl ClassDevices {
         // Existing parts are named as possible parts, so that a part keeps its name when it is
         // created.
         let is_part = |device: &Device| {
-            let mut parents = divisible_list.iter().map(|parent| &parent.whole.id);
+            let mut parents = divisible_parents
+                .iter()
+                .map(|parent| &parent.whole_device.id);
             parents.any(|id| device.part_of.as_ref() == Some(id))
         };
         let undivided_names: Vec<String> = inventory
@@ -104,8 +106,8 @@ impl ClassDevices {
             .map(|(_, name)| name.clone())
             .collect();
         let mut divisible_devices = Vec::new();
-        for divisible in &divisible_list {
-            let index = ids.iter().position(|id| **id == divisible.whole.id);
+        for divisible in &divisible_parents {
+            let index = ids.iter().position(|id| **id == divisible.whole_device.id);
             let name = index
                 .map(|index| device_names[index].clone())
                 .unwrap_or_default();
@@ -160,17 +162,17 @@ impl ClassDevices {
         let parents = self
             .divisible_devices
             .iter()
-            .map(|parent| &parent.divisible.whole);
+            .map(|parent| &parent.divisible.whole_device);
         let mut devices = self.devices().iter().chain(parents);
         devices.find(|device| device.id == *id)
     }
 
-    /// Returns the device or the part with this name in slices. The name of a share leads to its
-    /// device.
+    /// Returns the device or the part with this name in ResourceSlices. For the name of a share,
+    /// returns the shared device.
     pub fn find_by_name(&self, name: &str) -> Option<NamedDevice<'_>> {
         for parent in &self.divisible_devices {
             if parent.name == name {
-                return Some(NamedDevice::Device(&parent.divisible.whole));
+                return Some(NamedDevice::Device(&parent.divisible.whole_device));
             }
             if let Some((_, part)) = parent.parts().find(|(device_name, _)| *device_name == name) {
                 return Some(NamedDevice::Part(parent, part));
@@ -178,8 +180,8 @@ impl ClassDevices {
         }
         let mut devices = self.device_names.iter().zip(self.devices());
         let matches_name = |(device_name, device): &(&String, &Device)| {
-            let mut shares =
-                (0..device.replicas.unwrap_or(0)).map(|n| names::build_share_name(device_name, n));
+            let mut shares = (0..device.replicas.unwrap_or(0))
+                .map(|number| names::build_share_name(device_name, number));
             device_name.as_str() == name || shares.any(|share| share == name)
         };
         devices
@@ -188,9 +190,9 @@ impl ClassDevices {
     }
 
     /// Returns the entries of the class's pool, in the order of the devices. With `includes_parts`,
-    /// each divisible device is one entry, whether or not its parts exist. Otherwise only existing
-    /// devices and parts are entries.
-    pub fn list_entries(&self, includes_parts: bool) -> Vec<PoolEntry<'_>> {
+    /// each divisible device is one entry, and its parts need not exist. Otherwise the entries are
+    /// the existing devices and parts.
+    pub fn list_pool_entries(&self, includes_parts: bool) -> Vec<PoolEntry<'_>> {
         let mut entries = Vec::new();
         let mut listed_parents: Vec<&DeviceId> = Vec::new();
         for (name, device) in self.device_names.iter().zip(self.devices()) {
@@ -200,9 +202,9 @@ impl ClassDevices {
                 .find(|parent| includes_parts && parent.contains_device(device))
             {
                 None => entries.push(PoolEntry::Device(name, device)),
-                Some(parent) if listed_parents.contains(&&parent.divisible.whole.id) => {}
+                Some(parent) if listed_parents.contains(&&parent.divisible.whole_device.id) => {}
                 Some(parent) => {
-                    listed_parents.push(&parent.divisible.whole.id);
+                    listed_parents.push(&parent.divisible.whole_device.id);
                     entries.push(PoolEntry::Divisible(parent));
                 }
             }
@@ -210,18 +212,19 @@ impl ClassDevices {
         entries
     }
 
-    /// Returns the name in slices and the health of every device, share and part of the class.
+    /// Returns the name in ResourceSlices and the health of every device, share and part of the
+    /// class.
     pub fn list_health(&self) -> Vec<(String, &Health)> {
         let mut health_entries = Vec::new();
         for (name, device) in self.device_names.iter().zip(self.devices()) {
-            let shares =
-                (0..device.replicas.unwrap_or(0)).map(|n| names::build_share_name(name, n));
+            let shares = (0..device.replicas.unwrap_or(0))
+                .map(|number| names::build_share_name(name, number));
             let names = std::iter::once(name.clone()).chain(shares);
             health_entries.extend(names.map(|name| (name, &device.health)));
         }
         for parent in &self.divisible_devices {
             if !self.device_names.contains(&parent.name) {
-                health_entries.push((parent.name.clone(), &parent.divisible.whole.health));
+                health_entries.push((parent.name.clone(), &parent.divisible.whole_device.health));
             }
             let parts = parent.parts();
             health_entries.extend(
@@ -231,8 +234,8 @@ impl ClassDevices {
         health_entries
     }
 
-    /// Returns the health of a part. A part that does not exist yet is unhealthy if the state of
-    /// its device would affect it.
+    /// Returns the health of a part. A part that does not exist yet has the health of its device,
+    /// but is healthy if the only fault of the device concerns its use as a whole.
     pub fn part_health<'a>(
         &'a self,
         parent: &'a DivisibleDevice,
@@ -243,20 +246,20 @@ impl ClassDevices {
             existing_id.and_then(|id| self.devices().iter().find(|device| device.id == *id));
         match existing_device {
             Some(device) => &device.health,
-            None if parent.divisible.whole.is_healthy_in_parts() => &Health::Healthy,
-            None => &parent.divisible.whole.health,
+            None if parent.divisible.whole_device.has_healthy_parts() => &Health::Healthy,
+            None => &parent.divisible.whole_device.health,
         }
     }
 }
 
 /// Returns the devices of a class that can be divided, if the host has the programs that create
-/// parts. Also returns one line for each problem.
+/// parts. Also returns a message for each problem.
 fn find_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,
     host_root: &Path,
-) -> (Vec<Divisible>, Vec<String>) {
-    let programs = class.spec.parts.iter().flat_map(Parts::programs);
+) -> (Vec<DeviceDivision>, Vec<String>) {
+    let programs = class.spec.parts.iter().flat_map(PartProfile::programs);
     let to_warnings = |reason: String| vec![format!("devices are not divided: {reason}")];
     for program in programs {
         match ownership::resolve_trusted_program(host_root, Path::new(&program.to_string())) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{LogOptions, NodeOptions, ProgramInRoot};
+use command_line::{ChrootProgram, LogOptions, NodeOptions};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 use release_lock::ReleaseName;
@@ -32,7 +32,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM
-    Run(Box<Run>),
+    Run(Box<RunOptions>),
     /// Print the Kubernetes objects DeviceClass of classes
     DeviceClass {
         #[arg(value_name = "CLASS", required = true)]
@@ -46,12 +46,12 @@ pub enum Command {
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT_SUBCOMMAND, hide = true)]
-    InRoot(ProgramInRoot),
+    ExecInRoot(ChrootProgram),
 }
 
 /// The options of `run`.
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunOptions {
     /// The node's name in the cluster
     #[arg(long, value_name = "NAME", value_parser = parse_node_name)]
     pub(crate) node_name: String,
@@ -70,7 +70,7 @@ pub struct Run {
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) release: Option<ReleaseName>,
 
-    /// What the kubelet's drivers have in common.
+    /// The options that the DRA driver has in common with the device plugin.
     #[command(flatten)]
     pub(crate) node_options: NodeOptions,
 

@@ -13,10 +13,10 @@ use device_class::name::ClassName;
 use crate::names::{DRIVER, to_dns_label};
 use crate::slice::PART_ATTRIBUTE;
 
-/// Builds the manifests of the classes `names` from the class files below the host's root
+/// Builds the manifests of the classes `class_names` from the class files below the host's root
 /// directory. `config_path` is the path of the configuration.
 pub fn build_manifests(
-    names: &[ClassName],
+    class_names: &[ClassName],
     config_path: Option<&Path>,
     host_root: &Path,
 ) -> Result<String, anyhow::Error> {
@@ -24,7 +24,7 @@ pub fn build_manifests(
         Config::load_in_container(config_path, Some(host_root)).context("configuration")?;
     let config = loaded_config.mounted_at(host_root);
     let mut manifests = String::new();
-    for name in names {
+    for name in class_names {
         let sources = load::read_each_source(&config.classes)?;
         let mut readable_sources = sources.into_iter().filter_map(Result::ok);
         let found_source = readable_sources.find(|source| source.name == *name);
@@ -93,10 +93,9 @@ fn build_class_manifests(class: &DeviceClass) -> String {
 /// The CEL expression for the attributes of a device that this driver defines.
 const DRIVER_ATTRIBUTES: &str = "device.attributes['boathook.dev']";
 
-/// Builds one manifest. `more_conditions` is appended to the selector. The selector tests whether
-/// an attribute exists before it uses the attribute, because an expression with an unknown
-/// attribute is an error.
-fn format_manifest(class: &DeviceClass, name: &str, more_conditions: &str) -> String {
+/// Builds one manifest. `extra_conditions` is appended to the selector. The selector first tests
+/// whether an attribute exists, because an expression with an unknown attribute is an error.
+fn format_manifest(class: &DeviceClass, name: &str, extra_conditions: &str) -> String {
     let class_name = &class.name;
     format!(
         "---\n\
@@ -110,6 +109,6 @@ fn format_manifest(class: &DeviceClass, name: &str, more_conditions: &str) -> St
                  expression: >-\n          \
                    device.driver == '{DRIVER}' &&\n          \
                    has({DRIVER_ATTRIBUTES}.class) &&\n          \
-                   {DRIVER_ATTRIBUTES}.class == '{class_name}'{more_conditions}\n"
+                   {DRIVER_ATTRIBUTES}.class == '{class_name}'{extra_conditions}\n"
     )
 }

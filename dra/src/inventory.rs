@@ -28,8 +28,8 @@ pub(crate) struct Scanner {
     /// The device plugin's allocations as they were last read. `None` means that they have not been
     /// read successfully yet.
     allocated_ids: Option<ContainerDeviceIds>,
-    /// The reason why the allocations cannot be read, as it was logged last. It is logged again
-    /// only if it changes.
+    /// The reason why the allocations cannot be read, as it was logged last. The same reason is not
+    /// logged twice.
     unreadable_reason: Option<String>,
     inventory: watch::Sender<Inventory>,
     scan_end_sender: watch::Sender<bool>,
@@ -88,14 +88,18 @@ impl Scanner {
     }
 
     /// Scans whenever devices or class files may have changed, and at least every `scan_interval`.
-    pub(crate) async fn run(mut self, scan_interval: Duration, mut reloads: Notifications) {
+    pub(crate) async fn run(
+        mut self,
+        scan_interval: Duration,
+        mut reload_notifications: Notifications,
+    ) {
         self.scan().await;
         loop {
             if self
                 .host_watcher
-                .wait_for_change(scan_interval, None, &mut reloads)
+                .wait_for_change(scan_interval, None, &mut reload_notifications)
                 .await
-                == WatcherTask::Load
+                == WatcherTask::LoadClasses
             {
                 self.host_watcher.load_classes();
             }
@@ -164,11 +168,11 @@ impl Scanner {
     }
 }
 
-/// Returns whether both inventories result in the same ResourceSlices.
+/// Returns whether ResourceSlices for both lists of classes would be equal.
 fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -> bool {
     let to_comparable = |classes: &[ClassDevices]| -> Vec<_> {
-        let described_classes = classes.iter().flat_map(|class| {
-            let describe = |(name, device): (&String, &Device)| {
+        let class_states = classes.iter().flat_map(|class| {
+            let to_device_state = |(name, device): (&String, &Device)| {
                 let Device {
                     health,
                     attributes,
@@ -186,16 +190,19 @@ fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -
                 )
             };
             let named_devices = class.device_names.iter().zip(class.devices());
-            let devices: Vec<_> = named_devices.map(describe).collect();
-            let describe_divisible = |device: &DivisibleDevice| {
+            let devices: Vec<_> = named_devices.map(to_device_state).collect();
+            let to_divisible_state = |device: &DivisibleDevice| {
                 let divisible = &device.divisible;
                 let parts = (divisible.counters.clone(), divisible.parts.clone());
-                (describe((&device.name, &divisible.whole)), parts)
+                (
+                    to_device_state((&device.name, &divisible.whole_device)),
+                    parts,
+                )
             };
             let divisible_devices: Vec<_> = class
                 .divisible_devices
                 .iter()
-                .map(describe_divisible)
+                .map(to_divisible_state)
                 .collect();
             Some((
                 class.class.name.clone(),
@@ -204,7 +211,7 @@ fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -
                 divisible_devices,
             ))
         });
-        described_classes.collect()
+        class_states.collect()
     };
     to_comparable(old_classes) == to_comparable(new_classes)
 }
@@ -225,7 +232,7 @@ fn collect_classes(
             control_nodes,
         } = scan;
         for device in &mut inventory.devices {
-            if device.is_healthy_in_parts()
+            if device.has_healthy_parts()
                 && allocated_ids.is_some_and(|ids| ids.contains_device(device))
             {
                 let resource = device.resource.as_str();

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use command_line::{FAILURE, print_lines};
-use dra::cli::{Cli, Command, Run};
+use command_line::{FAILURE_EXIT_CODE, print_lines};
+use dra::cli::{Cli, Command, RunOptions};
 use dra::device_class;
 use host_inventory::host_program;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
             host_root,
         } => device_class::build_manifests(&classes, config.as_deref(), &host_root)
             .and_then(|text| Ok(print_lines(&text)?)),
-        Command::InRoot(program) => {
+        Command::ExecInRoot(program) => {
             let error = host_program::enter_root_and_exec(
                 &program.root,
                 &program.program,
@@ -33,12 +33,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             command_line::report_failure("boathook-dra", &format!("{error:#}"), false);
-            ExitCode::from(FAILURE)
+            ExitCode::from(FAILURE_EXIT_CODE)
         }
     }
 }
 
-fn run(options: Box<Run>) -> anyhow::Result<()> {
+fn run(options: Box<RunOptions>) -> anyhow::Result<()> {
     options.log.start();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

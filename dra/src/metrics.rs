@@ -17,7 +17,7 @@ type Label = [(&'static str, String); 1];
 /// The metrics of the driver. All clones share the same values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    calls: Family<[(&'static str, &'static str); 2], Counter>,
+    claim_calls: Family<[(&'static str, &'static str); 2], Counter>,
     prepare_duration: Histogram,
     slice_writes: Counter,
     devices: Family<Label, Gauge>,
@@ -27,7 +27,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Metrics {
-            calls: Family::default(),
+            claim_calls: Family::default(),
             prepare_duration: Histogram::new(BUCKET_BOUNDS_SECONDS),
             slice_writes: Counter::default(),
             devices: Family::default(),
@@ -45,7 +45,7 @@ impl Metrics {
     pub(crate) fn count_call(&self, call: &'static str, is_ok: bool) {
         let result = if is_ok { "ok" } else { "failed" };
         let labels = [("call", call), ("result", result)];
-        self.calls.get_or_create(&labels).inc();
+        self.claim_calls.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_slice_write(&self) {
@@ -83,7 +83,7 @@ impl Metrics {
         driver_metrics.register(
             "claims",
             "NodeClaims of the kubelet's calls",
-            self.calls.clone(),
+            self.claim_calls.clone(),
         );
         driver_metrics.register(
             "prepare_duration_seconds",

@@ -6,8 +6,8 @@ use device_class::name::{ClassName, DeviceId, fnv1a};
 /// driver's attributes.
 pub const DRIVER: &str = "boathook.dev";
 
-/// The name of the capacity that a shared device has in slices: the number of containers that may
-/// have the device at the same time.
+/// The name of the capacity that a shared device has in ResourceSlices: the number of containers
+/// that may have the device at the same time.
 pub(crate) const SHARES_CAPACITY: &str = "shares";
 
 /// The maximum length of a DNS label, in bytes.
@@ -43,8 +43,8 @@ pub fn build_pool_name(node: &str, class: &ClassName) -> String {
     format!("{node}/{}", to_dns_label(class.as_str()))
 }
 
-/// Builds the name of a device in slices from its id. A hash is added if `is_taken` returns true
-/// for the plain name: several ids, such as `a.b` and `a:b`, can result in the same DNS label.
+/// Builds the name of a device in ResourceSlices from its id. A hash is added if `is_taken` returns
+/// true for the plain name: several ids, such as `a.b` and `a:b`, can result in the same DNS label.
 pub fn build_device_name(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
     let plain_name = to_dns_label(id.as_str());
     if is_taken(&plain_name) {
@@ -54,7 +54,8 @@ pub fn build_device_name(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> Stri
     }
 }
 
-/// Builds the name of one share of a device, for slices that list each share as a separate device.
+/// Builds the name of one share of a device, for ResourceSlices that list each share as a separate
+/// device.
 pub fn build_share_name(device: &str, number: u16) -> String {
     let suffix = format!("-share-{number}");
     let prefix = &device[..device.len().min(MAX_LABEL_BYTES - suffix.len())];
@@ -69,8 +70,8 @@ pub fn is_share_name(device: &str, name: &str) -> bool {
     number.is_some_and(|number| build_share_name(device, number) == name)
 }
 
-/// Builds the name of a part in slices. A hash is added if `is_taken` returns true for the plain
-/// name.
+/// Builds the name of a part in ResourceSlices. A hash is added if `is_taken` returns true for the
+/// plain name.
 pub fn build_part_name(
     device: &str,
     profile: &str,
@@ -86,7 +87,8 @@ pub fn build_part_name(
     }
 }
 
-/// Builds the names of a class's devices in slices, in the order of `ids`. All names differ.
+/// Builds the names of a class's devices in ResourceSlices, in the order of `ids`. All names
+/// differ.
 pub fn build_device_names(ids: &[&DeviceId]) -> Vec<String> {
     let labels: Vec<String> = ids.iter().map(|id| to_dns_label(id.as_str())).collect();
     let build_name = |id: &&DeviceId| {
@@ -101,12 +103,12 @@ pub fn build_device_names(ids: &[&DeviceId]) -> Vec<String> {
 /// is neither a letter nor a digit becomes a hyphen. A hash is added if the label would be too long
 /// or empty.
 pub fn to_dns_label(text: &str) -> String {
-    let to_allowed = |c: char| match c.to_ascii_lowercase() {
+    let to_label_char = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
         _ => '-',
     };
-    let replaced: String = text.chars().map(to_allowed).collect();
-    let label = replaced.trim_matches('-');
+    let replaced_text: String = text.chars().map(to_label_char).collect();
+    let label = replaced_text.trim_matches('-');
     if label.is_empty() || label.len() > MAX_LABEL_BYTES {
         add_hash(text, label)
     } else {

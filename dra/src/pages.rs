@@ -57,5 +57,5 @@ pub(crate) async fn serve(
             &check_readiness,
         )
     };
-    http_server::serve(listener, Limits::PAGES, answer_request).await;
+    http_server::serve(listener, Limits::PAGE_SERVER, answer_request).await;
 }

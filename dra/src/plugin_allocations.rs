@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use device_class::discover::Device;
 use injection_plan::kubelet_checkpoint::{self, CheckpointError, KubeletCheckpoint};
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::{POD_RESOURCES_SOCKET_PATH, ask_pod_resources};
+use kubelet_api::{POD_RESOURCES_SOCKET_PATH, query_pod_resources};
 
-use crate::pod_cgroups::{OwnPod, PodCgroupFinder, PodUid};
+use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 
 /// The sources on the node from which the allocated devices are read.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct PluginAllocations {
     pod_resources_socket: PathBuf,
     cgroups: PodCgroupFinder,
     /// The driver's own pod. Without it only the kubelet checkpoint is used.
-    own_pod: Option<OwnPod>,
+    driver_pod: Option<DriverPod>,
 }
 
 /// The devices that the kubelet allocated to containers, each as its resource name and id.
@@ -46,25 +46,27 @@ impl ContainerDeviceIds {
     pub(crate) fn contains_device(&self, device: &Device) -> bool {
         let resource = device.resource.as_str();
         let offered_ids = device.offered_ids();
-        let is_of_device = |(allocated_resource, id): &(String, String)| {
+        let matches_device = |(allocated_resource, id): &(String, String)| {
             allocated_resource == resource
-                && offered_ids.iter().any(|offered| offered.as_str() == id)
+                && offered_ids
+                    .iter()
+                    .any(|offered_id| offered_id.as_str() == id)
         };
-        self.0.iter().any(is_of_device)
+        self.0.iter().any(matches_device)
     }
 }
 
 impl PluginAllocations {
     /// Creates the sources. `kubelet_root` is the kubelet's root directory, and `host_root` is the
     /// path at which this process sees the host's root directory.
-    pub fn new(kubelet_root: &Path, host_root: &Path, own_pod: Option<OwnPod>) -> Self {
+    pub fn new(kubelet_root: &Path, host_root: &Path, driver_pod: Option<DriverPod>) -> Self {
         Self {
             checkpoint_path: kubelet_root
                 .join("device-plugins")
                 .join(kubelet_checkpoint::FILE_NAME),
             pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET_PATH),
-            cgroups: PodCgroupFinder::new(host_root, own_pod.as_ref()),
-            own_pod,
+            cgroups: PodCgroupFinder::new(host_root, driver_pod.as_ref()),
+            driver_pod,
         }
     }
 
@@ -110,13 +112,13 @@ impl PluginAllocations {
     /// Returns the devices that the PodResources API lists. Returns `None` if its list of pods does
     /// not contain the driver's own pod, because the list is then incomplete.
     async fn list_devices(&self) -> Option<BTreeSet<(String, String)>> {
-        let own_pod = self.own_pod.as_ref()?;
+        let driver_pod = self.driver_pod.as_ref()?;
         let request = ListPodResourcesRequest {};
-        let answer = ask_pod_resources(&self.pod_resources_socket, async |kubelet| {
+        let answer = query_pod_resources(&self.pod_resources_socket, async |kubelet| {
             kubelet.list(request).await
         });
         let pods = answer.await?.into_inner().pod_resources;
-        let is_complete = pods.iter().any(|pod| pod.name == own_pod.name);
+        let is_complete = pods.iter().any(|pod| pod.name == driver_pod.name);
         is_complete.then(|| pods.into_iter().flat_map(list_pod_devices).collect())
     }
 }

@@ -12,7 +12,7 @@ const MAX_SEARCH_DEPTH: usize = 8;
 
 /// The name and the uid of the pod in which the driver runs.
 #[derive(Debug, Clone)]
-pub struct OwnPod {
+pub struct DriverPod {
     pub name: String,
     pub uid: String,
 }
@@ -21,32 +21,33 @@ pub struct OwnPod {
 #[derive(Debug, Clone)]
 pub(crate) struct PodCgroupFinder {
     cgroup_root: PathBuf,
-    /// The uid of the driver's own pod. Without it, no list of pods counts as complete.
-    own_pod_uid: Option<PodUid>,
+    /// The uid of the pod in which the driver runs. A list of pods is complete only if it contains
+    /// this pod.
+    driver_pod_uid: Option<PodUid>,
 }
 
 impl PodCgroupFinder {
     /// Creates the finder. `host_root` is the path at which this process sees the host's root
     /// directory.
-    pub(crate) fn new(host_root: &Path, own_pod: Option<&OwnPod>) -> Self {
+    pub(crate) fn new(host_root: &Path, driver_pod: Option<&DriverPod>) -> Self {
         Self {
             cgroup_root: host_root.join("sys/fs/cgroup"),
-            own_pod_uid: own_pod.map(|pod| PodUid::new(&pod.uid)),
+            driver_pod_uid: driver_pod.map(|pod| PodUid::new(&pod.uid)),
         }
     }
 
     /// Returns the pods that have a cgroup. Returns `None` if the driver's own pod is not among
     /// them, because other pods may be missing too.
     pub(crate) async fn list_pods(&self) -> Option<BTreeSet<PodUid>> {
-        let own_pod_uid = self.own_pod_uid.as_ref()?;
+        let driver_pod_uid = self.driver_pod_uid.as_ref()?;
         let cgroup_root = self.cgroup_root.clone();
-        let search = move || {
+        let find_pods = move || {
             let mut pods = BTreeSet::new();
-            add_pods_below(&cgroup_root, MAX_SEARCH_DEPTH, &mut pods);
+            add_descendant_pods(&cgroup_root, MAX_SEARCH_DEPTH, &mut pods);
             pods
         };
-        let pods = spawn_blocking(search).await.ok()?;
-        pods.contains(own_pod_uid).then_some(pods)
+        let pods = spawn_blocking(find_pods).await.ok()?;
+        pods.contains(driver_pod_uid).then_some(pods)
     }
 
     pub(crate) fn cgroup_root(&self) -> &Path {
@@ -74,7 +75,7 @@ impl PodUid {
 }
 
 /// Adds the pods that have a cgroup in `directory` or below it, down to `max_depth` levels.
-fn add_pods_below(directory: &Path, max_depth: usize, pods: &mut BTreeSet<PodUid>) {
+fn add_descendant_pods(directory: &Path, max_depth: usize, pods: &mut BTreeSet<PodUid>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()))
     {
@@ -84,7 +85,7 @@ fn add_pods_below(directory: &Path, max_depth: usize, pods: &mut BTreeSet<PodUid
             .and_then(PodUid::from_cgroup_name)
         {
             Some(pod) => _ = pods.insert(pod),
-            None if max_depth > 1 => add_pods_below(&entry.path(), max_depth - 1, pods),
+            None if max_depth > 1 => add_descendant_pods(&entry.path(), max_depth - 1, pods),
             None => {}
         }
     }

@@ -10,7 +10,7 @@ use kubelet_api::WatcherStream;
 use kubelet_api::dra::{v1, v1beta1};
 use kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
-use release_lock::ReleaseLock;
+use release_lock::NodeReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -21,13 +21,13 @@ use tonic::transport::Server;
 use crate::claim::{ClaimStore, NodeClaims, PartMaker};
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
-use crate::cli::Run;
+use crate::cli::RunOptions;
 use crate::inventory::{FirstScan, Scanner};
 use crate::metrics::Metrics;
 use crate::node_events;
 use crate::pages::{self, Readiness};
 use crate::plugin_allocations::PluginAllocations;
-use crate::pod_cgroups::OwnPod;
+use crate::pod_cgroups::DriverPod;
 use crate::service::{Registrar, Service};
 use crate::slice::Publisher;
 use crate::sockets::{Socket, SocketPaths};
@@ -36,42 +36,43 @@ use crate::sockets::{Socket, SocketPaths};
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
-pub async fn run(options: Run) -> Result<(), anyhow::Error> {
+pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     let install_handler =
         |signal_kind| signal(signal_kind).context("cannot install a signal handler");
-    let mut terminate = install_handler(SignalKind::terminate())?;
-    let mut interrupt = install_handler(SignalKind::interrupt())?;
-    let hang_up = install_handler(SignalKind::hangup())?;
+    let mut terminate_signal = install_handler(SignalKind::terminate())?;
+    let mut interrupt_signal = install_handler(SignalKind::interrupt())?;
+    let hang_up_signal = install_handler(SignalKind::hangup())?;
     let node_options = options.node_options;
     let socket_paths = SocketPaths::new(&node_options.kubelet_dir, options.pod_uid.as_deref())?;
     let (config_path, host_root_path) = (
-        node_options.config.as_deref(),
+        node_options.config_path.as_deref(),
         node_options.host_root.as_deref(),
     );
     let load_result = NodeConfig::load(config_path, host_root_path, None);
     let NodeConfig { config, host_root } = load_result.context("configuration")?;
     let release = options.release.as_ref();
-    let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
+    let lock = release.map(|release| NodeReleaseLock::acquire_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
     let store = ClaimStore::open(&socket_paths.driver_directory)?;
-    let http_listener = listen("--http", node_options.http).await?;
-    let probe_listener = listen("--probes", node_options.probes).await?;
+    let http_listener = listen("--http", node_options.http_address).await?;
+    let probe_listener = listen("--probes", node_options.probe_address).await?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
     let (name, uid) = (options.pod_name, options.pod_uid);
-    let own_pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
+    let driver_pod = name.zip(uid).map(|(name, uid)| DriverPod { name, uid });
     let claim_users = ClaimUsers::new(
         &node_options.kubelet_dir,
         &config.host_root,
-        own_pod.as_ref(),
+        driver_pod.as_ref(),
     );
-    let allocations = PluginAllocations::new(&node_options.kubelet_dir, &config.host_root, own_pod);
+    let allocations =
+        PluginAllocations::new(&node_options.kubelet_dir, &config.host_root, driver_pod);
     let claims = NodeClaims {
         node_name: options.node_name.clone(),
         store: store.clone(),
-        cdi_directory: node_options.cdi,
-        hook_path: node_options.hook,
+        cdi_directory: node_options.cdi_dir,
+        hook_path: node_options.hook_path,
         host_root,
         part_maker: PartMaker {
             host_root: config.host_root.clone(),
@@ -107,15 +108,15 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let (reload, reloads) = Notifier::new();
     socket_paths.remove_stale_sockets();
     let ended_task = tokio::select! {
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        _ = terminate_signal.recv() => return Ok(()),
+        _ = interrupt_signal.recv() => return Ok(()),
         () = run_after_scan(
             &first_scan,
             publisher.run(inventory.clone(), registration_state.clone()),
         ) => {
             "the publisher"
         }
-        () = scanner.run(node_options.rescan, reloads) => "the scanner",
+        () = scanner.run(node_options.rescan_interval, reloads) => "the scanner",
         () = run_after_scan(
             &first_scan,
             node_events::run(client.clone(), options.node_name, inventory.clone()),
@@ -136,7 +137,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         }
         () = pages::serve(http_listener, Some(registry), readiness.clone()) => "the HTTP server",
         () = pages::serve(probe_listener, None, readiness) => "the server of probes",
-        () = forward_hang_ups(hang_up, reload) => "the SIGHUP handler",
+        () = forward_hang_ups(hang_up_signal, reload) => "the SIGHUP handler",
         result = serve_kubelet(&socket_paths, service, registration_sender) => {
             result?;
             "the server"
@@ -174,8 +175,8 @@ async fn serve_kubelet(
             |path| Socket::bind(path).with_context(|| format!("cannot listen at {path:?}"));
         // The service's socket is created first, because the kubelet calls the service as soon as
         // it finds the registration socket.
-        let mut service_socket = bind_socket(&socket_paths.service_socket)?;
-        let mut registration_socket = bind_socket(&socket_paths.registration_socket)?;
+        let mut service_socket = bind_socket(&socket_paths.service_socket_path)?;
+        let mut registration_socket = bind_socket(&socket_paths.registration_socket_path)?;
         let take_connections =
             |socket: &mut Socket| socket.listener.take().map(UnixListenerStream::new);
         let (Some(service_connections), Some(registration_connections)) = (
@@ -185,7 +186,7 @@ async fn serve_kubelet(
             continue;
         };
         let registrar = Registrar {
-            endpoint: socket_paths.service_socket.display().to_string(),
+            endpoint: socket_paths.service_socket_path.display().to_string(),
             registration_sender: registration_sender.clone(),
         };
         let service_server = Server::builder()
@@ -214,8 +215,8 @@ async fn serve_kubelet(
     }
 }
 
-async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {
-    while hang_up.recv().await.is_some() {
+async fn forward_hang_ups(mut hang_up_signal: Signal, reload: Notifier) {
+    while hang_up_signal.recv().await.is_some() {
         tracing::info!("received SIGHUP, reloading the classes");
         reload.notify();
     }

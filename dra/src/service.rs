@@ -33,7 +33,7 @@ use tracing::{Instrument, Span};
 
 use crate::api_error;
 use crate::claim::{ClaimUid, NodeClaims, PrepareError, Record};
-use crate::claim_api::claims_api;
+use crate::claim_api::build_claims_api;
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
 use crate::inventory::{FirstScan, Inventory};
@@ -49,7 +49,7 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum length of the message about a device's health, in bytes.
-const MAX_MESSAGE_BYTES: usize = 1024;
+const MAX_HEALTH_MESSAGE_BYTES: usize = 1024;
 
 /// The gRPC services of the driver that the kubelet calls.
 #[derive(Clone)]
@@ -79,7 +79,7 @@ impl Service {
 
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
-        let api = claims_api(&self.client, &claim.namespace, &claim.name)?;
+        let api = build_claims_api(&self.client, &claim.namespace, &claim.name)?;
         self.wait_for_inventory().await?;
         let answer = api.get(&claim.name).await;
         let api_claim =
@@ -93,10 +93,12 @@ impl Service {
             // Another claim has the device. It may be unused: the kubelet never unprepares a claim
             // that it has lost from its checkpoint. Therefore unused claims are unprepared before
             // the second attempt.
-            Err(PrepareError::InUse { uids, .. } | PrepareError::TooFewShares { uids, .. }) => {
+            Err(
+                PrepareError::DeviceInUse { uids, .. } | PrepareError::TooFewShares { uids, .. },
+            ) => {
                 let inventory = self.inventory.borrow().clone();
                 let (client, claim_users) = (&self.client, &self.claim_users);
-                claim_cleanup::unprepare_unused(
+                claim_cleanup::unprepare_unused_claims(
                     client,
                     &self.claims,
                     claim_users,
@@ -256,7 +258,7 @@ fn build_health_response(
     inventory: &Inventory,
     records: &[Record],
 ) -> NodeWatchResourcesResponse {
-    let now = unix_time();
+    let now = current_unix_seconds();
     let mut devices = Vec::new();
     let mut reported_names = BTreeSet::new();
     let prepared_devices = records.iter().flat_map(|record| &record.devices);
@@ -268,7 +270,7 @@ fn build_health_response(
             Health::Healthy => (HealthStatus::Healthy, String::new()),
             Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
         };
-        let mut boundaries = (0..=MAX_MESSAGE_BYTES.min(message.len())).rev();
+        let mut boundaries = (0..=MAX_HEALTH_MESSAGE_BYTES.min(message.len())).rev();
         let end = boundaries.find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or(0));
         devices.push(DeviceHealth {
@@ -297,7 +299,7 @@ fn build_health_response(
 
 /// Returns the current time in seconds since 1970. The kubelet shows this time to users.
 #[expect(clippy::disallowed_types, reason = "nothing is decided by it")]
-fn unix_time() -> i64 {
+fn current_unix_seconds() -> i64 {
     let elapsed = std::time::SystemTime::UNIX_EPOCH.elapsed();
     elapsed.map_or(0, |elapsed| i64::try_from(elapsed.as_secs()).unwrap_or(0))
 }

@@ -8,60 +8,63 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use injection_plan::claim_record::DRIVER_DIRECTORY;
+use injection_plan::claim_record::DRIVER_DIR_PATH;
 use tokio::net::UnixListener;
 
 use crate::names::DRIVER;
 
 /// The maximum length of the path of a Unix socket, in bytes (unix(7)).
-const MAX_PATH_BYTES: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// The paths of one instance's sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketPaths {
     /// The driver's directory below the kubelet's directory for plugins.
     pub(crate) driver_directory: PathBuf,
-    pub(crate) service_socket: PathBuf,
-    pub(crate) registration_socket: PathBuf,
+    pub(crate) service_socket_path: PathBuf,
+    pub(crate) registration_socket_path: PathBuf,
 }
 
 impl SocketPaths {
     /// Builds the paths below the kubelet's root directory. `pod_uid` is the uid of the driver's
     /// own pod, which makes the paths of each instance unique.
     pub(crate) fn new(kubelet_root: &Path, pod_uid: Option<&str>) -> Result<Self, anyhow::Error> {
-        let driver_directory = kubelet_root.join(DRIVER_DIRECTORY);
+        let driver_directory = kubelet_root.join(DRIVER_DIR_PATH);
         let add_pod_uid =
             |name: &str| pod_uid.map_or(name.to_owned(), |uid| format!("{name}-{uid}"));
-        let registration_socket = kubelet_root
+        let registration_socket_path = kubelet_root
             .join("plugins_registry")
             .join(format!("{}-reg.sock", add_pod_uid(DRIVER)));
-        let service_socket = driver_directory.join(format!("{}.sock", add_pod_uid("dra")));
-        for path in [&service_socket, &registration_socket] {
+        let service_socket_path = driver_directory.join(format!("{}.sock", add_pod_uid("dra")));
+        for path in [&service_socket_path, &registration_socket_path] {
             anyhow::ensure!(
-                path.is_absolute() && path.as_os_str().len() <= MAX_PATH_BYTES,
-                "--kubelet-dir {}: the socket {} needs an absolute path of at most {MAX_PATH_BYTES} bytes",
+                path.is_absolute() && path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES,
+                "--kubelet-dir {}: the socket {} needs an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes",
                 kubelet_root.display(),
                 path.display()
             );
         }
         Ok(SocketPaths {
             driver_directory,
-            service_socket,
-            registration_socket,
+            service_socket_path,
+            registration_socket_path,
         })
     }
 
     /// Removes the sockets at which no process listens, which instances leave when they are killed.
     pub(crate) fn remove_stale_sockets(&self) {
-        let registry = self.registration_socket.parent().unwrap_or(Path::new("/"));
-        for (directory, prefix) in [(registry, DRIVER), (&self.driver_directory, "dra")] {
+        let registry_dir = self
+            .registration_socket_path
+            .parent()
+            .unwrap_or(Path::new("/"));
+        for (directory, prefix) in [(registry_dir, DRIVER), (&self.driver_directory, "dra")] {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-            let own_entries = entries.filter(|entry| {
+            let driver_socket_entries = entries.filter(|entry| {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 name.trim_start_matches('.').starts_with(prefix) && name.ends_with(".sock")
             });
-            for path in own_entries.map(|entry| entry.path()) {
+            for path in driver_socket_entries.map(|entry| entry.path()) {
                 let is_socket = fs::symlink_metadata(&path)
                     .is_ok_and(|metadata| metadata.file_type().is_socket());
                 if is_socket && UnixStream::connect(&path).is_err() {

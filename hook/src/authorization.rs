@@ -2,25 +2,25 @@
 //! depends only on its arguments. `ARCHITECTURE.md` ("Who authorizes a request") has the
 //! decision as two tables. The test below reads these tables, and compares every combination.
 
-use injection_plan::plan::CheckpointUse;
+use injection_plan::plan::CheckpointRule;
 
 use crate::oci::CdiGrant;
 
-/// The caller for which a plan is made. It decides which requests count.
+/// The caller for which a plan is made. It determines which requests are considered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// An engine that calls the hook for every container, or the wrapper of its runtime. Variables
-    /// and annotations count, unless CDI specifications grant devices of the class.
+    /// An engine that calls the hook or `boathook-runtime` for every container. Variables and
+    /// annotations are considered, unless a CDI specification grants devices of the class.
     #[default]
     Engine,
-    /// A hook of a CDI specification. Only the devices that specifications grant count.
+    /// A hook of a CDI specification. Only the grants of CDI specifications are considered.
     Cdi(CdiGrant),
-    /// A user who wants to see the whole plan. Every source of requests is taken into account.
+    /// A user who wants to see the whole plan. All requests are considered.
     PlanInspector,
     /// A user who changes a running container. Only the requests for which an engine called the
-    /// hook are taken into account, because nobody has authorized any other request of the image.
+    /// hook are considered, because nobody has authorized any other request of the image.
     RunningContainerChange,
-    /// A user who attaches devices. Only these devices count.
+    /// A user who attaches devices. Only the requests of `boathook attach` are considered.
     Attach,
 }
 
@@ -29,17 +29,17 @@ pub enum Caller {
 pub(crate) enum SourceKind {
     /// A variable of the container, which any image can set.
     Variable,
-    /// The annotation of the device plugin.
+    /// An annotation that the device plugin returned to the kubelet.
     Annotation,
     /// The arguments of a hook in a CDI specification. Only root can write such a specification.
     Cdi,
-    /// `boathook attach`.
+    /// The command `boathook attach` of a user.
     Attach,
-    /// `boathook attach --force`.
+    /// The command `boathook attach --force` of a user.
     ForcedAttach,
 }
 
-/// The kinds of [`crate::trust::Origin`].
+/// The origin of a container, as [`crate::trust::Origin`] without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OriginKind {
     NoPod,
@@ -49,50 +49,51 @@ pub(crate) enum OriginKind {
     Uncertain,
 }
 
-/// The properties of a container on which the decision depends, in addition to caller and source.
+/// The properties of a container on which the decision about a request depends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerProperties {
     pub(crate) origin: OriginKind,
     /// Whether config.json has a Boathook hook that is called for the container's own
     /// requests.
     pub(crate) has_hook: bool,
-    /// The setting `allow_env_outside_kubernetes`.
-    pub(crate) allows_variables: bool,
+    /// Whether variables may request devices outside of pods: the setting
+    /// `allow_env_outside_kubernetes`.
+    pub(crate) allows_variable_requests: bool,
     /// Whether `trusted_pods` names the pod of the container.
     pub(crate) is_trusted: bool,
-    /// Whether an annotation names CDI devices.
-    pub(crate) names_cdi_devices: bool,
-    /// Whether config.json lets a process of the container have CAP_SYS_ADMIN.
+    /// Whether config.json has an annotation with CDI device names.
+    pub(crate) has_cdi_annotation: bool,
+    /// Whether a process of the container may have CAP_SYS_ADMIN, according to config.json.
     pub(crate) has_sys_admin: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The request does not count for this caller, or in a container of this kind.
-    NotCounted,
-    /// The request itself authorizes the container, without a record of the kubelet.
+    /// The request is ignored for this caller, or in a container of this origin.
+    Ignored,
+    /// The request itself authorizes the container. No allocation of the kubelet is needed.
     Request {
         reason: Reason,
         /// Whether the request may also have the trusted capabilities of the class.
-        trusted_capabilities: bool,
+        allows_trusted_capabilities: bool,
     },
-    /// The kubelet's records of allocated devices and of claims decide.
-    Records(CheckpointUse, ClaimUse),
+    /// The kubelet's checkpoints of allocated devices and of resource claims decide.
+    KubeletRecords(CheckpointRule, ClaimSelection),
     /// The container is started without a device.
     NoDevice(Reason),
     /// The container, or the user's command, is refused.
     Refused(Reason),
 }
 
-/// The resource claims of a pod that count.
+/// Which of a pod's resource claims are accepted as the pod's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClaimUse {
+pub(crate) enum ClaimSelection {
     None,
-    /// The claims that the kubelet recorded.
+    /// The claims in the kubelet's checkpoint of claims.
     Recorded,
-    /// The claims that the kubelet recorded, or all claims if the kubelet has no record of
-    /// claims. A kubelet with another root directory has its record elsewhere.
-    WithoutRecord,
+    /// The claims in the kubelet's checkpoint of claims, or all claims if the checkpoint does not
+    /// exist. A kubelet with another root directory has its checkpoint elsewhere.
+    RecordedOrAll,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,9 +108,9 @@ pub(crate) enum Reason {
     Uncertain,
 }
 
-/// Returns whether a request from this source counts for the caller. All other requests are
+/// Returns whether a request from this source is considered for the caller. Any other request is
 /// ignored.
-pub(crate) fn is_counted(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
+pub(crate) fn is_request_considered(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
         (Caller::Engine, Variable | Annotation) => true,
@@ -131,41 +132,52 @@ pub(crate) fn authorize(
 ) -> Decision {
     use OriginKind::{NoPod, Pod, Sandbox, Uncertain};
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
-    if !is_counted(caller, source, properties.has_hook) {
-        return Decision::NotCounted;
+    if !is_request_considered(caller, source, properties.has_hook) {
+        return Decision::Ignored;
     }
-    let request = |reason| Decision::Request {
+    let authorize_by_request = |reason| Decision::Request {
         reason,
-        // Outside pods, the variable of an image chooses a capability without anybody's
-        // consent, so only a container with CAP_SYS_ADMIN gets the trusted ones.
-        trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
+        // Outside of pods, an image can request trusted capabilities by a variable without
+        // anybody's consent. So only a container with CAP_SYS_ADMIN gets them.
+        allows_trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
     };
     match (properties.origin, source) {
         (Uncertain, _) => Decision::Refused(Reason::Uncertain),
-        // podman copies annotations from the manifest of an image, so they prove nothing outside a
-        // pod.
-        (NoPod | Sandbox, Annotation) => Decision::NotCounted,
-        (NoPod, Attach | ForcedAttach) => request(Reason::Administrator),
-        (_, ForcedAttach) => request(Reason::Force),
-        (NoPod, Cdi) => request(Reason::Specification),
-        (NoPod, Variable) if properties.allows_variables => request(Reason::NoPod),
+        // Outside of pods, annotations do not authorize anything, because podman copies them from
+        // the manifest of an image.
+        (NoPod | Sandbox, Annotation) => Decision::Ignored,
+        (NoPod, Attach | ForcedAttach) => authorize_by_request(Reason::Administrator),
+        (_, ForcedAttach) => authorize_by_request(Reason::Force),
+        (NoPod, Cdi) => authorize_by_request(Reason::Specification),
+        (NoPod, Variable) if properties.allows_variable_requests => {
+            authorize_by_request(Reason::NoPod)
+        }
         (NoPod, Variable) => Decision::NoDevice(Reason::NotAllowed),
         (Sandbox, Variable) => Decision::NoDevice(Reason::Sandbox),
-        // The request is refused and not ignored, because the engine has already put the nodes
-        // into config.json, or a user waits for the result.
+        // The request is not only ignored: the engine has already added the device nodes to
+        // config.json, or a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(Reason::Sandbox),
-        (Pod, _) if properties.is_trusted => request(Reason::TrustedPod),
-        (Pod, Variable) => Decision::Records(CheckpointUse::Whole, ClaimUse::None),
-        (Pod, Annotation) => Decision::Records(CheckpointUse::Promised, ClaimUse::None),
+        (Pod, _) if properties.is_trusted => authorize_by_request(Reason::TrustedPod),
+        (Pod, Variable) => {
+            Decision::KubeletRecords(CheckpointRule::LimitToRecorded, ClaimSelection::None)
+        }
+        (Pod, Annotation) => {
+            Decision::KubeletRecords(CheckpointRule::RequireRecorded, ClaimSelection::None)
+        }
         // Only root writes CDI specifications, but users may choose which of their devices a
         // container gets. CRI-O reads the names from the annotations of the pod and of a
         // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 reads them from a restored
         // image (GHSA-33vj-92qq-66hc), and config.json does not show it.
-        (Pod, Cdi) if properties.names_cdi_devices => {
-            Decision::Records(CheckpointUse::Exact, ClaimUse::Recorded)
+        (Pod, Cdi) if properties.has_cdi_annotation => {
+            Decision::KubeletRecords(CheckpointRule::RefuseUnrecorded, ClaimSelection::Recorded)
         }
-        (Pod, Cdi) => Decision::Records(CheckpointUse::Exact, ClaimUse::WithoutRecord),
-        (Pod, Attach) => Decision::Records(CheckpointUse::Requested, ClaimUse::Recorded),
+        (Pod, Cdi) => Decision::KubeletRecords(
+            CheckpointRule::RefuseUnrecorded,
+            ClaimSelection::RecordedOrAll,
+        ),
+        (Pod, Attach) => {
+            Decision::KubeletRecords(CheckpointRule::GrantRequested, ClaimSelection::Recorded)
+        }
     }
 }
 
@@ -215,9 +227,9 @@ mod tests {
         let no_pod = ContainerProperties {
             origin: OriginKind::NoPod,
             has_hook: false,
-            allows_variables: true,
+            allows_variable_requests: true,
             is_trusted: false,
-            names_cdi_devices: false,
+            has_cdi_annotation: false,
             has_sys_admin: false,
         };
         let pod = ContainerProperties {
@@ -227,7 +239,7 @@ mod tests {
         [
             no_pod,
             ContainerProperties {
-                allows_variables: false,
+                allows_variable_requests: false,
                 ..no_pod
             },
             ContainerProperties {
@@ -236,7 +248,7 @@ mod tests {
             },
             pod,
             ContainerProperties {
-                names_cdi_devices: true,
+                has_cdi_annotation: true,
                 ..pod
             },
             ContainerProperties {
@@ -253,14 +265,26 @@ mod tests {
     /// Returns a decision in the words of the table.
     fn word(decision: Decision) -> &'static str {
         match decision {
-            Decision::NotCounted => "-",
+            Decision::Ignored => "-",
             Decision::Request { .. } => "request",
-            Decision::Records(CheckpointUse::Whole, ClaimUse::None) => "record",
-            Decision::Records(CheckpointUse::Promised, ClaimUse::None) => "promise",
-            Decision::Records(CheckpointUse::Exact, ClaimUse::Recorded) => "exact",
-            Decision::Records(CheckpointUse::Exact, ClaimUse::WithoutRecord) => "exact, all claims",
-            Decision::Records(CheckpointUse::Requested, ClaimUse::Recorded) => "part",
-            Decision::Records(..) => "a use that the table does not have",
+            Decision::KubeletRecords(CheckpointRule::LimitToRecorded, ClaimSelection::None) => {
+                "record"
+            }
+            Decision::KubeletRecords(CheckpointRule::RequireRecorded, ClaimSelection::None) => {
+                "promise"
+            }
+            Decision::KubeletRecords(
+                CheckpointRule::RefuseUnrecorded,
+                ClaimSelection::Recorded,
+            ) => "exact",
+            Decision::KubeletRecords(
+                CheckpointRule::RefuseUnrecorded,
+                ClaimSelection::RecordedOrAll,
+            ) => "exact, all claims",
+            Decision::KubeletRecords(CheckpointRule::GrantRequested, ClaimSelection::Recorded) => {
+                "part"
+            }
+            Decision::KubeletRecords(..) => "a use that the table does not have",
             Decision::NoDevice(_) => "no device",
             Decision::Refused(_) => "refused",
         }
@@ -291,13 +315,13 @@ mod tests {
                         let case = format!("{}; {}; {source:?}", counted[0], decided[0]);
                         assert_eq!(word(decision), expected, "{case}");
                         if let Decision::Request {
-                            trusted_capabilities,
+                            allows_trusted_capabilities,
                             ..
                         } = decision
                         {
                             let may = decided[6] == "request"
                                 || decided[6] == "CAP_SYS_ADMIN" && has_sys_admin;
-                            assert_eq!(trusted_capabilities, may, "{case}");
+                            assert_eq!(allows_trusted_capabilities, may, "{case}");
                         }
                         combinations += 1;
                     }

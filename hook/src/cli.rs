@@ -35,21 +35,21 @@ pub(crate) use log::LogArguments;
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {
     #[arg(
-        long,
+        long = "config",
         global = true,
         value_name = "FILE",
         help = "The configuration [default: /etc/boathook/config.toml, which may be absent]"
     )]
-    pub config: Option<PathBuf>,
+    pub config_path: Option<PathBuf>,
 
-    // The deadline of the hook, in seconds. Tests shorten it.
-    #[arg(long, hide = true, value_name = "SECONDS")]
-    pub deadline: Option<NonZeroU32>,
+    // The time in seconds after which the hook fails. Tests set a shorter time.
+    #[arg(long = "deadline", hide = true, value_name = "SECONDS")]
+    pub deadline_seconds: Option<NonZeroU32>,
 
     // A further directory of class files. `class test` passes the directory of the class
     // under test to the hook of its container.
-    #[arg(long, hide = true, value_name = "DIR")]
-    pub also_classes: Option<PathBuf>,
+    #[arg(long = "also-classes", hide = true, value_name = "DIR")]
+    pub additional_class_dir: Option<PathBuf>,
 
     /// Which messages are reported on stderr and in the log [default: log_level in the
     /// configuration]
@@ -57,12 +57,17 @@ pub(crate) struct Cli {
     log_level: Option<LogLevel>,
 
     /// Also report what was injected and which files were read; same as --log-level info
-    #[arg(short, long, global = true, conflicts_with = "log_level")]
-    pub(crate) verbose: bool,
+    #[arg(
+        short = 'v',
+        long = "verbose",
+        global = true,
+        conflicts_with = "log_level"
+    )]
+    pub(crate) is_verbose: bool,
 
     /// Print the result as JSON, and a failure as {"error": ...}
-    #[arg(long, global = true)]
-    pub json: bool,
+    #[arg(long = "json", global = true)]
+    pub is_json: bool,
 
     /// What to do.
     #[command(subcommand)]
@@ -70,28 +75,27 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Parses the command line of this process. If the command line is wrong or requests
-    /// help, the function prints a message and ends the process.
+    /// Parses the command line of this process. If it is wrong or requests help, the function
+    /// prints a message and ends the process.
     pub(crate) fn parse_arguments() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
-            // clap does not return the options that it parsed before the error.
+            // With an error, clap does not return the parsed options, so `--json` is searched here.
             let is_json = std::env::args_os().any(|argument| argument == "--json");
             if error.use_stderr() && is_json {
                 let text = error.to_string();
-                // The JSON message is the first paragraph; clap's hints follow it.
-                let message = text.split("\n\n").next().unwrap_or_default();
-                let words = message.trim_start_matches("error: ").split_whitespace();
-                let message: Vec<&str> = words.collect();
-                ExitCode::Usage.print_failure(&message.join(" "));
+                // The first paragraph is the message. clap's hints follow it and are left out.
+                let paragraph = text.split("\n\n").next().unwrap_or_default();
+                let message = paragraph.trim_start_matches("error: ");
+                let words: Vec<&str> = message.split_whitespace().collect();
+                ExitCode::Usage.print_failure(&words.join(" "));
             }
             error.exit()
         })
     }
 
-    /// Returns the log level that the command line sets. `None` means that the
-    /// configuration decides.
+    /// Returns the log level of the command line, or `None` if the configuration decides.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
-        if self.verbose {
+        if self.is_verbose {
             Some(LogLevel::Info)
         } else {
             self.log_level
@@ -151,11 +155,11 @@ Exit codes, determined by the first fault:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    // For hooks that a release before `boathook-hook` configured.
+    // Older releases than `boathook-hook` configured this subcommand as the hook.
     /// Run as the hook of the stage `prestart`, with the container's state on stdin
     #[command(hide = true)]
     Prestart(HookArguments),
-    // For hooks that a release before `boathook-hook` configured.
+    // Older releases than `boathook-hook` configured this subcommand as the hook.
     /// Run as the hook of the stage `createRuntime`, with the container's state on stdin
     #[command(hide = true)]
     CreateRuntime(HookArguments),
@@ -187,29 +191,35 @@ pub(crate) enum Command {
     Follow {
         // The number of seconds after which a failed change of a container is tried again. Tests
         // set a shorter time.
-        #[arg(long, hide = true, value_name = "SECONDS", default_value = "10")]
-        pause: NonZeroU32,
+        #[arg(
+            long = "pause",
+            hide = true,
+            value_name = "SECONDS",
+            default_value = "10"
+        )]
+        retry_seconds: NonZeroU32,
         /// In a pod that has the node's processes: enter the namespaces of the node's first one
-        #[arg(long)]
-        from_pod: bool,
+        #[arg(long = "from-pod")]
+        should_enter_node_namespaces: bool,
     },
     /// List the classes and their devices on this host
     List {
-        /// Only these classes; or, by a path in /dev, which device it is, and how a container gets it
+        /// Only these classes; or, by a path in /dev, which device it is, and how a container gets
+        /// it
         #[arg(value_name = "CLASS", value_parser = ListTarget::parse)]
-        classes: Vec<ListTarget>,
+        targets: Vec<ListTarget>,
         /// Also virtual devices, and on a node of a cluster classes that are not offered to pods
-        #[arg(long)]
-        all: bool,
+        #[arg(long = "all")]
+        include_all_classes: bool,
         /// Then print a line for each device that comes, goes or changes, until stopped
-        #[arg(long, conflicts_with = "used")]
-        watch: bool,
+        #[arg(long = "watch", conflicts_with = "only_held_devices")]
+        should_watch: bool,
         /// Only devices of containers that run, which have them from their start or attached
-        #[arg(long)]
-        used: bool,
+        #[arg(long = "used")]
+        only_held_devices: bool,
         /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
-        #[arg(long, value_name = "DIR", requires = "used")]
-        root: Option<PathBuf>,
+        #[arg(long = "root", value_name = "DIR", requires = "only_held_devices")]
+        state_root: Option<PathBuf>,
     },
     /// Show why a container has no device, and how to fix it
     #[command(after_help = DOCTOR_END)]
@@ -217,8 +227,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         selector: ContainerSelector,
         /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
+        #[arg(long = "root", value_name = "DIR")]
+        state_root: Option<PathBuf>,
     },
     /// Work on specifications of the Container Device Interface (CDI)
     Cdi {
@@ -238,8 +248,8 @@ pub(crate) enum Command {
         #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
+        #[arg(long = "root", value_name = "DIR")]
+        state_root: Option<PathBuf>,
     },
     /// Write what only the driver's programs know of the devices, for hook and plugin
     Facts {
@@ -254,7 +264,7 @@ pub(crate) enum Command {
     Log(LogArguments),
 }
 
-/// The commands on CDI specifications.
+/// The subcommands of `boathook cdi`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CdiCommand {
     /// Write the specifications of this host's devices, for engines to read
@@ -263,18 +273,18 @@ pub(crate) enum CdiCommand {
         #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// The directory of the specifications, or - to print them, one document for each kind
-        #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
-        output: PathBuf,
+        #[arg(long = "output", value_name = "DIR", default_value = "/var/run/cdi")]
+        output_dir: PathBuf,
         /// Only this device, by a name that the specifications have: NAME or KIND=NAME (may be
         /// repeated)
         #[arg(long = "device", value_name = "NAME")]
         devices: Vec<String>,
         /// Also classes that are not offered to pods by default
-        #[arg(long)]
-        all: bool,
-        /// With or without the hook, which does the rest when a container starts
-        #[arg(long, value_enum, default_value = "thin")]
-        form: CdiForm,
+        #[arg(long = "all")]
+        include_all_classes: bool,
+        /// Whether the hook adds the files at a container's start, or the specification lists them
+        #[arg(long = "form", value_name = "FORM", value_enum, default_value = "thin")]
+        spec_style: CdiSpecStyle,
     },
     /// List the names that `--device` accepts, by the specifications of engines
     List {
@@ -284,9 +294,9 @@ pub(crate) enum CdiCommand {
     },
 }
 
-/// The content of a CDI specification.
+/// How much of a device a CDI specification describes by itself, without the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum CdiForm {
+pub(crate) enum CdiSpecStyle {
     /// Nodes, and the hook for everything else
     Thin,
     /// Nodes and mounts, no hook
@@ -298,23 +308,23 @@ pub(crate) enum CdiForm {
 #[derive(Debug, Default, Args)]
 pub(crate) struct HookArguments {
     /// A device that a CDI specification grants; a container has one hook for each
-    #[arg(long, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
-    cdi: Option<CdiGrant>,
+    #[arg(long = "cdi", value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
+    cdi_grant: Option<CdiGrant>,
     /// A path that boathook-runtime has taken out of maskedPaths in config.json
-    #[arg(long, value_name = "PATH")]
-    masked_path: Vec<PathBuf>,
+    #[arg(long = "masked-path", value_name = "PATH")]
+    masked_paths: Vec<PathBuf>,
 }
 
 impl HookArguments {
     pub(crate) fn to_start_options(&self, cli: &Cli) -> StartOptions {
         StartOptions {
-            config_path: cli.config.clone(),
-            deadline_seconds: cli.deadline,
-            additional_class_dir: cli.also_classes.clone(),
+            config_path: cli.config_path.clone(),
+            deadline_seconds: cli.deadline_seconds,
+            additional_class_dir: cli.additional_class_dir.clone(),
             log_level: cli.log_level(),
-            is_json: cli.json,
-            masked_paths: self.masked_path.clone(),
-            caller: self.cdi.clone().map_or(Caller::Engine, Caller::Cdi),
+            is_json: cli.is_json,
+            masked_paths: self.masked_paths.clone(),
+            caller: self.cdi_grant.clone().map_or(Caller::Engine, Caller::Cdi),
         }
     }
 }

@@ -6,34 +6,35 @@ use std::process;
 use serde::Serialize;
 use serde_json::json;
 
-/// The exit code of the program. The numbers are part of its interface and must not change.
+/// The exit code of `boathook` and of the hook. Scripts depend on the numbers, so they must not
+/// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum ExitCode {
-    /// The work was done, or nothing was requested.
+    /// The command succeeded, or the container requests nothing.
     Success = 0,
     /// `check` or `class check` reported an error, or an unexpected error occurred.
     Failure = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// The configuration or a class file is wrong.
+    /// The configuration or a class file is invalid.
     Config = 3,
     /// The state on stdin or the bundle's config.json is invalid.
     Spec = 4,
     /// The request was denied, or the devices that it names are not available.
     Request = 5,
-    /// The devices could not be injected into the container.
+    /// The hook, `attach` or `detach` failed while it changed the container.
     Injection = 6,
     Deadline = 7,
-    /// `detach`: the device rules are revoked, but the nodes stay in the container's mount
-    /// namespace.
+    /// `detach`: the device rules were revoked, but the device nodes could not be removed from the
+    /// container.
     NodeStays = 8,
     /// `doctor`: there is no such container.
     NoContainer = 10,
     /// `doctor`: the container requests no device.
     NoRequest = 11,
-    /// `doctor`: a variable of the container is similar to one of a class.
+    /// `doctor`: the container has a variable whose name resembles the variable of a class.
     SimilarVariable = 12,
     /// `doctor`: neither the runtime nor the engine calls the hook for the container.
     #[serde(rename = "no-hook")]
@@ -54,7 +55,7 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Prints a failure as JSON on stdout. The message is on stderr already.
+    /// Prints a failure as JSON on stdout. The caller has already printed the message on stderr.
     pub(crate) fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });

@@ -1,4 +1,5 @@
-//! The files that are installed together with this program.
+//! Finds the files that are installed together with this program: class files, hook and
+//! configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +9,9 @@ use device_class::strict_toml::FileError;
 use crate::oci::hooks;
 use crate::oci::read_file_capped;
 
-/// Reads the configuration at `path`, or the default one, which may be absent. If
-/// `boathook-init` has not installed a release on this host, the shipped classes are those
-/// next to this program, in a package or an unpacked archive.
+/// Reads the configuration file at `path`, or the default one, which does not have to exist. If
+/// `boathook-init` has not installed a release on this host, the class files are those next to this
+/// program, in a package or an unpacked archive.
 ///
 /// # Errors
 /// The call fails for the same reasons as [`Config::load`].
@@ -18,8 +19,8 @@ pub(crate) fn load_configuration(path: Option<&Path>) -> Result<Config, FileErro
     Config::load(path).map(with_installed_classes)
 }
 
-/// Returns the configuration with the class directory next to this program, if the default one
-/// does not exist.
+/// Replaces the default class directory, if it does not exist, by the class directory next to this
+/// program.
 pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     if config.classes == Config::default().classes
         && let Some(class_dir) = config.classes.first_mut()
@@ -31,16 +32,15 @@ pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     config
 }
 
-/// Reads the class directories from a configuration file that has an error elsewhere. The
-/// class files show whether a container requests a device; a container without a request
-/// starts despite the error. Returns `None` if the setting of the directories cannot be
-/// parsed.
+/// Reads the class directories from a configuration file that has an error in another setting. With
+/// the class files, a caller can see that a container requests nothing and may start despite the
+/// error. Returns `None` if the class directories cannot be parsed.
 pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_CONFIG_BYTES: usize = 1 << 20;
     let bytes = read_file_capped(error.path(), MAX_CONFIG_BYTES);
-    let text = bytes.ok().flatten().unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let mut lines_before_tables = text
+    let config_text = bytes.ok().flatten().unwrap_or_default();
+    let config_text = String::from_utf8_lossy(&config_text);
+    let mut lines_before_tables = config_text
         .lines()
         .take_while(|line| !line.trim_start().starts_with('['));
     let is_about_classes = |line: &&str| {
@@ -69,14 +69,14 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
 /// Returns the path of the hook in the directory of this program, with symbolic links
 /// resolved.
 pub(crate) fn adjacent_hook_path() -> PathBuf {
-    let program = std::env::current_exe().unwrap_or_default();
-    program.with_file_name(hooks::HOOK_FILE_NAME)
+    let program_path = std::env::current_exe().unwrap_or_default();
+    program_path.with_file_name(hooks::HOOK_FILE_NAME)
 }
 
 /// Returns the directory `classes.d` next to the directory of this program, with symbolic
 /// links resolved.
 fn find_adjacent_class_dir() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let classes = program.parent()?.parent()?.join("classes.d");
-    classes.is_dir().then_some(classes)
+    let program_path = std::env::current_exe().ok()?;
+    let class_dir = program_path.parent()?.parent()?.join("classes.d");
+    class_dir.is_dir().then_some(class_dir)
 }

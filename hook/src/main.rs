@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use dlmalloc::GlobalDlmalloc;
 
-/// Replaces the allocator of musl, which makes a system call for nearly every allocation and
-/// release.
+/// The memory allocator of the commands. It replaces the allocator of musl, which makes a system
+/// call for nearly every allocation and deallocation.
 #[global_allocator]
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The fields of a mountinfo line that this program uses. Their values are still escaped: the
-/// kernel writes a space or backslash in a path as an octal code such as `\040`.
+/// The fields of a line of /proc/PID/mountinfo that this program uses. Paths are still escaped: the
+/// kernel writes a space or a backslash as an octal code such as `\040`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
@@ -14,7 +14,8 @@ pub(crate) struct MountLine<'a> {
     /// The directory of the file system that is visible at the mount point.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
-    /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
+    /// True if the mount is in a peer group: a mount below it also appears in the other mounts of
+    /// the group (mount_namespaces(7)).
     pub(crate) is_shared: bool,
     pub(crate) fs_type: &'a [u8],
     /// The options of the file system, which apply to all of its mounts.
@@ -22,7 +23,8 @@ pub(crate) struct MountLine<'a> {
 }
 
 impl<'a> MountLine<'a> {
-    /// Splits `ID PARENT DEV ROOT POINT OPTIONS [TAG[:VALUE]]... - TYPE SOURCE SUPER`.
+    /// Splits a line `ID PARENT DEV ROOT POINT OPTIONS [TAG[:VALUE]]... - TYPE SOURCE SUPER`
+    /// (proc_pid_mountinfo(5)). Returns `None` if a field is missing.
     pub(crate) fn split(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = parse_number(fields.next()?)?;
@@ -48,11 +50,11 @@ impl<'a> MountLine<'a> {
     }
 
     pub(crate) fn root_path(&self) -> PathBuf {
-        unescape(self.root)
+        decode_octal_escapes(self.root)
     }
 
     pub(crate) fn point_path(&self) -> PathBuf {
-        unescape(self.point)
+        decode_octal_escapes(self.point)
     }
 }
 
@@ -60,26 +62,26 @@ fn parse_number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Decodes the octal codes such as `\040` by which the kernel writes spaces and backslashes in
-/// paths.
-fn unescape(field: &[u8]) -> PathBuf {
+/// Decodes a path of mountinfo, in which the kernel writes spaces and backslashes as octal codes
+/// such as `\040`.
+fn decode_octal_escapes(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
-    let mut rest = field;
+    let mut remaining_bytes = field;
     loop {
-        rest = match rest {
+        remaining_bytes = match remaining_bytes {
             [
                 b'\\',
                 a @ b'0'..=b'3',
                 b @ b'0'..=b'7',
                 c @ b'0'..=b'7',
-                tail @ ..,
+                following_bytes @ ..,
             ] => {
                 path.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                tail
+                following_bytes
             }
-            [byte, tail @ ..] => {
+            [byte, following_bytes @ ..] => {
                 path.push(*byte);
-                tail
+                following_bytes
             }
             [] => return PathBuf::from(OsString::from_vec(path)),
         }
@@ -91,7 +93,8 @@ pub(crate) struct MountEntry {
     pub(crate) id: u64,
     /// The id of the parent mount.
     pub(crate) parent_id: u64,
-    /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
+    /// True if the mount is in a peer group: a mount below it also appears in the other mounts of
+    /// the group (mount_namespaces(7)).
     pub(crate) is_shared: bool,
 }
 
@@ -150,7 +153,7 @@ pub(crate) mod fuzzing {
             .iter()
             .flat_map(|byte| format!("\\{byte:03o}").into_bytes())
             .collect();
-        assert_eq!(unescape(&escaped).as_os_str().as_bytes(), text);
+        assert_eq!(decode_octal_escapes(&escaped).as_os_str().as_bytes(), text);
         let Ok(table) = MountTable::parse(text) else {
             return;
         };
@@ -250,7 +253,11 @@ mod tests {
             (r"/a\", r"/a\"),
             (r"/a\888", r"/a\888"),
         ] {
-            assert_eq!(unescape(field.as_bytes()), Path::new(path), "{field}");
+            assert_eq!(
+                decode_octal_escapes(field.as_bytes()),
+                Path::new(path),
+                "{field}"
+            );
         }
     }
 }

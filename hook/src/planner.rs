@@ -15,17 +15,19 @@ use device_class::discover::{self, FoundClass, LookUpError};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
-use injection_plan::plan::{self, Authority, InjectionPlan, LIBRARY_PATH, PlanError, PlanInput};
+use injection_plan::plan::{
+    self, Authority, InjectionPlan, LIBRARY_PATH_ENV, PlanError, PlanInput,
+};
 use injection_plan::request::{RefusedRequest, Request, RequestError};
 
-use crate::authorization::{Decision, SourceKind, authorize, is_counted};
+use crate::authorization::{Decision, SourceKind, authorize, is_request_considered};
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
 pub use crate::authorization::Caller;
 pub use container_requests::UnknownClass;
-use container_requests::class_name;
+use container_requests::class_name_of_file;
 pub(crate) use container_requests::{ContainerRequests, class_file_path};
 pub(crate) use other_classes::{DOMAIN_WITHOUT_VENDOR, describe_other_classes};
 
@@ -35,11 +37,14 @@ pub enum PlannerError {
     Class(#[from] FileError),
     #[error(transparent)]
     SameEnv(#[from] NameConflict),
-    #[error("{unknown}{}", describe_unreadable(unreadable))]
+    #[error(
+        "{unknown_class}{}",
+        describe_unreadable_class_files(unreadable_class_files)
+    )]
     UnknownClass {
-        unknown: UnknownClass,
-        /// The class files of the host that cannot be read.
-        unreadable: Vec<FileError>,
+        unknown_class: UnknownClass,
+        /// The errors of the host's class files that cannot be read. One of them may be the class.
+        unreadable_class_files: Vec<FileError>,
     },
     #[error("host_root {} cannot be opened", path.display())]
     HostRoot {
@@ -60,20 +65,20 @@ pub enum PlannerError {
 }
 
 impl PlannerError {
-    /// Returns whether two devices, or a device and the container's specification, need the same
-    /// path in the container.
+    /// Returns whether the error is a conflict: two devices, or a device and config.json, need the
+    /// same path in the container.
     pub(crate) fn is_conflict(&self) -> bool {
         let Self::Plan(error) = self else {
             return false;
         };
         matches!(
             error,
-            PlanError::Conflict { .. } | PlanError::Occupied { .. }
+            PlanError::Conflict { .. } | PlanError::OccupiedPath { .. }
         )
     }
 
-    /// Returns the exit code. It distinguishes an error in the configuration of the host from
-    /// a request that cannot be satisfied.
+    /// Returns the exit code for this error: an invalid configuration of the host, or a request
+    /// that cannot be satisfied.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             PlannerError::Class(_)
@@ -85,7 +90,7 @@ impl PlannerError {
     }
 }
 
-/// A request, with the class that it concerns.
+/// A request for devices of one class, with the source of the request.
 struct ClassRequest {
     class: Rc<DeviceClass>,
     request: Request,
@@ -95,14 +100,14 @@ struct ClassRequest {
 #[derive(Default)]
 struct CollectedRequests {
     requests: Vec<ClassRequest>,
-    /// The errors of class files that the container does not request, so that it starts
-    /// nevertheless. Class files that did not have to be read are not checked.
+    /// The errors of invalid class files. The container does not request these classes, so it
+    /// starts. Class files that did not have to be parsed are not checked.
     class_file_errors: Vec<FileError>,
 }
 
 /// Returns the injection plan of a container. If the container requests nothing, the plan is
 /// empty and no class file is parsed.
-pub fn plan_injection_for(
+pub fn plan_container_injection(
     bundle: &Bundle,
     caller: &Caller,
     config: &Config,
@@ -118,11 +123,11 @@ pub fn plan_injection_for(
             compute_plan(&requests, bundle, &origin, caller, config)?
         }
         Ok(_) => InjectionPlan::default(),
-        // A container that requests nothing is started even if its origin is uncertain.
+        // The origin is uncertain. The container is refused only if it requests devices.
         Err(error) => {
             let properties = trust::collect_properties(bundle, None, &[], &config.trust);
             let annotation_source =
-                trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
+                trust::may_have_plugin_annotations(bundle).then_some(SourceKind::Annotation);
             let mut sources = requests
                 .iter()
                 .map(|request| request.source)
@@ -139,11 +144,11 @@ pub fn plan_injection_for(
         plan.remove_detached_devices(&bundle.detached_requests);
     }
     if let Some(capabilities) = &bundle.capabilities {
-        plan.judge_needs(capabilities);
+        plan.set_capability_states(capabilities);
     }
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
-    let is_covered = !bundle.masked_paths.covered_by_hook.is_empty();
-    if is_covered || plan.file_mounts_mut().next().is_some() {
+    let has_paths_masked_by_hook = !bundle.masked_paths.masked_by_hook.is_empty();
+    if has_paths_masked_by_hook || plan.file_mounts_mut().next().is_some() {
         let host = open_host(config)?;
         masked_paths::apply_masked_paths(&mut plan, &bundle.masked_paths, caller, &host);
     }
@@ -154,12 +159,13 @@ pub fn plan_injection_for(
     Ok(plan)
 }
 
-/// Returns whether it is certain that a container requests nothing.
+/// Returns whether a container certainly requests nothing. In case of doubt, returns `false`.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
     let origin = Origin::from_bundle(bundle);
     let container_requests = ContainerRequests::new(bundle, origin.as_ref().ok());
     let requests = collect_requests(&container_requests, caller, config);
-    !trust::may_be_annotated(bundle) && requests.is_ok_and(|requests| requests.requests.is_empty())
+    !trust::may_have_plugin_annotations(bundle)
+        && requests.is_ok_and(|requests| requests.requests.is_empty())
 }
 
 fn compute_plan(
@@ -190,14 +196,14 @@ fn compute_plan(
         })
         .collect::<Result<Vec<FoundClass>, _>>()?;
     let inputs = authorized_requests.iter().zip(&found_classes).map(
-        |((class_request, authority), found)| PlanInput {
+        |((class_request, authority), found_class)| PlanInput {
             class: &class_request.class,
             request: &class_request.request,
-            found_class: found,
+            found_class,
             authority,
         },
     );
-    let plan = make_plan(&inputs.collect::<Vec<_>>(), bundle);
+    let plan = plan_with_library_path(&inputs.collect::<Vec<_>>(), bundle);
     plan.map_err(|mut error| {
         if let PlannerError::Plan(PlanError::Request(RefusedRequest {
             error:
@@ -209,29 +215,35 @@ fn compute_plan(
             ..
         })) = &mut error
         {
-            let mut inputs_with_classes = authorized_requests.iter().zip(&found_classes);
-            let without_device = inputs_with_classes.find(|((class_request, _), found)| {
-                class_request.class.name == *name && found.inventory.devices.is_empty()
-            });
-            let others = without_device.and_then(|((class_request, _), _)| {
+            let mut inputs_with_found_classes = authorized_requests.iter().zip(&found_classes);
+            let request_without_device =
+                inputs_with_found_classes.find(|((class_request, _), found_class)| {
+                    class_request.class.name == *name && found_class.inventory.devices.is_empty()
+                });
+            let other_classes_note = request_without_device.and_then(|((class_request, _), _)| {
                 describe_other_classes(&class_request.class, config)
             });
-            known_devices.extend(others.map(|others| format!("; {others}")));
+            known_devices.extend(
+                other_classes_note.map(|other_classes_note| format!("; {other_classes_note}")),
+            );
         }
         error
     })
 }
 
-fn make_plan(inputs: &[PlanInput<'_>], bundle: &Bundle) -> Result<InjectionPlan, PlannerError> {
+fn plan_with_library_path(
+    inputs: &[PlanInput<'_>],
+    bundle: &Bundle,
+) -> Result<InjectionPlan, PlannerError> {
     let mut plan = plan::plan_injection(inputs, &bundle.spec_devices)?;
-    if let Some(value) = bundle.env.get(LIBRARY_PATH) {
-        plan.cover_library_path(value);
+    if let Some(value) = bundle.env.get(LIBRARY_PATH_ENV) {
+        plan.add_library_path_dirs(value);
     }
     Ok(plan)
 }
 
-/// Returns who authorizes a request for devices of a class, or `None` if the request does not
-/// count.
+/// Returns the authority that authorizes a request for devices of a class, or `None` if the request
+/// is ignored.
 fn find_authority(
     class: &DeviceClass,
     source: SourceKind,
@@ -246,8 +258,8 @@ fn find_authority(
     trust::determine_authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
-/// Returns whether a container's own request authorizes it to have devices of the class, so that it
-/// gets the devices that it names.
+/// Returns whether the container may have devices of the class only because it requests them by a
+/// variable, without an allocation of the kubelet.
 pub(crate) fn may_request(
     class: &DeviceClass,
     bundle: &Bundle,
@@ -259,16 +271,16 @@ pub(crate) fn may_request(
     Ok(matches!(authority, Some(Authority::Requester { .. })))
 }
 
-/// A class and the devices of it that were found on the host, for callers that plan for many
-/// containers.
+/// A class with its devices on the host. A caller that makes plans for many containers scans the
+/// host only once.
 pub(crate) struct ScannedClass {
     pub(crate) class: DeviceClass,
     pub(crate) found: FoundClass,
 }
 
-/// Returns the injection plan for the devices that are attached to a container. The classes
-/// and their devices were looked up before.
-pub(crate) fn plan_attached<'l>(
+/// Returns the injection plan for the devices that are attached to a container. `classes` are the
+/// results of an earlier scan, so this function does not scan the host.
+pub(crate) fn plan_attached_devices<'l>(
     bundle: &Bundle,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
     config: &Config,
@@ -277,7 +289,7 @@ pub(crate) fn plan_attached<'l>(
     let container_requests = ContainerRequests::new(bundle, Some(&origin));
     let mut planned_requests = Vec::new();
     for scanned_class in classes {
-        for (request, source) in container_requests.parse_attached_requests(&scanned_class.class)? {
+        for (request, source) in container_requests.parse_attach_requests(&scanned_class.class)? {
             let caller = &Caller::Attach;
             let authority = find_authority(
                 &scanned_class.class,
@@ -298,7 +310,7 @@ pub(crate) fn plan_attached<'l>(
             found_class: &scanned_class.found,
             authority,
         });
-    make_plan(&inputs.collect::<Vec<_>>(), bundle)
+    plan_with_library_path(&inputs.collect::<Vec<_>>(), bundle)
 }
 
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
@@ -322,20 +334,20 @@ fn collect_requests(
         }
         sources => sources?,
     };
-    if let Some(unknown) = container_requests.find_unknown_classes(&sources).next() {
-        let unreadable = sources
+    if let Some(unknown_class) = container_requests.find_unknown_classes(&sources).next() {
+        let unreadable_class_files = sources
             .iter()
             .filter_map(|source| source.as_ref().err().cloned());
         return Err(PlannerError::UnknownClass {
-            unknown,
-            unreadable: unreadable.collect(),
+            unknown_class,
+            unreadable_class_files: unreadable_class_files.collect(),
         });
     }
     let (mut requests, mut class_file_errors) = (Vec::new(), Vec::new());
-    let mut claims = NameOwners::default();
+    let mut variable_owners = NameOwners::default();
     for source in &sources {
         let file = class_file_path(source);
-        let name = class_name(file);
+        let name = class_name_of_file(file);
         let is_granted = container_requests.is_granted(name);
         let source_kind = if is_granted {
             SourceKind::Cdi
@@ -343,10 +355,10 @@ fn collect_requests(
             SourceKind::Variable
         };
         let has_hook = container_requests.has_request_hook();
-        let counts_own_request = is_counted(caller, source_kind, has_hook);
-        let counts_attached_requests = is_counted(caller, SourceKind::Attach, has_hook);
-        let is_requested =
-            counts_own_request || counts_attached_requests && container_requests.is_attached(name);
+        let considers_own_request = is_request_considered(caller, source_kind, has_hook);
+        let considers_attach_requests = is_request_considered(caller, SourceKind::Attach, has_hook);
+        let is_requested = considers_own_request
+            || considers_attach_requests && container_requests.is_attached(name);
         let may_request = |source: &ClassSource| container_requests.may_request(source);
         if !is_requested || source.as_ref().is_ok_and(|source| !may_request(source)) {
             continue;
@@ -362,8 +374,8 @@ fn collect_requests(
                 continue;
             }
         };
-        if counts_attached_requests {
-            for (request, source) in container_requests.parse_attached_requests(&class)? {
+        if considers_attach_requests {
+            for (request, source) in container_requests.parse_attach_requests(&class)? {
                 requests.push(ClassRequest {
                     class: Rc::clone(&class),
                     request,
@@ -371,14 +383,14 @@ fn collect_requests(
                 });
             }
         }
-        let own_request = counts_own_request
+        let own_request = considers_own_request
             .then(|| container_requests.find_own_request(&class))
             .transpose()?;
         let Some((request, source)) = own_request.flatten() else {
             continue;
         };
         if !is_granted {
-            claims.claim_request_variable(&class)?;
+            variable_owners.claim_request_variable(&class)?;
         }
         requests.push(ClassRequest {
             class,
@@ -392,23 +404,24 @@ fn collect_requests(
     })
 }
 
-/// Returns the list of class files that cannot be read, as the end of a message.
-fn describe_unreadable(unreadable: &[FileError]) -> String {
+/// Returns the errors of class files that cannot be read, as the end of an error message. The text
+/// is empty if there are no such errors.
+fn describe_unreadable_class_files(unreadable_class_files: &[FileError]) -> String {
     const MAX_SHOWN_FILES: usize = 3;
-    if unreadable.is_empty() {
+    if unreadable_class_files.is_empty() {
         return String::new();
     }
-    let shown_errors: Vec<String> = unreadable
+    let shown_errors: Vec<String> = unreadable_class_files
         .iter()
         .take(MAX_SHOWN_FILES)
         .map(FileError::to_string)
         .collect();
-    let more = match unreadable.len() - shown_errors.len() {
+    let more_note = match unreadable_class_files.len() - shown_errors.len() {
         0 => String::new(),
-        more => format!("; and {more} more"),
+        more_note => format!("; and {more_note} more"),
     };
     format!(
-        "; class files that cannot be read: {}{more}",
+        "; class files that cannot be read: {}{more_note}",
         shown_errors.join("; ")
     )
 }

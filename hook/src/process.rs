@@ -6,7 +6,7 @@ use std::fs;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::unistd::geteuid;
 
-use crate::container::{IdMap, MapReader};
+use crate::container::{IdMap, ReaderNamespace};
 use crate::sys;
 
 /// The capabilities that the hook keeps, with the step that needs each of them:
@@ -33,45 +33,45 @@ const REQUIRED_CAPABILITIES: [Capability; 12] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Clears the environment, closes every descriptor except stdio, and drops every capability that is
-/// not in [`REQUIRED_CAPABILITIES`].
+/// Clears the environment, closes all file descriptors except stdin, stdout and stderr, and drops
+/// all capabilities except [`REQUIRED_CAPABILITIES`].
 pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
     drop_capabilities()
 }
 
-/// Clears the environment and drops capabilities like [`confine`], but keeps the descriptors of
-/// this process open.
-pub(crate) fn confine_with_descriptors() -> Result<(), caps::errors::CapsError> {
+/// Clears the environment and drops capabilities like [`confine`], but does not close the file
+/// descriptors of this process.
+pub(crate) fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     drop_capabilities()
 }
 
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
-    // A write that fails at the limit on file sizes is easier to report than the death of the
-    // process by SIGXFSZ. An error is ignored, because the signal then only has its default effect.
+    // Without SIGXFSZ, a write beyond the file size limit fails, and the error can be reported. The
+    // signal would kill the process. If this call fails, the signal only has its default effect.
     let _ = sys::process::ignore_file_size_signal();
-    let permitted = caps::read(None, CapSet::Permitted)?;
-    let retained: CapsHashSet = REQUIRED_CAPABILITIES
+    let permitted_capabilities = caps::read(None, CapSet::Permitted)?;
+    let retained_capabilities: CapsHashSet = REQUIRED_CAPABILITIES
         .into_iter()
-        .filter(|cap| permitted.contains(cap))
+        .filter(|cap| permitted_capabilities.contains(cap))
         .collect();
-    caps::set(None, CapSet::Effective, &retained)?;
-    caps::set(None, CapSet::Permitted, &retained)?;
+    caps::set(None, CapSet::Effective, &retained_capabilities)?;
+    caps::set(None, CapSet::Permitted, &retained_capabilities)?;
     caps::clear(None, CapSet::Inheritable)
 }
 
-/// Returns the user id on the host on whose behalf this process runs. Root in the user
-/// namespace of a rootless engine is the user of that engine. Returns `None` if the id map
-/// cannot be read.
+/// Returns the host's user id of the user who runs this process. For root in the user namespace of
+/// a rootless engine, this is the user who runs the engine. Returns `None` if the id map cannot be
+/// read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn host_uid() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let root_uid_outside =
-        || IdMap::parse(&map).and_then(|map| map.find_root_id(MapReader::Outside));
+    let find_host_uid_of_root =
+        || IdMap::parse(&map).and_then(|map| map.find_root_id(ReaderNamespace::Ancestor));
     match geteuid().as_raw() {
-        0 => root_uid_outside().ok(),
+        0 => find_host_uid_of_root().ok(),
         uid => Some(uid),
     }
 }

@@ -57,7 +57,7 @@ impl Classes {
         let class_path = source.path.clone();
         self.sources.push(source);
         let class = class?;
-        if !class.spec.is_enabled || class.settings.serve != server {
+        if !class.spec.is_enabled || class.settings.server != server {
             return Ok(());
         }
         let root = &config.host_root;

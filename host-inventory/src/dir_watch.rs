@@ -26,7 +26,8 @@ pub enum WatchedEvents {
 pub enum DirectoryChange<'a> {
     /// An entry with this name has changed in one of the directories.
     Entry(&'a OsStr),
-    /// Any entry may have changed, because a directory is new or inotify has lost events.
+    /// It is not known which entry has changed, because a directory is new or inotify has lost
+    /// events. Any entry may have changed.
     Unknown,
 }
 
@@ -120,8 +121,8 @@ impl DirWatch {
         }
     }
 
-    /// Returns whether the watches must be set again after an event: because a watched directory was
-    /// removed, because inotify has lost events, or because a missing directory or one of its
+    /// Returns whether the watches must be set again after an event. This is so if a watched
+    /// directory was removed, if inotify has lost events, or if a missing directory or one of its
     /// ancestors may have been created. Other events in ancestors have no effect.
     fn requires_new_watches(&self, event: &InotifyEvent) -> bool {
         if event
@@ -141,13 +142,13 @@ impl DirWatch {
                 .any(|component| component == name)
     }
 
-    /// Sets a watch on each directory, and one on its nearest existing ancestor, which reports that a
-    /// missing directory was created.
+    /// Sets a watch on each directory. Also sets one on its nearest existing ancestor, which
+    /// reports that a missing directory was created.
     fn set_watches(&mut self) -> io::Result<()> {
         self.watches.clear();
-        // Ancestors are watched first, because inotify has only one watch for a directory, whose
-        // events the last call sets. A directory that is also an ancestor of another one must have
-        // the larger set of events.
+        // Ancestors are watched first. inotify has only one watch for a directory, and the last
+        // call sets its events. Therefore a directory that is also an ancestor of another one must
+        // get the larger set of events last.
         for ancestor in self
             .directories
             .iter()

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::discover::{self, Device, Inventory, Naming};
+use device_class::discover::{self, Device, Inventory, NameOrigin};
 use device_class::host::{HostView, RealHost};
 use device_class::name::DeviceId;
-use injection_plan::facts::ReportedFacts;
+use injection_plan::facts::ReportedProperties;
 
 use crate::{Notifier, host_program};
 
@@ -26,24 +26,24 @@ const UNHEALTHY_RUN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The programs of one class that report driver facts, and the state of their runs.
 #[derive(Debug, Default)]
-pub(crate) struct FactsPrograms {
+pub(crate) struct PropertyPrograms {
     /// The device nodes of the host at the start of the last completed run, and the time of its end.
     /// `None` means that no run has completed yet.
     last_run: Option<(BTreeSet<PathBuf>, Instant)>,
-    current_run: Option<FactsRun>,
+    current_run: Option<PropertyProgramRun>,
     faults: Vec<String>,
 }
 
-/// A run of all facts programs of a class, in a thread.
+/// A run of all programs of a class that report driver properties. The programs run in a thread.
 #[derive(Debug)]
-struct FactsRun {
+struct PropertyProgramRun {
     /// The device nodes of the host at the start of the run.
     nodes: BTreeSet<PathBuf>,
-    /// The channel for the faults of the run, which are sent at its end.
+    /// The receiver of the faults of the run, which are sent at its end.
     faults_receiver: Receiver<Vec<String>>,
 }
 
-impl FactsPrograms {
+impl PropertyPrograms {
     /// Starts a run of the programs if one is due, and notifies `notifier` when it ends. Returns the
     /// devices that must not be offered yet, because the run may rename them.
     pub(crate) fn start_if_due(
@@ -54,8 +54,8 @@ impl FactsPrograms {
         now: Instant,
         notifier: Option<&Notifier>,
     ) -> BTreeSet<DeviceId> {
-        if class.spec.facts.is_empty()
-            || !class.settings.uses_facts()
+        if class.spec.property_programs.is_empty()
+            || !class.settings.uses_driver_properties()
             || inventory.devices.is_empty()
         {
             return BTreeSet::new();
@@ -69,7 +69,7 @@ impl FactsPrograms {
             .last_run
             .as_ref()
             .is_none_or(|(previous_nodes, _)| *previous_nodes != nodes);
-        let interval = if discover::is_unhealthy_by_facts(class, inventory) {
+        let interval = if discover::is_unhealthy_by_driver_property(class, inventory) {
             UNHEALTHY_RUN_INTERVAL
         } else {
             RUN_INTERVAL
@@ -80,7 +80,12 @@ impl FactsPrograms {
         if self.current_run.is_none()
             && (has_changed_nodes || self.last_run.as_ref().is_some_and(is_due))
         {
-            self.current_run = Some(FactsRun::start(class, root, nodes, notifier.cloned()));
+            self.current_run = Some(PropertyProgramRun::start(
+                class,
+                root,
+                nodes,
+                notifier.cloned(),
+            ));
         }
         let devices = inventory.devices.iter();
         let withheld_devices =
@@ -123,16 +128,16 @@ impl FactsPrograms {
         let is_new = |(previous_nodes, _): &(BTreeSet<PathBuf>, _)| {
             !list_device_nodes(device).all(|node| previous_nodes.contains(&node))
         };
-        match device.naming {
-            Naming::Files => false,
+        match device.name_origin {
+            NameOrigin::Files => false,
             // A part may be renamed before the first run as well: the device may have had other
             // parts when the facts were written, and a new part can have the number of an earlier
             // one.
-            Naming::Facts => self
+            NameOrigin::DriverProperties => self
                 .last_run
                 .as_ref()
                 .map_or(device.part_of.is_some(), is_new),
-            Naming::Defaults => self.last_run.as_ref().is_none_or(is_new),
+            NameOrigin::Defaults => self.last_run.as_ref().is_none_or(is_new),
         }
     }
 
@@ -143,10 +148,10 @@ impl FactsPrograms {
 }
 
 fn list_device_nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
-    device.nodes.iter().map(|node| node.host.clone())
+    device.nodes.iter().map(|node| node.host_path.clone())
 }
 
-impl FactsRun {
+impl PropertyProgramRun {
     /// Starts a thread that runs the programs and writes the facts file of the class.
     fn start(
         class: &DeviceClass,
@@ -168,7 +173,7 @@ impl FactsRun {
                 notifier.notify();
             }
         });
-        FactsRun {
+        PropertyProgramRun {
             nodes,
             faults_receiver,
         }
@@ -182,7 +187,7 @@ fn renew_facts(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<Str
         host_program::build_command(root, program, arguments)
     };
     write_facts(
-        &ReportedFacts::run_programs(class, root, build_command),
+        &ReportedProperties::run_programs(class, root, build_command),
         class,
         root,
         host,
@@ -192,16 +197,16 @@ fn renew_facts(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<Str
 /// Writes the reported facts to the file of the class. Returns one line for each failed program, and
 /// one if the file cannot be written.
 fn write_facts(
-    reported_facts: &ReportedFacts,
+    reported_properties: &ReportedProperties,
     class: &DeviceClass,
     root: &Path,
     host: &dyn HostView,
 ) -> Vec<String> {
-    let mut faults = reported_facts.faults.clone();
+    let mut faults = reported_properties.faults.clone();
     // If the host has none of the programs, the file is not changed, because the administrator may
     // write it by other means.
-    let has_no_program = reported_facts.programs.is_empty() && faults.is_empty();
-    if !has_no_program && let Err(error) = reported_facts.write(class, root, host) {
+    let has_no_program = reported_properties.programs.is_empty() && faults.is_empty();
+    if !has_no_program && let Err(error) = reported_properties.write(class, root, host) {
         faults.push(format!("facts cannot be written: {error}"));
     }
     faults
@@ -218,7 +223,7 @@ mod tests {
     use super::*;
 
     /// Waits until the run has ended, and returns whether there was one.
-    fn finish(programs: &mut FactsPrograms, now: Instant) -> bool {
+    fn finish(programs: &mut PropertyPrograms, now: Instant) -> bool {
         let ran = programs.current_run.is_some();
         let end = Instant::now() + Duration::from_secs(60);
         while programs.current_run.is_some() {
@@ -239,7 +244,7 @@ mod tests {
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let root = tempfile::tempdir().unwrap();
-        let mut programs = FactsPrograms::default();
+        let mut programs = PropertyPrograms::default();
         let start = Instant::now();
         let mut runs = |nodes: &str, after: Duration| {
             let host = RecordedHost::parse(nodes).unwrap();
@@ -283,7 +288,7 @@ mod tests {
                 let attributes = &mut inventory.devices[0].attributes;
                 attributes.insert(state, "up".to_owned());
             }
-            let mut programs = FactsPrograms::default();
+            let mut programs = PropertyPrograms::default();
             let start = Instant::now();
             let mut runs = |after: Duration| {
                 let now = start + after;
@@ -308,7 +313,7 @@ mod tests {
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let root = tempfile::tempdir().unwrap();
-        let mut programs = FactsPrograms::default();
+        let mut programs = PropertyPrograms::default();
         let now = Instant::now();
         let mut held_back = |facts: &str, count: usize| {
             let nodes = (0..count).map(|n| format!("char /dev/x{n} 5:{n}\n"));
@@ -354,7 +359,7 @@ mod tests {
         host.add_file("/proc/uptime", "9.00 1.00\n");
         let mut inventory = discover::scan_devices(&class, &host);
         inventory.devices[1].part_of = Some(inventory.devices[0].id.clone());
-        let mut programs = FactsPrograms::default();
+        let mut programs = PropertyPrograms::default();
         let now = Instant::now();
         for expected in [vec!["b"], vec![]] {
             let held_back = programs.start_if_due(&class, &inventory, root.path(), now, None);
@@ -380,7 +385,7 @@ mod tests {
         fs::write(root.join("sh"), "").unwrap();
         fs::set_permissions(root.join("sh"), fs::Permissions::from_mode(0o755)).unwrap();
         let host = RealHost::open(root).unwrap();
-        let reported = ReportedFacts::run_programs(&class, root, |_, arguments| {
+        let reported = ReportedProperties::run_programs(&class, root, |_, arguments| {
             let mut command = Command::new("/bin/sh");
             command.args(arguments);
             command

@@ -6,7 +6,7 @@ pub struct FaultLog(Vec<String>);
 
 impl FaultLog {
     /// Replaces the current faults with `faults`, and calls `log` for each new one.
-    pub fn report(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
+    pub fn report_faults(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
         let previous_faults = std::mem::replace(&mut self.0, faults.into_iter().collect());
         for fault in self
             .0
@@ -34,7 +34,7 @@ mod tests {
         let logged = RefCell::new(Vec::new());
         for now in [&["a"][..], &["a", "b"], &["b"], &["a", "b"], &[], &["b"]] {
             let now = now.iter().map(|fault| (*fault).to_owned());
-            faults.report(now, |fault| logged.borrow_mut().push(fault.to_owned()));
+            faults.report_faults(now, |fault| logged.borrow_mut().push(fault.to_owned()));
         }
         assert_eq!(logged.into_inner(), ["a", "b", "a", "b"]);
         assert_eq!(faults.count(), 1);

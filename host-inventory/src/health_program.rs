@@ -22,17 +22,17 @@ pub(crate) enum ProgramOutcome {
     Killed,
     /// The program could not be started, for this reason. This has no effect on the health of its
     /// devices.
-    NotRun(String),
+    NotStarted(String),
 }
 
 impl ProgramOutcome {
-    /// Returns the health of one device. `command` has the rule of the device's class by which the
-    /// output is judged.
+    /// Returns the health of one device. `command` has the rule that judges the output, which comes
+    /// from the device's class.
     pub(crate) fn judge_health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
             ProgramOutcome::Exited(status, text) => command.find_fault(*status, text),
             ProgramOutcome::Killed => Some(command.describe_timeout()),
-            ProgramOutcome::NotRun(_) => None,
+            ProgramOutcome::NotStarted(_) => None,
         };
         match fault {
             None => Health::Healthy,
@@ -51,7 +51,7 @@ pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> Progra
         ..
     } = command;
     let not_run_outcome = |reason: &dyn std::fmt::Display| {
-        ProgramOutcome::NotRun(format!("{} cannot be run: {reason}", program.display()))
+        ProgramOutcome::NotStarted(format!("{} cannot be run: {reason}", program.display()))
     };
     if let Err(error) = ownership::resolve_trusted_program(root, program) {
         return not_run_outcome(&error);

@@ -29,22 +29,23 @@ type CommandLine = Vec<String>;
 #[derive(Debug, Default)]
 pub(crate) struct HealthPrograms {
     outcomes: BTreeMap<CommandLine, (ProgramOutcome, Instant)>,
-    /// The channel for the results of the running programs. It is closed when all of them have ended.
-    running_programs: Option<Receiver<(CommandLine, ProgramOutcome)>>,
+    /// The receiver of the results of the running programs. The channel is closed when all of them
+    /// have ended.
+    result_receiver: Option<Receiver<(CommandLine, ProgramOutcome)>>,
 }
 
 /// A health program whose next run is due.
 struct DueProgram {
     command_line: CommandLine,
-    /// For each device, the command with the rule that judges its output, and whether the last
-    /// result was healthy. A device without a result counts as healthy.
+    /// For each device: the command, whose rule judges the output of the program, and whether the
+    /// last result was healthy. A device without a result counts as healthy.
     devices: Vec<(HealthCommand, bool)>,
 }
 
 impl HealthPrograms {
     /// Applies the last results to the health of `devices`, and starts the programs that are due.
-    /// `notifier` is notified when a new result changes the health of a device. Returns one line for
-    /// each program that could not be run.
+    /// `notifier` is notified when a new result changes the health of a device. Returns a message
+    /// for each program that could not be run.
     pub(crate) fn update_health(
         &mut self,
         devices: &mut [Device],
@@ -68,10 +69,10 @@ impl HealthPrograms {
                 };
                 let command_line = format_command_line(&command);
                 match self.outcomes.get(&command_line) {
-                    Some((ProgramOutcome::NotRun(reason), _)) => {
+                    Some((ProgramOutcome::NotStarted(reason), _)) => {
                         failure_reasons.insert(reason.clone());
                     }
-                    Some((outcome, _)) if device.is_healthy_in_parts() => {
+                    Some((outcome, _)) if device.has_healthy_parts() => {
                         let health = outcome.judge_health(&command);
                         if !health.is_healthy() {
                             device.health = health;
@@ -87,7 +88,7 @@ impl HealthPrograms {
         }
         self.outcomes
             .retain(|command_line, _| needed_commands.contains_key(command_line));
-        if self.running_programs.is_none() {
+        if self.result_receiver.is_none() {
             let due_programs =
                 needed_commands
                     .into_iter()
@@ -110,20 +111,20 @@ impl HealthPrograms {
                             devices,
                         })
                     });
-            self.running_programs = start_threads(due_programs.collect(), root, notifier);
+            self.result_receiver = start_threads(due_programs.collect(), root, notifier);
         }
         failure_reasons
     }
 
     /// Stores the results of the programs that have ended.
     fn collect_results(&mut self, now: Instant) {
-        while let Some(results) = &self.running_programs {
+        while let Some(results) = &self.result_receiver {
             match results.try_recv() {
                 Ok((command_line, outcome)) => {
                     self.outcomes.insert(command_line, (outcome, now));
                 }
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => self.running_programs = None,
+                Err(TryRecvError::Disconnected) => self.result_receiver = None,
             }
         }
     }
@@ -132,7 +133,7 @@ impl HealthPrograms {
     #[cfg(test)]
     pub(crate) fn is_running(&mut self, now: Instant) -> bool {
         self.collect_results(now);
-        self.running_programs.is_some()
+        self.result_receiver.is_some()
     }
 }
 

@@ -9,29 +9,31 @@ use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{DeviceClass, NameConflict, NameOwners};
-use device_class::discover::{self, FoundNode, HealthHistory, HistoryRule, Inventory, KernelLine};
+use device_class::discover::{
+    self, FoundNode, HealthHistory, HistoryRule, Inventory, KernelLogRecord,
+};
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::template::Attributes;
 
 use crate::Notifier;
 use crate::classes::UnmountedClasses;
-use crate::facts_programs::FactsPrograms;
+use crate::facts_programs::PropertyPrograms;
 use crate::health_programs::HealthPrograms;
 use crate::host_files;
 use crate::kernel_log::KernelLog;
 use crate::response_check::ResponseCheck;
 
-/// The devices of a host's classes, which one scan found.
+/// The devices that one scan found, for all classes of a host.
 #[derive(Debug, Default)]
 pub struct HostScan<'a> {
     pub classes: Vec<ClassScan<'a>>,
     /// The class to which each request variable and each resource name belongs.
     pub name_owners: NameOwners,
-    /// The omitted devices and classes, each as one line with the reason.
+    /// One message for each omitted device or class, with the reason.
     pub warnings: Vec<String>,
-    /// The configuration errors because of which all devices of a class, or those of one of its
-    /// resources, are omitted.
+    /// The configuration errors that the scan found. Because of each error, all devices of a class
+    /// or of one of its resources are omitted.
     pub class_errors: Vec<ClassError>,
     /// The classes with devices that are not offered until a driver's program has reported the facts
     /// that determine their names.
@@ -42,7 +44,7 @@ pub struct HostScan<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassError {
     pub class: ClassName,
-    /// The reason, in one line that names the class or its file.
+    /// The reason, in one line. It contains the name of the class or of its file.
     pub message: String,
 }
 
@@ -72,20 +74,20 @@ pub struct ScanMemory {
     /// The notifier for the end of a program whose result a scan must evaluate.
     pub(crate) notifier: Option<Notifier>,
     /// Whether a scan waits until the programs that report driver facts have ended.
-    pub(crate) waits_for_facts: bool,
+    pub(crate) waits_for_driver_properties: bool,
 }
 
-/// The part of [`ScanMemory`] that belongs to one class.
+/// The state of one class in [`ScanMemory`].
 #[derive(Debug, Default)]
 struct ClassMemory {
     health_history: HealthHistory,
     log: Option<KernelLog>,
     /// The log records that were read between two scans, for the next scan.
-    pending_records: Vec<KernelLine>,
+    pending_records: Vec<KernelLogRecord>,
     /// The health rules of the last scan's devices that evaluate log records, each with its device.
     log_rules: Vec<(DeviceId, HistoryRule)>,
     health_programs: HealthPrograms,
-    facts_programs: FactsPrograms,
+    facts_programs: PropertyPrograms,
 }
 
 /// The maximum number of log records that are kept for the next scan.
@@ -93,7 +95,7 @@ const MAX_PENDING_RECORDS: usize = 65_536;
 
 impl ScanMemory {
     /// Returns the earliest time at which the health of a device can change only because time
-    /// passes, by a health rule with a minimum duration.
+    /// passes. This is possible if a health rule has a minimum duration.
     pub(crate) fn next_due_time(&self) -> Option<Instant> {
         let classes = self.classes.values();
         classes
@@ -121,8 +123,8 @@ impl ScanMemory {
         has_relevant_record
     }
 
-    /// Creates an empty memory for a single scan, or for a recorded host. A scan with it neither
-    /// reads the kernel's log nor runs programs.
+    /// Creates an empty memory for a single scan, or for a recorded host. A scan with this memory
+    /// neither reads the kernel's log nor runs programs.
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,8 +138,8 @@ impl ScanMemory {
         }
     }
 
-    /// Creates an empty memory for repeated scans of the host with the root directory `root`.
-    /// A scan with it reads the kernel's log and runs programs.
+    /// Creates an empty memory for repeated scans of the host with the root directory `root`. A
+    /// scan with this memory reads the kernel's log and runs programs.
     pub fn for_host(root: &Path) -> Self {
         ScanMemory {
             host_root: Some(root.to_owned()),
@@ -147,7 +149,7 @@ impl ScanMemory {
 }
 
 impl ClassMemory {
-    fn read_new_records(&mut self, host_root: &Path) -> io::Result<Vec<KernelLine>> {
+    fn read_new_records(&mut self, host_root: &Path) -> io::Result<Vec<KernelLogRecord>> {
         let log = match self.log.take() {
             Some(log) => log,
             None => KernelLog::open(host_root)?,
@@ -164,11 +166,11 @@ impl ClassMemory {
             return false;
         };
         let mut rules = self.log_rules.iter();
-        let is_concerned = |(id, rule): &(DeviceId, HistoryRule)| {
+        let concerns_device = |(id, rule): &(DeviceId, HistoryRule)| {
             let mut lines = lines.iter();
-            lines.any(|line| line.concerns(id.as_str(), rule))
+            lines.any(|line| line.concerns_device(id.as_str(), rule))
         };
-        let has_relevant_record = rules.any(is_concerned);
+        let has_relevant_record = rules.any(concerns_device);
         if self.pending_records.len() < MAX_PENDING_RECORDS {
             self.pending_records.extend(lines);
         }
@@ -227,7 +229,7 @@ pub fn scan_host<'a>(
             withheld_devices = programs.start_if_due(class, &inventory, root, now, notifier);
             // The host is opened again, because the programs may have changed its files, which an
             // open `RealHost` does not notice.
-            if memory.waits_for_facts
+            if memory.waits_for_driver_properties
                 && programs.wait_for_run(now)
                 && let Ok(host) = RealHost::open(root)
             {
@@ -260,8 +262,8 @@ pub fn scan_host<'a>(
         });
         class_memory.log_rules = log_rules.collect();
         let devices = &mut inventory.devices;
-        // The health of devices that are divided into parts is determined as well, because a part
-        // that does not exist yet has the health of its device.
+        // The health of devices that are divided into parts is determined as well. A part that does
+        // not exist yet has the health of its device.
         let divided_devices = inventory
             .divided_devices
             .iter_mut()
@@ -271,8 +273,8 @@ pub fn scan_host<'a>(
             .health_history
             .update_health_with_log(all_devices, now, &log_records);
         if !withheld_devices.is_empty() {
-            // The log records are kept for the next scan, because a withheld device may be renamed.
-            // It is then a new device, which any of these records may concern.
+            // The log records are kept for the next scan. That scan may rename a withheld device,
+            // which is then a new device that any of the records may concern.
             log_records.drain(..log_records.len().saturating_sub(MAX_PENDING_RECORDS));
             class_memory.pending_records = log_records;
         }
@@ -298,7 +300,7 @@ pub fn scan_host<'a>(
                 .map(|line| format!("{}: {line}", class.name)),
         );
         if !inventory.devices.is_empty() {
-            let capabilities = class.spec.request.capabilities_by_default();
+            let capabilities = class.spec.request.find_default_capabilities();
             let attributes = &inventory.host_attributes;
             let missing_nodes =
                 discover::describe_missing_nodes(class, &capabilities, attributes, host);
@@ -310,11 +312,11 @@ pub fn scan_host<'a>(
         }
         let control_nodes = find_control_nodes(class, &inventory.host_attributes, host);
         if let Err(reason) = &control_nodes {
-            inventory.refuse(reason);
+            inventory.mark_all_unhealthy(reason);
         } else if !inventory.devices.is_empty()
             && let Some(reason) = host_files::describe_missing_file(class, host)
         {
-            inventory.refuse(&reason);
+            inventory.mark_all_unhealthy(&reason);
         }
         inventory.refuse_mixed_devices(class);
         let mut conflicts: BTreeMap<ResourceName, (NameConflict, usize)> = BTreeMap::new();
@@ -366,8 +368,8 @@ fn find_control_nodes(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, String> {
-    let capabilities = class.spec.request.capabilities_by_default();
-    let nodes = discover::control_nodes(class, &capabilities, attributes, host)
+    let capabilities = class.spec.request.find_default_capabilities();
+    let nodes = discover::find_control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
     match nodes.iter().find_map(|node| node.number.unusable_reason()) {
         Some(reason) => Err(reason.to_owned()),

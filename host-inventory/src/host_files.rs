@@ -7,10 +7,10 @@ use device_class::class::DeviceClass;
 use device_class::discover;
 use device_class::host::Entry;
 
-/// Describes the first library or file of the class that the host lacks. Returns `None` if the host
-/// has all of them, or if this process does not see the host's loader cache: the plugin's container
-/// usually has only the directories that discovery reads, so that a file that is missing there may
-/// exist on the host.
+/// Describes the first library or file of the class that is missing on the host. Returns `None` if
+/// there is none, or if this process does not see the host's loader cache. The plugin's container
+/// usually has only the directories that discovery reads, so a file that is missing there may exist
+/// on the host.
 pub(crate) fn describe_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use injection_plan::program_output::LIBRARY_PATH;
+use injection_plan::program_output::LIBRARY_PATH_ENV;
 
 /// The name of the hidden subcommand that calls [`enter_root_and_exec`].
 pub const IN_ROOT_SUBCOMMAND: &str = "in-root";
@@ -39,8 +39,8 @@ pub fn enter_root_and_exec(root: &Path, program: &Path, arguments: &[String]) ->
     }
     let mut command = Command::new(program);
     command.current_dir("/").args(arguments).env_clear();
-    if let Some(value) = std::env::var_os(LIBRARY_PATH) {
-        command.env(LIBRARY_PATH, value);
+    if let Some(value) = std::env::var_os(LIBRARY_PATH_ENV) {
+        command.env(LIBRARY_PATH_ENV, value);
     }
     command.exec()
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use device_class::discover::KernelLine;
+use device_class::discover::KernelLogRecord;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
@@ -33,13 +33,13 @@ impl KernelLog {
 
     /// Returns the records since the previous call, at most [`MAX_RECORDS`]. The next call returns
     /// the rest.
-    pub(crate) fn read_new_records(&mut self) -> io::Result<Vec<KernelLine>> {
+    pub(crate) fn read_new_records(&mut self) -> io::Result<Vec<KernelLogRecord>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD_BYTES];
         for _ in 0..MAX_RECORDS {
             match self.0.read(&mut record) {
                 Ok(0) => break,
-                Ok(length) => lines.extend(KernelLine::parse(&record[..length])),
+                Ok(length) => lines.extend(KernelLogRecord::parse(&record[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // EPIPE means that the kernel has overwritten records that were not read yet. The
                 // next read returns the oldest record that still exists.
@@ -65,7 +65,7 @@ mod tests {
         let file = host.path().join("dev/kmsg");
         std::fs::write(&file, "6,1,5,-;first\n").unwrap();
         let mut log = KernelLog::open(host.path()).unwrap();
-        let first = KernelLine::parse(b"6,1,5,-;first").unwrap();
+        let first = KernelLogRecord::parse(b"6,1,5,-;first").unwrap();
         assert_eq!(log.read_new_records().unwrap(), [first]);
         assert_eq!(log.read_new_records().unwrap(), []);
     }

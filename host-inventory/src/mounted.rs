@@ -12,8 +12,8 @@ use device_class::DeviceClass;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnmountedPath {
     pub(crate) path: String,
-    /// Whether the class searches for devices at the path. If this is true, the scan cannot find out
-    /// whether the host has devices of the class.
+    /// Whether the class searches for devices at the path. If so, the scan cannot determine whether
+    /// the host has devices of the class.
     pub(crate) is_searched: bool,
 }
 
@@ -21,53 +21,55 @@ pub(crate) struct UnmountedPath {
 /// searches for devices come first. Returns `None` if all paths are mounted, or if `root` is the
 /// root directory of the host itself.
 pub(crate) fn find_unmounted_path(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
-    let device_of = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    if !has_host_mounts_below(root, &list_entries(root), device_of) {
+    let get_device_number = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    if !has_host_mounts_below(root, &list_entry_paths(root), get_device_number) {
         return None;
     }
-    let list_searched_paths = class.spec.list_searched_paths().into_iter();
-    let list_searched_paths = list_searched_paths.map(|path| (path, true));
+    let searched_paths = class.spec.list_searched_paths().into_iter();
+    let searched_paths = searched_paths.map(|path| (path, true));
     let read_paths = class.spec.list_read_paths().into_iter();
-    let mut paths = list_searched_paths.chain(read_paths.map(|path| (path, false)));
+    let mut paths = searched_paths.chain(read_paths.map(|path| (path, false)));
     let (path, is_searched) =
-        paths.find(|(path, _)| !is_mounted(root, Path::new(path), device_of))?;
+        paths.find(|(path, _)| !is_mounted(root, Path::new(path), get_device_number))?;
     Some(UnmountedPath { path, is_searched })
 }
 
-fn list_entries(root: &Path) -> Vec<PathBuf> {
+fn list_entry_paths(root: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root).into_iter().flatten();
-    entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
+    entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect()
 }
 
 /// Returns whether `root` is a directory of the container's own file system with mounts of the host
-/// below it. Returns `false` if the host's root directory is mounted at `root`. `device_of` returns
-/// the number of the file system that contains a path.
+/// below it. Returns `false` if the host's root directory is mounted at `root`. `get_device_number`
+/// returns the device number of the file system that contains a path.
 fn has_host_mounts_below(
     root: &Path,
     entries: &[PathBuf],
-    device_of: impl Fn(&Path) -> Option<u64>,
+    get_device_number: impl Fn(&Path) -> Option<u64>,
 ) -> bool {
     let Some(parent) = root.parent() else {
         return false;
     };
-    let root_device = device_of(root);
-    let mut devices = entries.iter().map(|path| device_of(path));
-    root_device == device_of(parent)
+    let root_device = get_device_number(root);
+    let mut devices = entries.iter().map(|path| get_device_number(path));
+    root_device == get_device_number(parent)
         && devices.any(|device| device.is_some() && device != root_device)
 }
 
-/// Returns whether a path is inside a mount of the host, even if it does not exist itself. The
-/// container's own file system has only the directories above the mounts, so that a component on
-/// another file system shows a mount.
-fn is_mounted(root: &Path, path: &Path, device_of: impl Fn(&Path) -> Option<u64>) -> bool {
-    let root_device = device_of(root);
+/// Returns whether a path is inside a mount of the host. The path itself need not exist. The
+/// container's own file system has only the directories above the mounts, so a component on another
+/// file system shows a mount.
+fn is_mounted(root: &Path, path: &Path, get_device_number: impl Fn(&Path) -> Option<u64>) -> bool {
+    let root_device = get_device_number(root);
     let mut prefix = root.to_owned();
     for component in path.components() {
         let Component::Normal(name) = component else {
             continue;
         };
         prefix.push(name);
-        match device_of(&prefix) {
+        match get_device_number(&prefix) {
             None => return false,
             device if device != root_device => return true,
             Some(_) => {}

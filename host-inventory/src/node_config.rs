@@ -24,7 +24,8 @@ impl NodeConfig {
         mounted_root: Option<&Path>,
         installed_path: Option<&Path>,
     ) -> Result<Self, FileError> {
-        let (config, config_error) = Config::load_or_installed(path, mounted_root, installed_path)?;
+        let (config, config_error) =
+            Config::load_or_read_installed(path, mounted_root, installed_path)?;
         if let Some(config_error) = config_error {
             tracing::error!(
                 "the configuration has a mistake, so the one that is installed on the host is used, \
@@ -44,7 +45,7 @@ impl NodeConfig {
 mod tests {
     use std::fs;
 
-    use device_class::config::DIRECTORIES_PATH;
+    use device_class::config::DIRECTORIES_FILE_PATH;
 
     use super::*;
 
@@ -64,7 +65,7 @@ mod tests {
             write(installed, "host_root = '/installed'\n");
             if is_recorded {
                 write(
-                    DIRECTORIES_PATH,
+                    DIRECTORIES_FILE_PATH,
                     "programs = '/data/boathook'\nconfiguration = '/data/etc/boathook'\n",
                 );
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::HostView;
 use device_class::class::DeviceClass;
-use device_class::discover::{Inventory, list_byte_checks};
+use device_class::discover::{Inventory, list_response_checks};
 use device_class::host::RealHost;
 
 /// The check of whether a device answers, with its result at the last scan.
@@ -14,23 +14,23 @@ use device_class::host::RealHost;
 pub(crate) struct ResponseCheck {
     /// The device's file that is read, such as its PCI configuration space in /sys.
     path: PathBuf,
-    /// The bytes at the beginning of the file if the device does not answer.
+    /// The bytes at the beginning of the file that show that the device does not answer.
     no_answer_bytes: Vec<u8>,
     has_answered: bool,
 }
 
 impl ResponseCheck {
-    /// Makes a check for each file of a class's devices, and reads the file.
+    /// Creates a check for each file of a class's devices, and reads the file once.
     pub(crate) fn from_devices(
         class: &DeviceClass,
         inventory: &Inventory,
         host: &dyn HostView,
     ) -> Vec<Self> {
         let devices = inventory.devices.iter();
-        let files = devices.flat_map(|device| list_byte_checks(class, device));
+        let files = devices.flat_map(|device| list_response_checks(class, device));
         let mut checks: Vec<Self> = Vec::new();
         for (path, no_answer_bytes) in files {
-            // The parts of one device have the same file, which is read only once.
+            // The parts of one device have the same file. The file is read only once.
             if !checks.iter().any(|check| check.path == path) {
                 let has_answered = is_answering(&path, &no_answer_bytes, host);
                 checks.push(ResponseCheck {
@@ -44,7 +44,8 @@ impl ResponseCheck {
     }
 }
 
-/// Returns whether a device answers now and did not at the last scan, or the other way round.
+/// Returns whether a device has changed its response since the last scan: it answers now and did
+/// not then, or the reverse.
 pub(crate) fn has_changed_response(checks: &[ResponseCheck], root: &Path) -> bool {
     let Ok(host) = RealHost::open(root) else {
         return false;

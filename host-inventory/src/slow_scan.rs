@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinHandle};
 
 /// The duration after which a scan is reported as slow, because it is probably blocked in a driver.
-const SLOW_SCAN_TIME: Duration = Duration::from_secs(30);
+const SLOW_SCAN_THRESHOLD: Duration = Duration::from_secs(30);
 
-/// The progress of the current scan: whether one is running, and since when. All clones of a value
-/// have the same state.
+/// The progress of the current scan: whether a scan is running, and its start time. All clones
+/// share one state.
 #[derive(Debug, Clone, Default)]
-pub struct ScanProgress(Arc<Mutex<Progress>>);
+pub struct ScanProgress(Arc<Mutex<ProgressState>>);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct ProgressState {
     start_time: Option<Instant>,
     has_ended: bool,
 }
 
 impl ScanProgress {
-    fn update<T>(&self, change: impl FnOnce(&mut Progress) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut ProgressState) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -33,7 +33,7 @@ impl ScanProgress {
     pub(crate) fn end(&self) -> Duration {
         let duration = self.running_time();
         self.update(|progress| {
-            *progress = Progress {
+            *progress = ProgressState {
                 start_time: None,
                 has_ended: true,
             };
@@ -58,12 +58,12 @@ impl ScanProgress {
 /// Waits for the end of a scan, without a time limit. Logs a warning when the scan becomes slow,
 /// and a message when a slow scan has ended.
 pub(crate) async fn wait_for_scan<T>(mut scan_thread: JoinHandle<T>) -> Result<T, JoinError> {
-    if let Ok(result) = tokio::time::timeout(SLOW_SCAN_TIME, &mut scan_thread).await {
+    if let Ok(result) = tokio::time::timeout(SLOW_SCAN_THRESHOLD, &mut scan_thread).await {
         return result;
     }
     tracing::warn!(
         "device scan still running after {} s, keeping previous results: a driver may hang",
-        SLOW_SCAN_TIME.as_secs()
+        SLOW_SCAN_THRESHOLD.as_secs()
     );
     let result = scan_thread.await;
     tracing::info!("device scan has ended");

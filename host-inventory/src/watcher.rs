@@ -22,8 +22,8 @@ use crate::{
     Classes, FaultLog, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
 };
 
-/// The delay between the first event and the scan, which then covers all events that arrive in this
-/// time.
+/// The delay between the first event and the scan. The scan then covers all events that arrive
+/// within this time.
 const EVENT_DELAY: Duration = Duration::from_millis(10);
 
 /// The minimum time between two scans.
@@ -38,14 +38,14 @@ pub enum WatcherTask {
     /// Scan the host, because a device may have changed, or because the period has passed.
     Scan,
     /// Read the class files and scan the host, because a class may have changed.
-    Load,
+    LoadClasses,
 }
 
 /// The result and the duration of one scan.
 #[derive(Debug)]
 pub struct ScanOutcome<T> {
-    /// The value that the caller's function made of the scan. `None` means that the scan failed and
-    /// the reason was logged.
+    /// The value that the caller's `convert` function made from the scan. `None` means that the
+    /// scan failed and that the reason was logged.
     pub result: Option<T>,
     pub duration: Duration,
 }
@@ -60,14 +60,14 @@ pub struct HostWatcher {
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
     /// Whether the last attempt to load the class files could read none of them.
-    has_no_readable_file: bool,
+    are_all_files_unreadable: bool,
     /// The watcher of devices and class files. It is `None` until the first wait.
     change_watcher: Option<ChangeWatcher>,
     /// The thread that polls the devices for a response. A driver may block it.
     poll_thread: Option<JoinHandle<bool>>,
     /// The notifier for the end of a driver's program whose result a scan must evaluate.
     program_notifier: Notifier,
-    program_results: Notifications,
+    program_notifications: Notifications,
     scan_progress: ScanProgress,
     warnings: FaultLog,
     class_errors: FaultLog,
@@ -86,8 +86,8 @@ pub struct HostWatcher {
 #[derive(Debug)]
 struct ChangeWatcher {
     device_notifier: Notifier,
-    device_changes: Notifications,
-    class_file_changes: Notifications,
+    device_notifications: Notifications,
+    class_file_notifications: Notifications,
     watched_directories: BTreeSet<PathBuf>,
     directory_watch: Option<WatchTask>,
     _class_file_watch: WatchTask,
@@ -98,16 +98,16 @@ impl HostWatcher {
     /// Creates a watcher for the classes that `server` offers to the kubelet, and loads the class
     /// files.
     pub fn new(config: Config, server: Server) -> Self {
-        let (program_notifier, program_results) = Notifier::new();
+        let (program_notifier, program_notifications) = Notifier::new();
         let mut watcher = HostWatcher {
             memory: ScanMemory::for_host(&config.host_root),
             program_notifier,
-            program_results,
+            program_notifications,
             config,
             server,
             classes: Arc::default(),
             class_files: Vec::new(),
-            has_no_readable_file: false,
+            are_all_files_unreadable: false,
             change_watcher: None,
             poll_thread: None,
             scan_progress: ScanProgress::default(),
@@ -128,7 +128,7 @@ impl HostWatcher {
         &self.classes
     }
 
-    /// Returns the number of errors because of which devices are not offered: class files that
+    /// Returns the number of errors that prevent devices from being offered: class files that
     /// cannot be used, and configuration errors that the last scan detected.
     pub fn class_errors(&self) -> usize {
         self.class_errors.count() + self.scan_errors.count()
@@ -137,7 +137,7 @@ impl HostWatcher {
     /// Returns the names of the classes whose files cannot be used, although their devices may still
     /// exist. Returns `None` if no class file could be read, so that any class may be affected.
     pub fn broken_classes(&self) -> Option<&BTreeSet<String>> {
-        (!self.has_no_readable_file).then_some(&self.broken_classes)
+        (!self.are_all_files_unreadable).then_some(&self.broken_classes)
     }
 
     pub fn scan_progress(&self) -> ScanProgress {
@@ -179,20 +179,20 @@ impl HostWatcher {
         let task = tokio::select! {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
             () = wait_for_health_change(memory, root, &mut self.poll_thread) => WatcherTask::Scan,
-            () = change_watcher.device_changes.wait() => WatcherTask::Scan,
-            () = self.program_results.wait() => WatcherTask::Scan,
-            () = change_watcher.class_file_changes.wait() => WatcherTask::Load,
-            () = reload_notifications.wait() => WatcherTask::Load,
+            () = change_watcher.device_notifications.wait() => WatcherTask::Scan,
+            () = self.program_notifications.wait() => WatcherTask::Scan,
+            () = change_watcher.class_file_notifications.wait() => WatcherTask::LoadClasses,
+            () = reload_notifications.wait() => WatcherTask::LoadClasses,
         };
         // One scan must cover several events, because a driver creates several device nodes at
         // once, and an editor writes a file in several steps.
         tokio::time::sleep(EVENT_DELAY).await;
-        change_watcher.device_changes.clear();
+        change_watcher.device_notifications.clear();
         match task {
-            WatcherTask::Scan if !self.has_no_readable_file => WatcherTask::Scan,
+            WatcherTask::Scan if !self.are_all_files_unreadable => WatcherTask::Scan,
             _ => {
-                change_watcher.class_file_changes.clear();
-                WatcherTask::Load
+                change_watcher.class_file_notifications.clear();
+                WatcherTask::LoadClasses
             }
         }
     }
@@ -203,22 +203,22 @@ impl HostWatcher {
         let load_result = Classes::load(&self.config, self.server);
         let errors = load_result
             .as_ref()
-            .map_or_else(std::slice::from_ref, |c| &c.errors);
+            .map_or_else(std::slice::from_ref, |classes| &classes.errors);
         let broken_classes = errors.iter().filter_map(FileError::class_name).collect();
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         // If no class file can be read, the previous classes are kept, because the failure may be
         // temporary, for example if the process has no free file descriptor.
-        self.has_no_readable_file = match &load_result {
+        self.are_all_files_unreadable = match &load_result {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
             Err(_) => true,
         };
-        let message = if self.has_no_readable_file {
+        let message = if self.are_all_files_unreadable {
             "cannot read the classes, keeping previous ones"
         } else {
             "class left out"
         };
         self.class_errors
-            .report(errors, |error| tracing::error!("{message}: {error}"));
+            .report_faults(errors, |error| tracing::error!("{message}: {error}"));
         let Ok(Classes {
             usable_classes,
             sources,
@@ -228,7 +228,7 @@ impl HostWatcher {
         else {
             return false;
         };
-        if self.has_no_readable_file {
+        if self.are_all_files_unreadable {
             return false;
         }
         self.broken_classes = broken_classes;
@@ -239,7 +239,7 @@ impl HostWatcher {
             let class_names = sources.iter().map(|source| source.name.as_str());
             let warnings = self.config.warn_of_unknown_classes(class_names);
             self.unknown_classes
-                .report(warnings, |warning| tracing::warn!("{warning}"));
+                .report_faults(warnings, |warning| tracing::warn!("{warning}"));
         }
         let names: Vec<String> = usable_classes
             .iter()
@@ -274,14 +274,14 @@ impl HostWatcher {
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> ScanOutcome<T> {
         self.scan_progress.begin();
-        let result = self.scan_untimed(convert).await;
+        let result = self.scan_without_timing(convert).await;
         let duration = self.scan_progress.end();
         ScanOutcome { result, duration }
     }
 
     /// Scans like [`HostWatcher::scan`], without measuring the time. If the scan fails, logs the
     /// reason and returns `None`.
-    async fn scan_untimed<T: Send + 'static>(
+    async fn scan_without_timing<T: Send + 'static>(
         &mut self,
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Option<T> {
@@ -292,7 +292,7 @@ impl HostWatcher {
         memory.notifier = Some(self.program_notifier.clone());
         // The DRA driver holds the locks of divisible devices only during a scan. If a program
         // ended after the scan, it could overwrite facts that the creation of a part has changed.
-        memory.waits_for_facts = self.server == Server::Dra;
+        memory.waits_for_driver_properties = self.server == Server::Dra;
         let scan_thread = tokio::task::spawn_blocking(move || {
             let scan_result = match RealHost::open(&root) {
                 Ok(host) => {
@@ -319,19 +319,19 @@ impl HostWatcher {
         let (value, warnings) = match scan_result {
             Ok(((value, warnings), errors)) => {
                 self.scan_errors
-                    .report(errors, |error| tracing::error!("class left out: {error}"));
+                    .report_faults(errors, |error| tracing::error!("class left out: {error}"));
                 (Some(value), warnings)
             }
             Err(warning) => (None, vec![warning]),
         };
         self.warnings
-            .report(warnings, |warning| tracing::warn!("{warning}"));
+            .report_faults(warnings, |warning| tracing::warn!("{warning}"));
         value
     }
 }
 
-/// Waits until a device stops answering, answers again, or is named in a new record of the
-/// kernel's log.
+/// Waits until a device stops answering or answers again, or until a new record of the kernel's log
+/// concerns a device.
 async fn wait_for_health_change(
     memory: &mut ScanMemory,
     root: &Path,
@@ -365,8 +365,8 @@ async fn wait_for_health_change(
 
 impl ChangeWatcher {
     fn new(class_files: &[PathBuf]) -> Self {
-        let (device_notifier, device_changes) = Notifier::new();
-        let (file_notifier, class_file_changes) = Notifier::new();
+        let (device_notifier, device_notifications) = Notifier::new();
+        let (file_notifier, class_file_notifications) = Notifier::new();
         let class_files = class_files.iter().cloned().collect();
         ChangeWatcher {
             _class_file_watch: WatchTask::watch_directories(
@@ -376,8 +376,8 @@ impl ChangeWatcher {
             ),
             _uevent_watch: WatchTask::receive_uevents(device_notifier.clone()),
             device_notifier,
-            device_changes,
-            class_file_changes,
+            device_notifications,
+            class_file_notifications,
             watched_directories: BTreeSet::new(),
             directory_watch: None,
         }

@@ -10,12 +10,12 @@ use crate::connections::MemoryLease;
 pub type Answer = Response<Vec<u8>>;
 
 /// Returns an answer in plain text.
-pub fn text_answer(status: StatusCode, text: impl Into<String>) -> Answer {
+pub fn build_text_answer(status: StatusCode, text: impl Into<String>) -> Answer {
     build_answer(status, "text/plain; charset=utf-8", text.into().into())
 }
 
 /// Returns an answer with status 200 and a JSON document.
-pub fn json_answer(document: Vec<u8>) -> Answer {
+pub fn build_json_answer(document: Vec<u8>) -> Answer {
     build_answer(StatusCode::OK, "application/json", document)
 }
 

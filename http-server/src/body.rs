@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 
-use crate::answer::{Answer, text_answer};
+use crate::answer::{Answer, build_text_answer};
 use crate::connections::MemoryLease;
 
 /// The time limit for the body of a request. If it has not arrived completely by then, the request is
@@ -20,7 +20,7 @@ pub(crate) enum BodyError {
     TooLong(usize),
     /// The server's memory limit is reached by the bodies and answers of other requests.
     #[error("too many requests at once")]
-    Busy,
+    MemoryLimitReached,
     /// The client did not send the whole body within [`BODY_TIMEOUT`].
     #[error("the body did not arrive within {} s", BODY_TIMEOUT.as_secs())]
     TimedOut,
@@ -34,16 +34,16 @@ impl BodyError {
     pub(crate) fn to_answer(&self) -> Answer {
         let status = match self {
             BodyError::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            BodyError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            BodyError::MemoryLimitReached => StatusCode::SERVICE_UNAVAILABLE,
             BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
             BodyError::Disconnected => StatusCode::BAD_REQUEST,
         };
-        text_answer(status, format!("{self}\n"))
+        build_text_answer(status, format!("{self}\n"))
     }
 }
 
 /// Reads a body of at most `max_bytes` bytes. The lease grows as bytes arrive. The length that the
-/// client has announced is only used to refuse a body that is too long, so that a client cannot
+/// client has announced is only used to refuse a body that is too long. Otherwise a client could
 /// reserve memory for bytes that it never sends.
 pub(crate) async fn read_body(
     body: Incoming,
@@ -76,7 +76,9 @@ async fn receive_body(
         }
         if length > bytes.capacity() {
             let capacity = length.max(2 * bytes.len()).min(max_bytes);
-            lease.resize(capacity).map_err(|_| BodyError::Busy)?;
+            lease
+                .resize(capacity)
+                .map_err(|_| BodyError::MemoryLimitReached)?;
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&data);

@@ -11,13 +11,13 @@ use tokio::sync::Notify;
 
 use crate::Limits;
 
-/// The time for which a new connection is not closed in favour of another one, so that the server
-/// can read a request that the client has sent at once.
+/// The minimum time for which a new connection is kept open, even if another one waits for
+/// admission. In this time the server can read a request that the client has sent at once.
 const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
-/// The time for which a connection is not closed in favour of another one of the same address,
-/// divided by the maximum number of connections. With at most 128 connections the time is 128
-/// milliseconds, so that the clients of one address cannot begin more than a thousand TLS
+/// The minimum time for which a connection is kept open if another one of the same address waits
+/// for admission, divided by the maximum number of connections. With at most 128 connections the
+/// time is 128 milliseconds. Then the clients of one address cannot begin more than a thousand TLS
 /// handshakes in a second.
 const SAME_ADDRESS_GRACE_PERIOD: Duration = Duration::from_millis(1);
 
@@ -46,7 +46,7 @@ struct Connection {
     /// The number of bytes of memory that the bodies of the connection's requests and answers use.
     memory_bytes: usize,
     /// The notification that the connection must be closed.
-    revocation: Arc<Notify>,
+    close_notify: Arc<Notify>,
 }
 
 /// The permission to serve one connection. Dropping the permit lets the server admit another
@@ -55,7 +55,7 @@ struct Connection {
 pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
-    revocation: Arc<Notify>,
+    close_notify: Arc<Notify>,
 }
 
 /// An amount of memory that one connection may use. Dropping the lease returns it to the server.
@@ -66,10 +66,10 @@ pub(crate) struct MemoryLease {
     bytes: usize,
 }
 
-/// The error of a lease that cannot grow, because the server's memory limit is reached, and this
-/// connection itself is the one that would be closed.
+/// The error of a lease that cannot grow: the server's memory limit is reached, and this connection
+/// itself is the one that would be closed.
 #[derive(Debug)]
-pub(crate) struct OutOfMemory;
+pub(crate) struct MemoryLimitError;
 
 impl Connections {
     pub(crate) fn new(limits: Limits) -> Self {
@@ -96,7 +96,7 @@ impl Connections {
             if self.limits.max_connections - table.connections.len() >= waiting_clients.len() {
                 0
             } else {
-                let connection_counts = table.sum_by_address(|_| 1);
+                let connection_counts = table.sum_weights_by_address(|_| 1);
                 let count_connections = |(_, (address, _)): &(usize, &(IpAddr, T))| {
                     connection_counts.get(address).copied().unwrap_or(0)
                 };
@@ -107,20 +107,20 @@ impl Connections {
                 index
             };
         let (address, _) = waiting_clients.get(index)?;
-        let (id, revocation) = table.insert(*address, self.limits.max_connections)?;
+        let (id, close_notify) = table.insert(*address, self.limits.max_connections)?;
         let (_, client) = waiting_clients.remove(index)?;
         let permit = ConnectionPermit {
             connections: Arc::clone(self),
             id,
-            revocation,
+            close_notify,
         };
         Some((permit, client))
     }
 }
 
 impl ConnectionTable {
-    /// Inserts a connection. If the table has `max_connections` connections, closes one of them
-    /// first. Returns `None` if this connection is still in its grace period.
+    /// Inserts a connection. If the table already has `max_connections` connections, first closes
+    /// one of them. Returns `None` if the connection to close is still in its grace period.
     fn insert(&mut self, address: IpAddr, max_connections: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= max_connections {
             let id = self.choose_connection_to_close(
@@ -128,49 +128,53 @@ impl ConnectionTable {
                 |_| 1,
                 |connection| (connection.was_answered, connection.idle_start),
             )?;
-            let candidate = self.connections.get(&id)?;
+            let connection_to_close = self.connections.get(&id)?;
             let mut grace_period = GRACE_PERIOD;
-            if candidate.address == address {
+            if connection_to_close.address == address {
                 let factor = u32::try_from(max_connections).unwrap_or(u32::MAX);
                 grace_period = grace_period.max(SAME_ADDRESS_GRACE_PERIOD.saturating_mul(factor));
             }
-            if candidate.idle_start.elapsed() < grace_period {
+            if connection_to_close.idle_start.elapsed() < grace_period {
                 return None;
             }
             self.remove(id);
         }
         self.last_id += 1;
-        let revocation = Arc::new(Notify::new());
+        let close_notify = Arc::new(Notify::new());
         let connection = Connection {
             address,
             idle_start: Instant::now(),
             was_answered: false,
             memory_bytes: 0,
-            revocation: Arc::clone(&revocation),
+            close_notify: Arc::clone(&close_notify),
         };
         self.connections.insert(self.last_id, connection);
-        Some((self.last_id, revocation))
+        Some((self.last_id, close_notify))
     }
 
-    /// Returns, for each client address, the sum of the weights of its connections.
-    fn sum_by_address(&self, weight: impl Fn(&Connection) -> usize) -> BTreeMap<IpAddr, usize> {
+    /// Returns the total weight of the connections of each client address.
+    fn sum_weights_by_address(
+        &self,
+        get_weight: impl Fn(&Connection) -> usize,
+    ) -> BTreeMap<IpAddr, usize> {
         let mut sums = BTreeMap::new();
         for connection in self.connections.values() {
-            *sums.entry(connection.address).or_default() += weight(connection);
+            *sums.entry(connection.address).or_default() += get_weight(connection);
         }
         sums
     }
 
-    /// Returns the id of the connection to close: of the connections of the client address with the
-    /// largest sum of `weight`, the one that is the smallest by `order`. The sum of `new_address`,
-    /// the address of a connection that waits for admission, is increased by one.
+    /// Chooses the connection to close, and returns its id. It is a connection of the client
+    /// address whose connections have the largest total weight, and of these the one with the
+    /// smallest `get_sort_key`. `new_address` is the address of a connection that waits for
+    /// admission. It adds one to the total weight of its address.
     fn choose_connection_to_close<O: Ord>(
         &self,
         new_address: Option<IpAddr>,
-        weight: impl Fn(&Connection) -> usize,
-        order: impl Fn(&Connection) -> O,
+        get_weight: impl Fn(&Connection) -> usize,
+        get_sort_key: impl Fn(&Connection) -> O,
     ) -> Option<u64> {
-        let mut sums = self.sum_by_address(weight);
+        let mut sums = self.sum_weights_by_address(get_weight);
         if let Some(address) = new_address {
             *sums.entry(address).or_default() += 1;
         }
@@ -178,13 +182,13 @@ impl ConnectionTable {
         self.connections
             .iter()
             .filter(|(_, connection)| connection.address == heaviest_address)
-            .min_by_key(|(_, connection)| order(connection))
+            .min_by_key(|(_, connection)| get_sort_key(connection))
             .map(|(id, _)| *id)
     }
 
-    /// Counts `new_bytes` instead of `old_bytes` for the memory of a connection. Does nothing if the
+    /// Replaces `old_bytes` by `new_bytes` in the memory usage of a connection. Does nothing if the
     /// connection was closed, because its memory is no longer counted.
-    fn change_memory(&mut self, id: u64, old_bytes: usize, new_bytes: usize) {
+    fn update_memory_usage(&mut self, id: u64, old_bytes: usize, new_bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.memory_bytes = connection.memory_bytes - old_bytes + new_bytes;
             self.memory_bytes = self.memory_bytes - old_bytes + new_bytes;
@@ -194,7 +198,7 @@ impl ConnectionTable {
     fn remove(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
             self.memory_bytes -= connection.memory_bytes;
-            connection.revocation.notify_one();
+            connection.close_notify.notify_one();
         }
     }
 }
@@ -202,8 +206,8 @@ impl ConnectionTable {
 impl ConnectionPermit {
     /// Waits until the server needs the connection's permit or memory for another connection. The
     /// caller then closes this connection.
-    pub(crate) async fn wait_for_revocation(&self) {
-        self.revocation.notified().await;
+    pub(crate) async fn wait_for_close_request(&self) {
+        self.close_notify.notified().await;
     }
 
     /// Records that a request of the connection was answered. Connections without an answer are
@@ -232,24 +236,24 @@ impl Drop for ConnectionPermit {
 }
 
 impl MemoryLease {
-    /// Changes the size of the lease to `bytes`. If the memory limit is reached, the server closes
-    /// the connection that uses the most memory, of the client address that uses the most. If this
-    /// is the connection of the lease itself, the call fails and the lease is not changed, so that
-    /// a large request does not displace small ones.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
+    /// Changes the size of the lease to `bytes`. If the memory limit is reached, the server looks
+    /// for the client address that uses the most memory, and closes the largest connection of that
+    /// address. If this is the connection of the lease itself, the call fails and the lease is not
+    /// changed. Therefore a large request does not displace small ones.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryLimitError> {
         let mut table = self.connections.lock_table();
         if !table.connections.contains_key(&self.id) {
-            return Err(OutOfMemory);
+            return Err(MemoryLimitError);
         }
-        table.change_memory(self.id, self.bytes, bytes);
+        table.update_memory_usage(self.id, self.bytes, bytes);
         while table.memory_bytes > self.connections.limits.max_memory_bytes {
-            let memory_bytes = |connection: &Connection| connection.memory_bytes;
+            let get_memory_bytes = |connection: &Connection| connection.memory_bytes;
             let largest_first = |connection: &Connection| Reverse(connection.memory_bytes);
-            match table.choose_connection_to_close(None, memory_bytes, largest_first) {
+            match table.choose_connection_to_close(None, get_memory_bytes, largest_first) {
                 Some(id) if id != self.id => table.remove(id),
                 _ => {
-                    table.change_memory(self.id, bytes, self.bytes);
-                    return Err(OutOfMemory);
+                    table.update_memory_usage(self.id, bytes, self.bytes);
+                    return Err(MemoryLimitError);
                 }
             }
         }
@@ -260,8 +264,8 @@ impl MemoryLease {
 
 impl Drop for MemoryLease {
     fn drop(&mut self) {
-        // A lease can be made smaller unless its connection was closed, whose memory is no longer
-        // counted, so that the error can be ignored.
+        // The error is ignored: it only occurs if the connection was closed, and the memory of a
+        // closed connection is no longer counted.
         let _ = self.resize(0);
     }
 }
@@ -274,7 +278,7 @@ mod tests {
     fn connections_of_the_address_with_fewest_are_admitted_first() {
         let connections = Arc::new(Connections::new(Limits {
             max_connections: 4,
-            ..Limits::PAGES
+            ..Limits::PAGE_SERVER
         }));
         let [hostile, honest] = [66, 1].map(|last| IpAddr::from([127, 0, 0, last]));
         let mut waiting: VecDeque<_> = (0..6).map(|client| (hostile, client)).collect();

@@ -30,20 +30,20 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use answer::{Answer, json_answer, text_answer};
+pub use answer::{Answer, build_json_answer, build_text_answer};
 pub use hyper::{Method, StatusCode};
 pub use probes::answer_probe;
 
 use answer::LeasedBytes;
 use body::BodyError;
-use connections::{ConnectionPermit, Connections, OutOfMemory};
+use connections::{ConnectionPermit, Connections, MemoryLimitError};
 
 /// The maximum length in bytes of a request's head, which is its request line and header fields. A
 /// longer head is answered with status 431.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The time limit for a TLS handshake, and the one for the head of the first request after it. If
-/// one of them is exceeded, the connection is closed without an answer.
+/// The time limit for a TLS handshake, and also for the head of the first request after it. If a
+/// limit is exceeded, the connection is closed without an answer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time after which the server closes an idle connection. It is longer than the 90 seconds
@@ -84,7 +84,7 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of a server that serves only metrics and probes.
-    pub const PAGES: Self = Self {
+    pub const PAGE_SERVER: Self = Self {
         max_connections: 128,
         max_body_bytes: 0,
         max_memory_bytes: 8 << 20,
@@ -92,8 +92,8 @@ impl Limits {
     };
 }
 
-/// A handler that computes the answers to requests. A function of method, path and body implements
-/// the trait if it returns the answer without waiting.
+/// Computes the answers to requests. The trait is implemented for every function of method, path
+/// and body that returns the answer without waiting.
 pub trait Handler: Send + Sync + 'static {
     /// Computes the answer to a request, whose body has arrived completely.
     fn answer(
@@ -193,7 +193,7 @@ async fn accept_connections<S, H, F, C>(
                     }
                 };
                 tokio::select! {
-                    () = permit.wait_for_revocation() => {}
+                    () = permit.wait_for_close_request() => {}
                     () = service => {}
                 }
             });
@@ -210,9 +210,9 @@ async fn serve_requests(
     limits: Limits,
     handler: &impl Handler,
 ) {
-    let head_received = Notify::new();
+    let head_notify = Notify::new();
     let service = service_fn(|request: Request<Incoming>| {
-        head_received.notify_one();
+        head_notify.notify_one();
         async {
             let answer = respond(request, permit, limits, handler).await;
             permit.record_answer();
@@ -229,10 +229,10 @@ async fn serve_requests(
         .keep_alive(limits.keep_alive);
     let connection = server.serve_connection(TokioIo::new(client), service);
     let mut connection = std::pin::pin!(connection);
-    let first_head = tokio::time::timeout(HEAD_TIMEOUT, head_received.notified());
+    let first_head_timeout = tokio::time::timeout(HEAD_TIMEOUT, head_notify.notified());
     tokio::select! {
         _ = connection.as_mut() => return,
-        result = first_head => if result.is_err() { return },
+        result = first_head_timeout => if result.is_err() { return },
     }
     if limits.keep_alive {
         tokio::select! {
@@ -259,8 +259,8 @@ async fn respond(
         }
         Err(error) => error.to_answer(),
     };
-    if let Err(OutOfMemory) = memory_lease.resize(answer.body().len()) {
-        answer = BodyError::Busy.to_answer();
+    if let Err(MemoryLimitError) = memory_lease.resize(answer.body().len()) {
+        answer = BodyError::MemoryLimitReached.to_answer();
     }
     answer.map(|bytes| {
         Full::new(Bytes::from_owner(LeasedBytes {

@@ -1,15 +1,15 @@
 //! The pages for monitoring: `/healthz` and `/readyz` for the kubelet's probes, and
 //! `/metrics` for Prometheus.
 
-use crate::answer::{self, text_answer};
+use crate::answer::{self, build_text_answer};
 use crate::{Answer, Method, StatusCode};
 
 /// The content type of the page `/metrics` (OpenMetrics 1.0).
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answers a request for `/healthz`, `/readyz` or `/metrics`. `write_metrics` returns the page
-/// `/metrics`. `check_readiness` returns a text for people if the process is ready to work, and
-/// otherwise the reason why it is not.
+/// `/metrics`. `check_readiness` returns a human-readable text if the process is ready to work, and
+/// otherwise the reason why it is not ready.
 pub fn answer_probe(
     method: &Method,
     path: &str,
@@ -17,19 +17,21 @@ pub fn answer_probe(
     check_readiness: impl FnOnce() -> Result<String, String>,
 ) -> Answer {
     if ![Method::GET, Method::HEAD].contains(method) {
-        return text_answer(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
+        return build_text_answer(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
     }
     match path {
         "/metrics" => {
             answer::build_answer(StatusCode::OK, OPEN_METRICS_TYPE, write_metrics().into())
         }
         // The text has no meaning. An answer at all shows that the process does not hang.
-        "/healthz" => text_answer(StatusCode::OK, "ok\n"),
+        "/healthz" => build_text_answer(StatusCode::OK, "ok\n"),
         "/readyz" => match check_readiness() {
-            Ok(state) => text_answer(StatusCode::OK, format!("{state}\n")),
-            Err(reason) => text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+            Ok(state) => build_text_answer(StatusCode::OK, format!("{state}\n")),
+            Err(reason) => {
+                build_text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
+            }
         },
-        _ => text_answer(
+        _ => build_text_answer(
             StatusCode::NOT_FOUND,
             "not found; use /metrics, /healthz or /readyz\n",
         ),

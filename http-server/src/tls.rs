@@ -20,7 +20,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The maximum size in bytes of a file with a certificate chain or a key. The files come from a
 /// Kubernetes Secret, which has at most 1 MiB.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_TLS_FILE_BYTES: u64 = 1 << 20;
 
 /// The certificate and key with which a server proves its identity to clients.
 #[derive(Debug)]
@@ -36,9 +36,10 @@ impl Identity {
     /// Reads the certificate chain and the key from the files `tls.crt` and `tls.key` of a
     /// directory, which are the names in a Secret of the type `kubernetes.io/tls`.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
-        let (chain, key) = read_files(dir)?;
+        let (certificate_chain, key) = read_tls_files(dir)?;
         let current_certificate = Arc::new(CurrentCertificate(RwLock::new(parse_certified_key(
-            &chain, &key,
+            &certificate_chain,
+            &key,
         )?)));
         let resolver: Arc<dyn ResolvesServerCert> =
             Arc::<CurrentCertificate>::clone(&current_certificate);
@@ -58,8 +59,8 @@ impl Identity {
     /// # Errors
     /// Returns an error if the texts cannot be parsed or used. The server then keeps the previous
     /// certificate.
-    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<()> {
-        let certified_key = parse_certified_key(chain, key)?;
+    pub fn replace(&self, certificate_chain: &[u8], key: &[u8]) -> Result<()> {
+        let certified_key = parse_certified_key(certificate_chain, key)?;
         let mut current_key = self
             .current_certificate
             .0
@@ -77,25 +78,26 @@ impl Identity {
 /// Replaces the certificate whenever the files tls.crt and tls.key of a directory change. If the new
 /// files cannot be used, logs the error once, and keeps the previous certificate. Never returns.
 pub async fn reload_on_change(identity: Arc<Identity>, dir: PathBuf) {
-    let mut last_files = read_files(&dir).ok();
+    let mut last_files = read_tls_files(&dir).ok();
     loop {
         tokio::time::sleep(RELOAD_INTERVAL).await;
-        let files = read_files(&dir);
+        let files = read_tls_files(&dir);
         if files.as_ref().ok() == last_files.as_ref() {
             continue;
         }
         last_files = files.as_ref().ok().cloned();
-        match files.and_then(|(chain, key)| identity.replace(&chain, &key)) {
+        match files.and_then(|(certificate_chain, key)| identity.replace(&certificate_chain, &key))
+        {
             Ok(()) => tracing::info!("the certificate in {} is in use", dir.display()),
             Err(error) => tracing::error!("the previous certificate stays in use: {error:#}"),
         }
     }
 }
 
-fn read_files(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
+fn read_tls_files(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let read_file = |name| {
         let path = dir.join(name);
-        read_regular_file(&path, MAX_FILE_BYTES)
+        read_regular_file(&path, MAX_TLS_FILE_BYTES)
             .with_context(|| format!("{}: cannot read", path.display()))
     };
     Ok((read_file("tls.crt")?, read_file("tls.key")?))
@@ -108,12 +110,12 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-fn parse_certified_key(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+fn parse_certified_key(certificate_chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>> {
+    let certificate_chain: Vec<_> = CertificateDer::pem_slice_iter(certificate_chain)
         .collect::<Result<_, _>>()
         .context("certificate: not PEM")?;
     let key = PrivateKeyDer::from_pem_slice(key).context("key: not PEM")?;
-    let certified_key = CertifiedKey::from_der(chain, key, &ring::default_provider())
+    let certified_key = CertifiedKey::from_der(certificate_chain, key, &ring::default_provider())
         .context("certificate and key cannot be used")?;
     Ok(Arc::new(certified_key))
 }

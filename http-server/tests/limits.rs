@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use http_server::{Limits, Method, StatusCode, text_answer};
+use http_server::{Limits, Method, StatusCode, build_text_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -35,7 +35,7 @@ async fn start_server(connections: usize) -> SocketAddr {
     };
     let site = |_: &Method, path: &str, body: &[u8]| {
         let length = path[1..].parse().map(|length: usize| "x".repeat(length));
-        text_answer(StatusCode::OK, length.unwrap_or(body.len().to_string()))
+        build_text_answer(StatusCode::OK, length.unwrap_or(body.len().to_string()))
     };
     tokio::spawn(http_server::serve(listener, limits, site));
     address

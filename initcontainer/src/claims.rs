@@ -4,25 +4,27 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use injection_plan::claim_record::{parse_uid_of_file_name, records_directory};
+use injection_plan::claim_record::{parse_uid_from_file_name, records_dir_path};
 
 use crate::host::Host;
 use crate::layout::DRA_DRIVER_DIR;
 
 /// Returns the uids of the claims that have a record. The uid is part of the record's file name.
-pub(crate) fn find_prepared_claims(host: &Host) -> Result<BTreeSet<String>> {
-    let directory = records_directory(Path::new(DRA_DRIVER_DIR));
+pub(crate) fn find_prepared_claim_uids(host: &Host) -> Result<BTreeSet<String>> {
+    let directory = records_dir_path(Path::new(DRA_DRIVER_DIR));
     if !host.is_dir(&directory) {
         return Ok(BTreeSet::new());
     }
     let names = host.list(&directory)?;
-    let uids = names.iter().filter_map(|name| parse_uid_of_file_name(name));
+    let uids = names
+        .iter()
+        .filter_map(|name| parse_uid_from_file_name(name));
     Ok(uids.map(str::to_owned).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use injection_plan::claim_record::DRIVER_DIRECTORY;
+    use injection_plan::claim_record::DRIVER_DIR_PATH;
 
     use super::*;
 
@@ -30,7 +32,7 @@ mod tests {
     fn the_drivers_directory_is_that_of_the_driver() {
         assert_eq!(
             Path::new(DRA_DRIVER_DIR),
-            Path::new("/var/lib/kubelet").join(DRIVER_DIRECTORY)
+            Path::new("/var/lib/kubelet").join(DRIVER_DIR_PATH)
         );
     }
 }

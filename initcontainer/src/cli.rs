@@ -12,7 +12,7 @@ use crate::service::Service;
 
 /// Install the hook on a host, report its state, and remove it.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-init", version, after_help = HELP_END)]
+#[command(name = "boathook-init", version, after_help = HELP_EXAMPLES)]
 pub struct Cli {
     /// Where the host's / is mounted, such as /host in a container
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
@@ -31,7 +31,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-const HELP_END: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
@@ -110,11 +110,11 @@ pub struct Install {
     pub base_spec: Option<PathBuf>,
     /// Enable and start boathook-cdi.service, which writes CDI specifications at each boot and
     /// after devices have changed
-    #[arg(long)]
-    pub cdi: bool,
+    #[arg(long = "cdi")]
+    pub enables_cdi: bool,
     /// Disable and stop boathook-cdi.service, if an earlier installation enabled it
-    #[arg(long, conflicts_with = "cdi")]
-    pub no_cdi: bool,
+    #[arg(long = "no-cdi", conflicts_with = "enables_cdi")]
+    pub disables_cdi: bool,
     /// Enable and start boathook-follow.service, by which running containers follow devices that
     /// are unplugged and come back
     #[arg(long = "follow")]
@@ -124,8 +124,8 @@ pub struct Install {
     pub disables_follow: bool,
     /// Install boathook-plugin too, as a service of the host that starts before the kubelet;
     /// it takes the place of the DaemonSet's container
-    #[arg(long)]
-    pub plugin_service: bool,
+    #[arg(long = "plugin-service")]
+    pub enables_plugin: bool,
     /// Name of the release in the cluster; a node that another release serves is refused
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,
@@ -141,9 +141,9 @@ impl Install {
     /// Returns the services that the options enable.
     pub fn enabled_services(&self) -> Vec<Service> {
         let services = [
-            (self.cdi, Service::Cdi),
+            (self.enables_cdi, Service::Cdi),
             (self.enables_follow, Service::Follow),
-            (self.plugin_service, Service::Plugin),
+            (self.enables_plugin, Service::Plugin),
         ];
         let enabled = services.into_iter().filter(|(is_enabled, _)| *is_enabled);
         enabled.map(|(_, service)| service).collect()
@@ -153,7 +153,7 @@ impl Install {
     /// option. The plugin's service does not, because the DaemonSet's container takes its place.
     pub fn keeps_service(&self, service: Service) -> bool {
         match service {
-            Service::Cdi => !self.no_cdi,
+            Service::Cdi => !self.disables_cdi,
             Service::Follow => !self.disables_follow,
             Service::Plugin => false,
         }
@@ -212,7 +212,7 @@ pub enum EngineChoice {
     /// All engines that are found on the host.
     Auto,
     /// The named engines, whether or not they are found on the host.
-    Named(Vec<Engine>),
+    Engines(Vec<Engine>),
 }
 
 /// The engines that are named on the command line, without duplicates.
@@ -226,11 +226,11 @@ impl FromStr for EngineChoice {
         const EXCLUSIVE_WORDS: [&str; 2] = ["auto", "none"];
         match text {
             "auto" => Ok(Self::Auto),
-            "none" => Ok(Self::Named(Vec::new())),
+            "none" => Ok(Self::Engines(Vec::new())),
             names => match names.split(',').find(|name| EXCLUSIVE_WORDS.contains(name)) {
                 Some(name) => Err(format!("\"{name}\" must stand alone")),
                 None => match names.parse() {
-                    Ok(EngineNames(engines)) => Ok(Self::Named(engines)),
+                    Ok(EngineNames(engines)) => Ok(Self::Engines(engines)),
                     Err(error) => Err(format!("{error}, auto, none")),
                 },
             },
@@ -286,7 +286,7 @@ mod tests {
             match (text.parse().map(|EngineNames(engines)| engines), expected) {
                 (Ok(engines), Ok(expected)) => {
                     assert_eq!(engines, expected, "{text}");
-                    assert_eq!(choice, Ok(EngineChoice::Named(expected)), "{text}");
+                    assert_eq!(choice, Ok(EngineChoice::Engines(expected)), "{text}");
                 }
                 (Err(error), Err(expected)) => {
                     assert!(error.contains(expected), "{text}: {error}");
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn auto_and_none_stand_alone() {
         assert_eq!("auto".parse(), Ok(EngineChoice::Auto));
-        assert_eq!("none".parse(), Ok(EngineChoice::Named(Vec::new())));
+        assert_eq!("none".parse(), Ok(EngineChoice::Engines(Vec::new())));
         for text in ["auto,docker", "docker,none", "none,none"] {
             let error = text.parse::<EngineChoice>().unwrap_err();
             assert!(error.contains("must stand alone"), "{text}: {error}");

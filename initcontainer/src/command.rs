@@ -13,10 +13,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use initcontainer::cli::{Cli, Command};
 use initcontainer::host::Host;
-use initcontainer::lock::Lock;
+use initcontainer::lock::InstallerLock;
 use initcontainer::status::Status;
 use nix::sys::signal::{SigSet, Signal};
-use release_lock::ReleaseLock;
+use release_lock::NodeReleaseLock;
 
 use crate::output::Output;
 
@@ -50,13 +50,13 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
 
 /// Takes the lock of the release that `--release` names, before the host is changed. The plugin of
 /// the same release takes the lock, too, and holds it until the plugin ends.
-fn take_release_lock(cli: &Cli) -> Result<Option<ReleaseLock>> {
+fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     let release = match &cli.command {
         Command::Install(args) if !args.dry_run => args.release.as_ref(),
         Command::Uninstall(args) if !args.dry_run => args.release.as_ref(),
         _ => None,
     };
-    let lock = release.map(|release| ReleaseLock::take_to_install(&cli.host_root, release));
+    let lock = release.map(|release| NodeReleaseLock::acquire_to_install(&cli.host_root, release));
     Ok(lock.transpose()?)
 }
 
@@ -70,7 +70,7 @@ fn wait_for_signal() -> Result<()> {
 }
 
 /// Releases the installer lock. A failure is only a note, because the command itself has succeeded.
-fn release_installer_lock(lock: Lock, output: &mut Output) {
+fn release_installer_lock(lock: InstallerLock, output: &mut Output) {
     if let Err(error) = lock.release() {
         output.report_note(&format!(
             "{error}; the next run of boathook-init removes it"

@@ -38,7 +38,7 @@ impl OfferedNames {
     /// Fails if no class has a table for a toolkit, or if a table has a runtime name that engines
     /// already use for another runtime.
     pub fn find(host: &Host, payload: &Payload, toolkits: &[String]) -> Result<Self> {
-        let mut offered = Self::default();
+        let mut offered_names = Self::default();
         for toolkit in toolkits {
             let tables: Vec<&Compatibility> = payload
                 .parsed_classes()
@@ -48,19 +48,19 @@ impl OfferedNames {
             if tables.is_empty() {
                 bail!("--as {toolkit}: {}", describe_known_toolkits(payload));
             }
-            if offered.toolkits.contains(toolkit) {
+            if offered_names.toolkits.contains(toolkit) {
                 continue;
             }
-            offered.toolkits.push(toolkit.clone());
+            offered_names.toolkits.push(toolkit.clone());
             for table in tables {
-                offered.add_table(host, table)?;
+                offered_names.add_toolkit_table(host, table)?;
             }
         }
-        Ok(offered)
+        Ok(offered_names)
     }
 
     /// Adds the names in the table `[compatibility]` of one class.
-    fn add_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
+    fn add_toolkit_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
                 runtime != HANDLER && !OCI_RUNTIME_NAMES.contains(&runtime),
@@ -72,9 +72,12 @@ impl OfferedNames {
                 self.runtime_names.push(runtime.to_owned());
             }
         }
-        let (hook, runtime) = (host.directories().hook_path(), host.runtime_path());
-        let hook_links = table.hook_programs.iter().map(|name| (name, &hook));
-        let runtime_links = table.runtime_programs.iter().map(|name| (name, &runtime));
+        let (hook_path, runtime_path) = (host.directories().hook_path(), host.runtime_path());
+        let hook_links = table.hook_programs.iter().map(|name| (name, &hook_path));
+        let runtime_links = table
+            .runtime_programs
+            .iter()
+            .map(|name| (name, &runtime_path));
         for (name, target) in hook_links.chain(runtime_links) {
             let link = (
                 Path::new(PROGRAM_LINKS_DIR).join(name.as_str()),
@@ -90,7 +93,7 @@ impl OfferedNames {
     /// Returns the symbolic links that the installation creates, each as its path and target. The
     /// list is empty if Docker is not among `engines`, because no other engine searches for
     /// programs of these names.
-    pub(crate) fn list_links_for_engines(
+    pub(crate) fn list_needed_links(
         &self,
         mut engines: impl Iterator<Item = Engine>,
     ) -> &[(PathBuf, PathBuf)] {
@@ -128,7 +131,7 @@ pub(crate) fn find_foreign_programs<'l>(
             let exists = host
                 .find_entry(&path)
                 .is_some_and(|entry| entry.stat().is_ok_and(|stat| stat.is_some()));
-            if exists && !is_own_link(host, &path).unwrap_or(false) {
+            if exists && !is_boathook_link(host, &path).unwrap_or(false) {
                 descriptions.push(format!(
                     "{} is there, which boathook-init did not make: remove it, or the package \
                      that it belongs to",
@@ -141,10 +144,10 @@ pub(crate) fn find_foreign_programs<'l>(
 }
 
 /// Returns whether a path is a link to the installed hook or wrapper runtime.
-pub(crate) fn is_own_link(host: &Host, path: &Path) -> Result<bool> {
+pub(crate) fn is_boathook_link(host: &Host, path: &Path) -> Result<bool> {
     let target = host.read_link(path)?;
-    let own_programs = [host.directories().hook_path(), host.runtime_path()];
-    Ok(target.is_some_and(|target| own_programs.contains(&target)))
+    let boathook_programs = [host.directories().hook_path(), host.runtime_path()];
+    Ok(target.is_some_and(|target| boathook_programs.contains(&target)))
 }
 
 /// Plans the creation of `links`, each as its path and target, and the removal of other links that
@@ -165,7 +168,7 @@ pub(crate) fn plan_links(
             });
         }
     }
-    for link in &manifest.compatibility_links {
+    for link in &manifest.toolkit_links {
         if !links.iter().any(|(path, _)| path == link) {
             steps.extend(plan_link_removal(host, link)?);
         }
@@ -175,7 +178,7 @@ pub(crate) fn plan_links(
 
 /// Plans the removal of a link, if its target is still a program of Boathook.
 pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
-    Ok(is_own_link(host, link)?.then_some(Step::SetLink {
+    Ok(is_boathook_link(host, link)?.then_some(Step::SetLink {
         link: link.into(),
         old_target: host.read_link(link)?,
         new_target: None,
@@ -188,7 +191,7 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
 pub fn find_unoffered_toolkits(
     host: &Host,
     payload: &Payload,
-    offered: &OfferedNames,
+    offered_names: &OfferedNames,
 ) -> Vec<(String, String)> {
     let Ok(view) = RealHost::open(host.as_path()) else {
         return Vec::new();
@@ -202,7 +205,7 @@ pub fn find_unoffered_toolkits(
             continue;
         };
         let name = table.name.as_str();
-        let is_known = offered.toolkits.iter().any(|toolkit| toolkit == name)
+        let is_known = offered_names.toolkits.iter().any(|toolkit| toolkit == name)
             || unoffered.iter().any(|(toolkit, _)| toolkit == name);
         if !is_known && has_device(class) {
             unoffered.push((name.to_owned(), class.spec.description.clone()));

@@ -12,7 +12,7 @@ use device_class::config::Config;
 use runtime_config::Change;
 
 use crate::host::Host;
-use crate::layout::default_config;
+use crate::layout::format_default_config;
 use crate::manifest::Manifest;
 use crate::payload::{CLASSES_DIR, Payload};
 use crate::step::Step;
@@ -48,14 +48,14 @@ impl ConfigurationPlan {
         real_runtime: Option<&Path>,
     ) -> Result<Self> {
         let old_manifest = Manifest::load(host)?.unwrap_or_default();
-        let file = host.directories().config_path();
-        let current_text = host.read(&file)?;
+        let config_path = host.directories().config_path();
+        let current_text = host.read(&config_path)?;
         let mut plan = Self::default();
-        let requested_text = payload.config.as_deref();
-        let is_own_file = current_text
+        let requested_text = payload.config_text.as_deref();
+        let is_boathook_file = current_text
             .as_ref()
-            .is_none_or(|text| old_manifest.has_written(text));
-        let initial_text = default_config(host.directories());
+            .is_none_or(|text| old_manifest.has_written_config(text));
+        let initial_text = format_default_config(host.directories());
         let mut text = choose_config_text(
             current_text.as_deref(),
             requested_text,
@@ -64,50 +64,55 @@ impl ConfigurationPlan {
         )
         .to_owned();
         if let Some(runtime) = real_runtime
-            && parse_runtime_path(&file, &text)?.as_deref() != Some(runtime)
+            && parse_runtime_path(&config_path, &text)?.as_deref() != Some(runtime)
         {
             let line = format_runtime_line(runtime);
             text += &format!("\n[runtime]\n{line}  # the default runtime that boathook replaces\n");
-            let parsed_path = parse_runtime_path(&file, &text).ok().flatten();
-            let is_requested = is_own_file && requested_text.is_some();
+            let parsed_path = parse_runtime_path(&config_path, &text).ok().flatten();
+            let is_requested = is_boathook_file && requested_text.is_some();
             ensure!(
-                is_own_file && !is_requested && parsed_path.as_deref() == Some(runtime),
+                is_boathook_file && !is_requested && parsed_path.as_deref() == Some(runtime),
                 "boathook-runtime must call {} in place of the default runtime: write `{line}` in \
                  [runtime] of {}, and try again",
                 runtime.display(),
                 if is_requested {
                     "the given configuration".into()
                 } else {
-                    file.display().to_string()
+                    config_path.display().to_string()
                 }
             );
         }
-        if is_own_file && current_text.as_ref() != Some(&text) {
-            plan.write_file(&file, current_text, &text);
+        if is_boathook_file && current_text.as_ref() != Some(&text) {
+            plan.write_file(&config_path, current_text, &text);
         } else if let (Some(current_text), Some(requested_text)) = (current_text, requested_text)
             && current_text != requested_text
         {
             plan.kept_file_note = Some(format!(
                 "{} was not written by boathook-init and is kept: the hook does not \
                  use the configuration that was given; remove the file to use it",
-                file.display()
+                config_path.display()
             ));
         }
-        if !is_own_file {
-            plan.unused_classes_note = describe_unused_classes(host, &file, &text)?;
+        if !is_boathook_file {
+            plan.unused_classes_note = describe_unused_classes(host, &config_path, &text)?;
         }
         // `boathook check` compares this copy of the requested configuration with the one in use.
-        let copy = host.directories().installed_config_path();
-        let old_copy = host.read(&copy)?;
+        let copy_path = host.directories().installed_config_path();
+        let old_copy_text = host.read(&copy_path)?;
         if !payload.keeps_config {
-            let change = Change::rewrite(&copy, old_copy.as_deref(), requested_text, CONFIG_MODE);
+            let change = Change::from_texts(
+                &copy_path,
+                old_copy_text.as_deref(),
+                requested_text,
+                CONFIG_MODE,
+            );
             plan.steps.extend(change.map(Step::Change));
         }
         Ok(plan)
     }
 
-    fn write_file(&mut self, file: &Path, old_text: Option<String>, text: &str) {
-        let change = Change::rewrite(file, old_text.as_deref(), Some(text), CONFIG_MODE);
+    fn write_file(&mut self, config_path: &Path, old_text: Option<String>, text: &str) {
+        let change = Change::from_texts(config_path, old_text.as_deref(), Some(text), CONFIG_MODE);
         self.steps.extend(change.map(Step::Change));
         self.written_text = Some(text.to_owned());
         self.replaced_text = old_text;
@@ -121,16 +126,16 @@ impl ConfigurationPlan {
 /// Returns an error if the configuration cannot be read or has an error.
 pub fn find_real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBuf>> {
     let old_manifest = Manifest::load(host)?.unwrap_or_default();
-    let file = host.directories().config_path();
-    let current_text = host.read(&file)?;
-    let initial_text = default_config(host.directories());
+    let config_path = host.directories().config_path();
+    let current_text = host.read(&config_path)?;
+    let initial_text = format_default_config(host.directories());
     let text = choose_config_text(
         current_text.as_deref(),
-        payload.config.as_deref(),
+        payload.config_text.as_deref(),
         &old_manifest,
         &initial_text,
     );
-    parse_runtime_path(&file, text)
+    parse_runtime_path(&config_path, text)
 }
 
 /// Chooses the text that the configuration file has after an installation. `requested_text`
@@ -144,28 +149,28 @@ fn choose_config_text<'t>(
 ) -> &'t str {
     match (current_text, requested_text) {
         (None, requested) => requested.unwrap_or(initial_text),
-        (Some(current), Some(requested)) if old_manifest.has_written(current) => requested,
+        (Some(current), Some(requested)) if old_manifest.has_written_config(current) => requested,
         (Some(current), _) => current,
     }
 }
 
 /// Returns a note if the configuration `text` does not name the directory of the installed class
 /// files, so that they have no effect.
-fn describe_unused_classes(host: &Host, file: &Path, text: &str) -> Result<Option<String>> {
-    let classes_dir = host.current_link().join(CLASSES_DIR);
-    let config = Config::parse_for(host.directories(), file, text)?;
+fn describe_unused_classes(host: &Host, config_path: &Path, text: &str) -> Result<Option<String>> {
+    let classes_dir = host.current_link_path().join(CLASSES_DIR);
+    let config = Config::parse_with_directories(host.directories(), config_path, text)?;
     Ok((!config.classes.contains(&classes_dir)).then(|| {
         format!(
             "{} was not written by boathook-init and its `classes` do not name {}: the installed \
              class files are not used; add this directory, or remove the key",
-            file.display(),
+            config_path.display(),
             classes_dir.display()
         )
     }))
 }
 
-fn parse_runtime_path(file: &Path, text: &str) -> Result<Option<PathBuf>> {
-    Ok(Config::parse(file, text)?.runtime.path)
+fn parse_runtime_path(config_path: &Path, text: &str) -> Result<Option<PathBuf>> {
+    Ok(Config::parse(config_path, text)?.runtime.path)
 }
 
 fn format_runtime_line(runtime: &Path) -> String {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use device_class::config::{DEFAULT_PATH, DIRECTORIES_PATH, InstalledDirectories};
+use device_class::config::{DEFAULT_PATH, DIRECTORIES_FILE_PATH, InstalledDirectories};
 use runtime_config::Change;
 
 use crate::host::Host;
@@ -26,7 +26,7 @@ const RECORD_MODE: u32 = 0o644;
 
 /// The directories that the administrator names on the command line, if any.
 #[derive(Debug, Clone, Default)]
-pub struct NamedDirectories {
+pub struct RequestedDirectories {
     /// The value of `--prefix`.
     pub programs: Option<PathBuf>,
     /// The value of `--config-dir`.
@@ -39,18 +39,24 @@ pub struct NamedDirectories {
 /// # Errors
 /// Fails if no directory is usable, or if a directory that an option names is not. The error says
 /// which option to use.
-pub fn choose_directories(host: &Host, named_directories: &NamedDirectories) -> Result<Host> {
-    check_name("--prefix", named_directories.programs.as_deref())?;
-    check_name("--config-dir", named_directories.configuration.as_deref())?;
+pub fn choose_directories(
+    host: &Host,
+    requested_directories: &RequestedDirectories,
+) -> Result<Host> {
+    check_directory_path("--prefix", requested_directories.programs.as_deref())?;
+    check_directory_path(
+        "--config-dir",
+        requested_directories.configuration.as_deref(),
+    )?;
     if host.try_exists(&host.manifest_path())? {
         let recorded_directories = host.directories();
-        refuse_move(
+        refuse_directory_change(
             "--prefix",
-            named_directories.programs.as_deref(),
+            requested_directories.programs.as_deref(),
             &recorded_directories.programs_dir,
         )?;
-        let configuration = named_directories.configuration.as_deref();
-        refuse_move(
+        let configuration = requested_directories.configuration.as_deref();
+        refuse_directory_change(
             "--config-dir",
             configuration,
             &recorded_directories.config_dir,
@@ -58,27 +64,27 @@ pub fn choose_directories(host: &Host, named_directories: &NamedDirectories) -> 
         return Ok(host.clone());
     }
     let directories = InstalledDirectories {
-        programs_dir: choose_programs_dir(host, named_directories.programs.as_deref())?,
-        config_dir: choose_configuration_dir(host, named_directories.configuration.as_deref())?,
+        programs_dir: choose_programs_dir(host, requested_directories.programs.as_deref())?,
+        config_dir: choose_configuration_dir(host, requested_directories.configuration.as_deref())?,
     };
-    refuse_nested(&directories)?;
-    refuse_link(host, "--prefix", &directories.programs_dir)?;
-    refuse_link(host, "--config-dir", &directories.config_dir)?;
-    let record_path = Path::new(DIRECTORIES_PATH);
+    refuse_nested_directories(&directories)?;
+    refuse_symlink(host, "--prefix", &directories.programs_dir)?;
+    refuse_symlink(host, "--config-dir", &directories.config_dir)?;
+    let record_path = Path::new(DIRECTORIES_FILE_PATH);
     ensure!(
         directories == InstalledDirectories::default()
             || record_path.parent().is_some_and(|dir| host.is_dir(dir)),
-        "{DIRECTORIES_PATH} cannot be written, by which the programs find {}: make its directory",
+        "{DIRECTORIES_FILE_PATH} cannot be written, by which the programs find {}: make its directory",
         directories.programs_dir.display()
     );
     Ok(host.with_directories(directories))
 }
 
-fn check_name(option: &str, directory: Option<&Path>) -> Result<()> {
+fn check_directory_path(option: &str, directory: Option<&Path>) -> Result<()> {
     let Some(directory) = directory else {
         return Ok(());
     };
-    let is_plain = directory.to_str().is_some_and(|path| {
+    let is_valid_path = directory.to_str().is_some_and(|path| {
         path.starts_with('/')
             && path
                 .split('/')
@@ -89,7 +95,7 @@ fn check_name(option: &str, directory: Option<&Path>) -> Result<()> {
                 .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
     });
     ensure!(
-        is_plain
+        is_valid_path
             && directory
                 .file_name()
                 .is_some_and(|name| name == DIRECTORY_NAME),
@@ -102,7 +108,7 @@ fn check_name(option: &str, directory: Option<&Path>) -> Result<()> {
 
 /// Returns an error if one directory contains the other, because the removal of one would remove
 /// both.
-fn refuse_nested(directories: &InstalledDirectories) -> Result<()> {
+fn refuse_nested_directories(directories: &InstalledDirectories) -> Result<()> {
     let (programs, configuration) = (&directories.programs_dir, &directories.config_dir);
     ensure!(
         !programs.starts_with(configuration) && !configuration.starts_with(programs),
@@ -116,7 +122,7 @@ fn refuse_nested(directories: &InstalledDirectories) -> Result<()> {
 
 /// Returns an error if a directory is a symbolic link, because a removal would remove only the link
 /// and leave the files in its target.
-fn refuse_link(host: &Host, option: &str, directory: &Path) -> Result<()> {
+fn refuse_symlink(host: &Host, option: &str, directory: &Path) -> Result<()> {
     let target = match host.read_link(directory) {
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => None,
         target => target?,
@@ -132,82 +138,88 @@ fn refuse_link(host: &Host, option: &str, directory: &Path) -> Result<()> {
 }
 
 /// Returns an error if a named directory is not that of the existing installation.
-fn refuse_move(option: &str, named_dir: Option<&Path>, installed_dir: &Path) -> Result<()> {
-    if let Some(named_dir) = named_dir.filter(|named_dir| *named_dir != installed_dir) {
+fn refuse_directory_change(
+    option: &str,
+    requested_dir: Option<&Path>,
+    installed_dir: &Path,
+) -> Result<()> {
+    if let Some(requested_dir) =
+        requested_dir.filter(|requested_dir| *requested_dir != installed_dir)
+    {
         bail!(
             "{option} {}: the installation uses {}; run boathook-init uninstall first",
-            named_dir.display(),
+            requested_dir.display(),
             installed_dir.display()
         );
     }
     Ok(())
 }
 
-fn choose_programs_dir(host: &Host, named_dir: Option<&Path>) -> Result<PathBuf> {
-    if let Some(named_dir) = named_dir {
-        return match find_obstacle(host, named_dir, DirectoryUse::Programs)? {
-            None => Ok(named_dir.to_owned()),
-            Some(obstacle) => bail!(
-                "--prefix {}: {obstacle}; name a directory that root can write to and execute \
+fn choose_programs_dir(host: &Host, requested_dir: Option<&Path>) -> Result<PathBuf> {
+    if let Some(requested_dir) = requested_dir {
+        return match find_directory_problem(host, requested_dir, DirectoryUse::Programs)? {
+            None => Ok(requested_dir.to_owned()),
+            Some(problem) => bail!(
+                "--prefix {}: {problem}; name a directory that root can write to and execute \
                  programs from",
-                named_dir.display()
+                requested_dir.display()
             ),
         };
     }
-    let is_offered = |candidate: &&Path| {
+    let is_candidate_for_host = |candidate: &&Path| {
         *candidate != Path::new(KUBERNETES_PROGRAM_DIR)
             || candidate.parent().is_some_and(|dir| host.is_dir(dir))
     };
     // In a container only the mounted directories belong to the host, so only the first candidate
     // is examined.
-    let candidate_count = if is_host_visible(host) { usize::MAX } else { 1 };
+    let max_candidates = if sees_whole_host(host) { usize::MAX } else { 1 };
     let candidates = PROGRAM_DIR_CANDIDATES
         .iter()
         .map(Path::new)
-        .take(candidate_count);
-    let mut obstacles = Vec::new();
-    for candidate in candidates.filter(is_offered) {
-        match find_obstacle(host, candidate, DirectoryUse::Programs)? {
+        .take(max_candidates);
+    let mut problems = Vec::new();
+    for candidate in candidates.filter(is_candidate_for_host) {
+        match find_directory_problem(host, candidate, DirectoryUse::Programs)? {
             None => return Ok(candidate.to_owned()),
-            Some(obstacle) => obstacles.push(obstacle),
+            Some(problem) => problems.push(problem),
         }
     }
     bail!(
         "no directory for the programs: {}; name one with --prefix that root can write to and \
          execute programs from (in a cluster: the chart's installDir)",
-        obstacles.join("; ")
+        problems.join("; ")
     )
 }
 
-fn choose_configuration_dir(host: &Host, named_dir: Option<&Path>) -> Result<PathBuf> {
+fn choose_configuration_dir(host: &Host, requested_dir: Option<&Path>) -> Result<PathBuf> {
     let default_dir = InstalledDirectories::default().config_dir;
     // If there is a configuration at the default path, the hook and all other programs use it.
     let has_default_config = host.exists(Path::new(DEFAULT_PATH));
-    if let Some(named_dir) = named_dir {
+    if let Some(requested_dir) = requested_dir {
         ensure!(
-            !has_default_config || named_dir == default_dir,
+            !has_default_config || requested_dir == default_dir,
             "--config-dir {}: {DEFAULT_PATH} exists and would be used in its place; remove it first",
-            named_dir.display()
+            requested_dir.display()
         );
-        return match find_obstacle(host, named_dir, DirectoryUse::Files)? {
-            None => Ok(named_dir.to_owned()),
-            Some(obstacle) => bail!(
-                "--config-dir {}: {obstacle}; name a directory that root can write to",
-                named_dir.display()
+        return match find_directory_problem(host, requested_dir, DirectoryUse::Files)? {
+            None => Ok(requested_dir.to_owned()),
+            Some(problem) => bail!(
+                "--config-dir {}: {problem}; name a directory that root can write to",
+                requested_dir.display()
             ),
         };
     }
     if has_default_config
-        || !is_host_visible(host)
-        || find_obstacle(host, &default_dir, DirectoryUse::Files)?.is_none()
+        || !sees_whole_host(host)
+        || find_directory_problem(host, &default_dir, DirectoryUse::Files)?.is_none()
     {
         return Ok(default_dir);
     }
-    match find_obstacle(host, Path::new(FALLBACK_CONFIG_DIR), DirectoryUse::Files)? {
+    match find_directory_problem(host, Path::new(FALLBACK_CONFIG_DIR), DirectoryUse::Files)? {
         None => Ok(FALLBACK_CONFIG_DIR.into()),
-        Some(obstacle) => bail!(
+        Some(problem) => bail!(
             "no directory for the configuration: {} and {FALLBACK_CONFIG_DIR} cannot be used \
-             ({obstacle}); name one with --config-dir (in a cluster: the chart's configDir)",
+             ({problem}); name one with --config-dir (in a cluster: the chart's configDir)",
             default_dir.display()
         ),
     }
@@ -224,7 +236,7 @@ enum DirectoryUse {
 
 /// Returns the reason why a directory cannot be used, if there is one. If the directory does not
 /// exist yet, its nearest existing ancestor is examined.
-fn find_obstacle(
+fn find_directory_problem(
     host: &Host,
     directory: &Path,
     directory_use: DirectoryUse,
@@ -247,17 +259,17 @@ fn find_obstacle(
 
 /// Returns whether this process sees the host's whole file system. In a container it may see only
 /// the directories that are mounted there.
-fn is_host_visible(host: &Host) -> bool {
+fn sees_whole_host(host: &Host) -> bool {
     host.is_dir(Path::new("/usr/bin"))
 }
 
 /// Plans the file that records the directories of an installation. The default directories are not
 /// recorded.
-pub(crate) fn plan_record(host: &Host) -> Result<Option<Step>> {
-    let path = Path::new(DIRECTORIES_PATH);
+pub(crate) fn plan_directories_record(host: &Host) -> Result<Option<Step>> {
+    let path = Path::new(DIRECTORIES_FILE_PATH);
     let directories = host.directories();
     let new_text = (*directories != InstalledDirectories::default()).then(|| {
-        // `check_name` allows no character that TOML would escape.
+        // `check_directory_path` allows no character that TOML would escape.
         format!(
             "# The directories of Boathook. boathook-init writes this file, and removes it.\n\
              programs = \"{}\"\nconfiguration = \"{}\"\n",
@@ -266,7 +278,7 @@ pub(crate) fn plan_record(host: &Host) -> Result<Option<Step>> {
         )
     });
     let old_text = host.read(path)?;
-    let change = Change::rewrite(path, old_text.as_deref(), new_text.as_deref(), RECORD_MODE);
+    let change = Change::from_texts(path, old_text.as_deref(), new_text.as_deref(), RECORD_MODE);
     Ok(change.map(Step::Change))
 }
 
@@ -277,7 +289,7 @@ pub(crate) fn describe_directories(host: &Host) -> Vec<String> {
     let mut notes = Vec::new();
     if chosen_directories.programs_dir != default_directories.programs_dir {
         notes.push(format!(
-            "the programs are in {}; {DIRECTORIES_PATH} records that",
+            "the programs are in {}; {DIRECTORIES_FILE_PATH} records that",
             chosen_directories.programs_dir.display()
         ));
         if host.exists(Path::new("/sys/fs/selinux/enforce")) {

@@ -4,10 +4,10 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use device_class::config::{DIRECTORIES_PATH, InstalledDirectories};
+use device_class::config::{DIRECTORIES_FILE_PATH, InstalledDirectories};
 use runtime_config::{Engine, HostRoot};
 
-use crate::layout::{LOCAL_DIR, unfinished_name};
+use crate::layout::{LOCAL_DIR, temp_name_for_creation};
 
 /// A host and the paths of Boathook's installation on it. The installation's directories are the
 /// recorded ones, or the default ones if the host has no record of them.
@@ -33,7 +33,7 @@ impl Host {
     /// error or is writable by others than root.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
         let root = HostRoot::open(root)?;
-        let path = Path::new(DIRECTORIES_PATH);
+        let path = Path::new(DIRECTORIES_FILE_PATH);
         let directories = match root.read(path)? {
             None => InstalledDirectories::default(),
             Some(text) => {
@@ -62,7 +62,7 @@ impl Host {
     }
 
     /// Returns the path of the link `current`, which leads to the version in use.
-    pub fn current_link(&self) -> PathBuf {
+    pub fn current_link_path(&self) -> PathBuf {
         self.directories.current_link_path()
     }
 
@@ -88,12 +88,13 @@ impl Host {
     /// Returns the temporary directory in which a version is assembled before it is renamed to its
     /// final name.
     pub(crate) fn staging_dir(&self, version: &str) -> PathBuf {
-        self.programs_dir().join(unfinished_name(version.as_ref()))
+        self.programs_dir()
+            .join(temp_name_for_creation(version.as_ref()))
     }
 
     /// Returns the target of a link below /usr/local, which is a file of the current version.
-    pub(crate) fn link_target(&self, link: &Path) -> PathBuf {
-        self.current_link()
+    pub(crate) fn get_link_target(&self, link: &Path) -> PathBuf {
+        self.current_link_path()
             .join(link.strip_prefix(LOCAL_DIR).unwrap_or(link))
     }
 

@@ -21,9 +21,9 @@ use serde_json::Value;
 use crate::host::Host;
 
 /// The files of a bundle that name the container's runtime.
-const FILES_WITH_RUNTIME: [&str; 2] = ["runtime", "options.json"];
+const BUNDLE_RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
 /// The files of a bundle that may name an installed version.
-const FILES_WITH_VERSION: [&str; 3] = ["config.json", "runtime", "options.json"];
+const BUNDLE_VERSION_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
 
 /// The maximum number of bundles that are read for one user. Further bundles are ignored.
 const MAX_USER_BUNDLES: usize = 256;
@@ -34,8 +34,8 @@ const MAX_USER_FILE_BYTES: i64 = 256 << 10;
 pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
     let mut versions = BTreeSet::new();
-    for bundle in find_bundles(host, &find_monitors(host))? {
-        for text in FILES_WITH_VERSION
+    for bundle in find_bundles(host, &find_monitor_processes(host))? {
+        for text in BUNDLE_VERSION_FILES
             .iter()
             .filter_map(|file| bundle.read_file(file))
         {
@@ -52,33 +52,33 @@ pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
 /// Returns the ids of the containers that only the wrapper runtime can stop.
 pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
-    let monitors = find_monitors(host);
-    let conmon_containers = monitors
+    let monitor_processes = find_monitor_processes(host);
+    let conmon_container_ids = monitor_processes
         .iter()
-        .filter_map(|process| find_conmon_container(host, process));
-    let bundles = find_bundles(host, &monitors)?;
+        .filter_map(|process| find_conmon_container_id(host, process));
+    let bundles = find_bundles(host, &monitor_processes)?;
     let bundles_with_runtime = bundles.iter().filter(|bundle| {
-        let mut texts = FILES_WITH_RUNTIME
+        let mut texts = BUNDLE_RUNTIME_FILES
             .iter()
             .filter_map(|file| bundle.read_file(file));
         texts.any(|text| text.contains(&prefix))
     });
     Ok(bundles_with_runtime
         .map(Bundle::container_id)
-        .chain(conmon_containers)
+        .chain(conmon_container_ids)
         .collect())
 }
 
 /// Returns the names of the containers that Docker would start with the wrapper runtime.
-pub fn find_docker_containers(host: &Host) -> Vec<String> {
+pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
     let read_json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
     let daemon_config = read_json(&find_docker_config_path(host)).unwrap_or_default();
     let data_root = daemon_config["data-root"]
         .as_str()
         .unwrap_or("/var/lib/docker");
-    let containers = Path::new(data_root).join("containers");
-    let own_runtimes: Vec<&str> = daemon_config["runtimes"]
+    let containers_dir = Path::new(data_root).join("containers");
+    let boathook_runtimes: Vec<&str> = daemon_config["runtimes"]
         .as_object()
         .into_iter()
         .flatten()
@@ -86,19 +86,19 @@ pub fn find_docker_containers(host: &Host) -> Vec<String> {
         .map(|(name, _)| name.as_str())
         .collect();
     let find_container_name = |id: &OsString| {
-        let container = containers.join(id);
-        let host_config = read_json(&container.join("hostconfig.json"))?;
+        let container_dir = containers_dir.join(id);
+        let host_config = read_json(&container_dir.join("hostconfig.json"))?;
         let runtime = host_config["Runtime"].as_str().unwrap_or_default();
-        let has_own_runtime = runtime == HANDLER || own_runtimes.contains(&runtime);
-        has_own_runtime.then_some(())?;
-        let config = read_json(&container.join("config.v2.json")).unwrap_or_default();
+        let has_boathook_runtime = runtime == HANDLER || boathook_runtimes.contains(&runtime);
+        has_boathook_runtime.then_some(())?;
+        let config = read_json(&container_dir.join("config.v2.json")).unwrap_or_default();
         let name = config["Name"].as_str().unwrap_or_default();
         Some(match name.trim_start_matches('/') {
             "" => id.to_string_lossy().into_owned(),
             name => name.to_owned(),
         })
     };
-    let ids = host.list(&containers).unwrap_or_default();
+    let ids = host.list(&containers_dir).unwrap_or_default();
     ids.iter().filter_map(find_container_name).collect()
 }
 
@@ -106,7 +106,7 @@ const CONMON_PREFIX: &str = "conmon";
 const SHIM_PREFIX: &str = "containerd-shim";
 
 /// Returns the processes that monitor containers: containerd shims and conmon.
-fn find_monitors(host: &Host) -> Vec<Process> {
+fn find_monitor_processes(host: &Host) -> Vec<Process> {
     find_processes(host, |program| {
         program.starts_with(CONMON_PREFIX) || program.starts_with(SHIM_PREFIX)
     })
@@ -114,25 +114,25 @@ fn find_monitors(host: &Host) -> Vec<Process> {
 
 /// Returns the id of the container that a conmon process monitors, if the container has the
 /// wrapper runtime.
-fn find_conmon_container(host: &Host, process: &Process) -> Option<String> {
-    let runtime = process.find_option(&["-r", "--runtime"])?;
-    if !process.program.starts_with(CONMON_PREFIX)
-        || !Path::new(runtime).starts_with(host.programs_dir())
+fn find_conmon_container_id(host: &Host, process: &Process) -> Option<String> {
+    let runtime_path = process.get_option_value(&["-r", "--runtime"])?;
+    if !process.program_name.starts_with(CONMON_PREFIX)
+        || !Path::new(runtime_path).starts_with(host.programs_dir())
     {
         return None;
     }
-    let id = process.find_option(&["-c", "--cid"]).unwrap_or("?");
+    let id = process.get_option_value(&["-c", "--cid"]).unwrap_or("?");
     Some(match process.uid {
         0 => id.to_owned(),
         uid => format!("{id} (process {} of user {uid})", process.pid),
     })
 }
 
-/// A path at which a bundle is expected. It need not be a directory.
+/// A path at which an engine may have a container's bundle. It need not exist.
 struct Bundle {
     dir: HostEntry,
     /// Whether a user other than root runs the engine, so that the user can change the bundle.
-    belongs_to_user: bool,
+    is_rootless: bool,
 }
 
 impl Bundle {
@@ -150,18 +150,18 @@ impl Bundle {
     /// Reads a file of the bundle. Returns `None` if the file does not exist, for example because
     /// the container has just ended, or if it is too large.
     fn read_file(&self, name: &str) -> Option<String> {
-        let file = self.dir.child(name).ok()?;
-        let is_small = || Some(file.stat().ok()??.st_size <= MAX_USER_FILE_BYTES);
-        if self.belongs_to_user && !is_small()? {
+        let entry = self.dir.child(name).ok()?;
+        let is_small = || Some(entry.stat().ok()??.st_size <= MAX_USER_FILE_BYTES);
+        if self.is_rootless && !is_small()? {
             return None;
         }
-        file.read().ok()?
+        entry.read().ok()?
     }
 }
 
-/// Finds the bundles in the default directories of the engines, and those beside the working
-/// directories of the shims in `monitors`.
-fn find_bundles(host: &Host, monitors: &[Process]) -> Result<Vec<Bundle>, Error> {
+/// Finds the bundles in the engines' default directories, and in the parent directories of the
+/// shims' working directories.
+fn find_bundles(host: &Host, monitor_processes: &[Process]) -> Result<Vec<Bundle>, Error> {
     let mut bundles = Vec::new();
     for pattern in Engine::ALL
         .iter()
@@ -171,42 +171,39 @@ fn find_bundles(host: &Host, monitors: &[Process]) -> Result<Vec<Bundle>, Error>
         let entries = dirs.iter().filter_map(|dir| host.find_entry(dir));
         bundles.extend(entries.map(|dir| Bundle {
             dir,
-            belongs_to_user: false,
+            is_rootless: false,
         }));
     }
     // Shims with the same parent directory lead to the same bundles, which are read once.
     let mut seen_parents = BTreeSet::new();
     let mut bundle_counts = BTreeMap::<u32, usize>::new();
-    for shim in monitors
+    for shim in monitor_processes
         .iter()
-        .filter(|process| process.program.starts_with(SHIM_PREFIX))
+        .filter(|process| process.program_name.starts_with(SHIM_PREFIX))
     {
-        let Some(parent) = shim.open_parent_of_working_dir(host) else {
+        let Some(parent_dir) = shim.open_parent_of_working_dir(host) else {
             continue;
         };
-        let parent_stat = parent.stat(Path::new("/"));
+        let parent_stat = parent_dir.stat(Path::new("/"));
         if !seen_parents.insert(parent_stat.map(|stat| (stat.st_dev, stat.st_ino))) {
             continue;
         }
-        let belongs_to_user = shim.uid != 0;
-        let count = bundle_counts.entry(shim.uid).or_default();
-        let limit = if belongs_to_user {
-            MAX_USER_BUNDLES - *count
+        let is_rootless = shim.uid != 0;
+        let bundle_count = bundle_counts.entry(shim.uid).or_default();
+        let max_bundles = if is_rootless {
+            MAX_USER_BUNDLES - *bundle_count
         } else {
             usize::MAX
         };
-        let names = parent
+        let names = parent_dir
             .find_entry(Path::new("/"))
-            .and_then(|entry| entry.list_limited(limit).ok())
+            .and_then(|entry| entry.list_limited(max_bundles).ok())
             .unwrap_or_default();
-        *count += names.len();
+        *bundle_count += names.len();
         let dirs = names
             .iter()
-            .filter_map(|name| parent.find_entry(Path::new(name)));
-        bundles.extend(dirs.map(|dir| Bundle {
-            dir,
-            belongs_to_user,
-        }));
+            .filter_map(|name| parent_dir.find_entry(Path::new(name)));
+        bundles.extend(dirs.map(|dir| Bundle { dir, is_rootless }));
     }
     Ok(bundles)
 }

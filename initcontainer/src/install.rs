@@ -29,12 +29,12 @@ use crate::service::Service;
 use crate::services;
 use crate::step::{Step, plan_leftover_removal};
 
-use delivery::find_delivery;
+use delivery::find_hook_delivery;
 pub(crate) use links::plan_link_removal;
 use links::{find_offered_links, plan_links, plan_old_link_removal};
 use notes::{
     describe_dropped_names, describe_removed_classes, describe_replaced_runtime,
-    warn_of_unknown_classes,
+    list_unknown_class_warnings,
 };
 use record::plan_manifest;
 pub use versions::{find_current_version, list_installed_versions};
@@ -44,7 +44,7 @@ use versions::{
 
 /// The plan of an installation.
 #[derive(Debug)]
-pub struct Installation {
+pub struct InstallationPlan {
     pub steps: Vec<Step>,
     /// The plan of each engine. A plan has no changes if the engine is configured already.
     pub engine_plans: Vec<Plan>,
@@ -67,11 +67,11 @@ pub fn plan(
     engines: &[(Engine, Options)],
     names: &OfferedNames,
     allows_fewer_classes: bool,
-) -> Result<Installation> {
+) -> Result<InstallationPlan> {
     // Programs that run as root trust the files in these directories, so no other user may write
     // there.
-    let own_classes = host.directories().own_classes_dir();
-    for path in [host.state_dir(), own_classes.clone()] {
+    let admin_classes_dir = host.directories().admin_classes_dir();
+    for path in [host.state_dir(), admin_classes_dir.clone()] {
         host.check_private(&path)?;
     }
     refuse_foreign_files(host, &payload.version)?;
@@ -86,7 +86,7 @@ pub fn plan(
     let mut plans = Vec::new();
     for (engine, options) in engines {
         let record = InstallationRecord::load(host, &host.record_path(*engine))?;
-        let snapshot = engine.read(host, record.as_ref())?;
+        let snapshot = engine.read_snapshot(host, record.as_ref())?;
         plans.push(engine.plan_install(&snapshot, record.as_ref(), options)?);
     }
     let replaced_runtimes = plans
@@ -94,15 +94,15 @@ pub fn plan(
         .filter_map(|plan| Some((plan.engine, plan.replaced_runtime.as_ref()?)));
     let real_runtime = find_common_runtime(replaced_runtimes)?;
     notes.extend(plans.iter().filter_map(describe_replaced_runtime));
-    notes.extend(warn_of_unknown_classes(host, payload)?);
+    notes.extend(list_unknown_class_warnings(host, payload)?);
     let offered_links = find_offered_links(names, engines);
     let links = plan_links(host, payload, !offered_links.is_empty(), &mut notes)?;
-    let config = ConfigurationPlan::plan(host, payload, real_runtime)?;
-    notes.extend(config.kept_file_note.clone());
-    notes.extend(config.unused_classes_note.clone());
+    let config_plan = ConfigurationPlan::plan(host, payload, real_runtime)?;
+    notes.extend(config_plan.kept_file_note.clone());
+    notes.extend(config_plan.unused_classes_note.clone());
     let mut dirs = BTreeSet::new();
-    if can_write_below(host, &own_classes)? {
-        dirs.extend(host.find_missing_dirs(&own_classes.join("any"))?);
+    if can_write_to_dir(host, &admin_classes_dir)? {
+        dirs.extend(host.find_missing_dirs(&admin_classes_dir.join("any"))?);
     }
     for link in links
         .iter()
@@ -120,8 +120,8 @@ pub fn plan(
     // The old manifest lists the dropped services until they are disabled. Therefore the next run
     // completes the work of a killed one.
     let mut steps = services::plan_disabling(host, &dropped_services)?;
-    steps.extend(directories::plan_record(host)?);
-    let delivery = find_delivery(host, engines)?;
+    steps.extend(directories::plan_directories_record(host)?);
+    let delivery = find_hook_delivery(host, engines)?;
     let file_steps = services::plan_files(host, services, delivery)?;
     // A recorded service that has no link was disabled by the administrator. Only its option
     // enables it again.
@@ -134,37 +134,43 @@ pub fn plan(
         dirs.extend(host.find_missing_dirs(step.path())?);
     }
     steps.extend(plan_manifest(
-        host, payload, engines, &links, names, &config, &dirs,
+        host,
+        payload,
+        engines,
+        &links,
+        names,
+        &config_plan,
+        &dirs,
     )?);
     steps.extend(plan_leftover_removal(host)?);
     steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
     steps.extend(dirs.into_iter().map(make_dir));
-    steps.extend(config.steps);
+    steps.extend(config_plan.steps);
     steps.extend(plan_version_switch(host, &payload.version)?);
     for plan in &plans {
         // Two engines may need the same new directory, which is made once.
         for step in plan_engine_steps(host, plan)? {
-            if !is_directory_made(&step, &steps) {
+            if !is_dir_made(&step, &steps) {
                 steps.push(step);
             }
         }
     }
     steps.extend(file_steps.into_iter().chain(link_steps));
-    let compatibility_links = compatibility::plan_links(host, &old_manifest, offered_links)?;
-    let changes_docker_programs = !compatibility_links.is_empty();
-    steps.extend(compatibility_links);
+    let toolkit_links = compatibility::plan_links(host, &old_manifest, offered_links)?;
+    let changes_docker_programs = !toolkit_links.is_empty();
+    steps.extend(toolkit_links);
     steps.extend(plan_old_link_removal(host, payload)?);
     for link in links {
         steps.push(Step::SetLink {
-            new_target: Some(host.link_target(&link)),
+            new_target: Some(host.get_link_target(&link)),
             old_target: None,
             link,
         });
     }
     steps.extend(plan_unused_version_removal(host, &payload.version)?);
-    refuse_unwritable(host, &steps)?;
-    Ok(Installation {
+    refuse_unwritable_dirs(host, &steps)?;
+    Ok(InstallationPlan {
         steps,
         engine_plans: plans,
         notes,
@@ -179,7 +185,7 @@ pub fn plan_engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
     let old_text = host.read(&path)?;
     let record_change = plan.record.as_ref().and_then(|record| {
         let new_text = record.to_text();
-        Change::rewrite(&path, old_text.as_deref(), Some(&new_text), STATE_FILE_MODE)
+        Change::from_texts(&path, old_text.as_deref(), Some(&new_text), STATE_FILE_MODE)
     });
     let changes = record_change
         .into_iter()
@@ -188,22 +194,18 @@ pub fn plan_engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
 }
 
 /// Returns whether `step` makes a directory that one of `steps` makes already.
-fn is_directory_made(step: &Step, steps: &[Step]) -> bool {
-    let find_made_dir = |step: &Step| match step {
+fn is_dir_made(step: &Step, steps: &[Step]) -> bool {
+    let get_made_dir = |step: &Step| match step {
         Step::Change(Change::MakeDir { path }) => Some(path.clone()),
         _ => None,
     };
-    find_made_dir(step).is_some_and(|path| {
-        steps
-            .iter()
-            .filter_map(find_made_dir)
-            .any(|dir| dir == path)
-    })
+    get_made_dir(step)
+        .is_some_and(|path| steps.iter().filter_map(get_made_dir).any(|dir| dir == path))
 }
 
 /// Returns an error if a step would fail because a file system is read-only or because this process
 /// lacks the permission to write. The caller checks this before the first step.
-pub(crate) fn refuse_unwritable(host: &Host, steps: &[Step]) -> Result<()> {
+pub(crate) fn refuse_unwritable_dirs(host: &Host, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()
         .filter_map(|step| step.path().parent())
@@ -216,8 +218,8 @@ pub(crate) fn refuse_unwritable(host: &Host, steps: &[Step]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a new entry of the directory `dir`, or of its nearest existing ancestor. The entry tells
-/// whether this process can write to that directory.
+/// Returns an entry of a new file in the directory `dir`, or in its nearest existing ancestor. By
+/// the entry the caller can check whether this process may write to that directory.
 fn find_nearest_entry(host: &Host, dir: &Path) -> Result<Option<HostEntry>> {
     let nearest_dir = dir.ancestors().find(|dir| host.exists(dir));
     let entry = nearest_dir.map(|dir| host.resolve(&dir.join("any")));
@@ -226,7 +228,7 @@ fn find_nearest_entry(host: &Host, dir: &Path) -> Result<Option<HostEntry>> {
 
 /// Returns whether the directory `dir` can be made or written to. A host whose configuration is
 /// part of a read-only image cannot have the administrator's class directory, and does not need it.
-fn can_write_below(host: &Host, dir: &Path) -> Result<bool> {
+fn can_write_to_dir(host: &Host, dir: &Path) -> Result<bool> {
     let entry = find_nearest_entry(host, dir)?;
     Ok(entry.is_none_or(|entry| entry.check_dir_writable().is_ok()))
 }

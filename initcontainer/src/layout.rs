@@ -43,7 +43,7 @@ pub const DRA_DRIVER_DIR: &str = "/var/lib/kubelet/plugins/boathook.dev";
 pub const NODE_LABELS_PATH: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
 
 /// Returns the text of the configuration file for a host that has none.
-pub fn default_config(directories: &InstalledDirectories) -> String {
+pub fn format_default_config(directories: &InstalledDirectories) -> String {
     let [installed_dir, packaged_dir, own_dir] =
         directories.class_dirs().map(|path| format!("{path:?},"));
     format!(
@@ -62,17 +62,17 @@ classes = [
     )
 }
 
-/// Returns the temporary name of a file or directory while it is incomplete.
-pub fn unfinished_name(name: &OsStr) -> OsString {
-    temporary_name(name, "new")
+/// Returns the name that the file or directory `name` has until its content is complete.
+pub fn temp_name_for_creation(name: &OsStr) -> OsString {
+    format_temp_name(name, "new")
 }
 
-/// Returns the temporary name of a directory while it is being removed.
-pub fn discarded_name(name: &OsStr) -> OsString {
-    temporary_name(name, "old")
+/// Returns the name that the directory `name` gets before its content is removed.
+pub fn temp_name_for_removal(name: &OsStr) -> OsString {
+    format_temp_name(name, "old")
 }
 
-fn temporary_name(name: &OsStr, state: &str) -> OsString {
+fn format_temp_name(name: &OsStr, state: &str) -> OsString {
     format!(".boathook-{state}-{}", name.to_string_lossy()).into()
 }
 
@@ -80,8 +80,8 @@ fn temporary_name(name: &OsStr, state: &str) -> OsString {
 /// directory, or in its nearest existing ancestor.
 pub const LOCK_DIR_NAME: &str = ".boathook-lock";
 
-/// Returns whether an entry of the program directory is a temporary name that an interrupted run
-/// left.
-pub fn is_leftover(name: &str) -> bool {
+/// Returns whether `name` is a temporary name. A file in the program directory that has one was
+/// left by an interrupted run.
+pub fn is_temporary_name(name: &str) -> bool {
     name.starts_with(".boathook-") && name != LOCK_DIR_NAME
 }

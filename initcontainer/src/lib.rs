@@ -4,8 +4,9 @@
 //! records, restarts no engine without `--restart`, and never enters a container.
 //!
 //! [`install::plan`] and [`uninstall::plan`] read the host and return a list of
-//! [steps](step::Step). [`step::run`] executes the steps, each completely or not at all. If a run
-//! is killed, the host is in its old or its new state, and the next run continues from there.
+//! [steps](step::Step). [`step::execute_steps`] executes the steps, each completely or not at all.
+//! If a run is killed, the host is in its old or its new state, and the next run continues from
+//! there.
 #![forbid(unsafe_code)]
 
 mod claims;

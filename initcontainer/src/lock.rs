@@ -23,8 +23,8 @@ const MAX_LOCK_ATTEMPTS: usize = 16;
 
 /// The exclusive right to change a host. Dropping this value releases the lock.
 #[derive(Debug)]
-pub struct Lock {
-    files: Vec<LockedFile>,
+pub struct InstallerLock {
+    locked_files: Vec<LockedFile>,
 }
 
 /// A lock file and its directory. The file is locked until this value closes it.
@@ -35,15 +35,15 @@ struct LockedFile {
     _file: File,
 }
 
-impl Drop for Lock {
+impl Drop for InstallerLock {
     fn drop(&mut self) {
-        // An error is ignored, because this value is dropped without a call of `release` only after
-        // another error, which is reported.
+        // An error is ignored: without a call of `release`, this value is dropped only after
+        // another error, and that error is reported.
         let _ = self.remove_files();
     }
 }
 
-impl Lock {
+impl InstallerLock {
     /// Takes the lock of a host. The lock file is in the program directory, or in its nearest
     /// existing ancestor.
     pub fn take(host: &Host) -> Result<Self> {
@@ -52,22 +52,23 @@ impl Lock {
             .ancestors()
             .find(|dir| host.exists(dir))
             .unwrap_or(programs_dir);
-        let mut files = vec![lock_file_in(host, nearest_dir)?];
+        let mut locked_files = vec![acquire_lock_file(host, nearest_dir)?];
         // An earlier run that was killed before it made the directories left its lock file in an
         // ancestor. This run locks that file too, so that the file is removed at the end. If
         // another run has locked it, that run removes it.
         for dir in nearest_dir.ancestors().skip(1) {
             if host.exists(&dir.join(LOCK_DIR_NAME)) {
-                files.extend(lock_file_in(host, dir).ok());
+                locked_files.extend(acquire_lock_file(host, dir).ok());
             }
         }
-        Ok(Self { files })
+        Ok(Self { locked_files })
     }
 
     /// Takes a second lock in the program directory once it exists, because an installer that
     /// starts later looks for the lock there.
     pub fn lock_programs_dir(&mut self, host: &Host) -> Result<()> {
-        self.files.push(lock_file_in(host, host.programs_dir())?);
+        self.locked_files
+            .push(acquire_lock_file(host, host.programs_dir())?);
         Ok(())
     }
 
@@ -80,7 +81,7 @@ impl Lock {
     }
 
     fn remove_files(&mut self) -> Result<(), HostError> {
-        let results = self.files.drain(..).map(|file| file.unlock());
+        let results = self.locked_files.drain(..).map(|file| file.unlock());
         results.fold(Ok(()), Result::and)
     }
 }
@@ -92,7 +93,8 @@ impl LockedFile {
         match result.and_then(|()| self.dir.remove_dir()) {
             // Another installer has made a new lock file in the directory.
             Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => Ok(()),
-            // The file may have been removed together with the program directory.
+            // The lock directory must still exist. If it does not, it was removed together with the
+            // program directory, and the lock file with it.
             Err(error) if self.dir.stat()?.is_some() => Err(error),
             _ => Ok(()),
         }
@@ -100,10 +102,10 @@ impl LockedFile {
 }
 
 /// Locks the lock file in the directory `parent`, and makes the file if it does not exist.
-fn lock_file_in(host: &Host, parent: &Path) -> Result<LockedFile> {
+fn acquire_lock_file(host: &Host, parent: &Path) -> Result<LockedFile> {
     let dir = host.resolve_nofollow(&parent.join(LOCK_DIR_NAME))?;
     for _ in 0..MAX_LOCK_ATTEMPTS {
-        match try_lock_file(&dir) {
+        match try_acquire_lock_file(&dir) {
             // Another installer removed the file in the meantime.
             Ok(None) => {}
             Err(error) if is_not_found(&error) => {}
@@ -133,10 +135,10 @@ fn describe_busy_lock(dir: &HostEntry) -> String {
 
 /// Tries once to lock the file in the lock directory `dir`. Returns `None` if the locked file was
 /// removed in the meantime, because another installer could then lock a new file of the same name.
-fn try_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
-    ignore_existing(dir.make_dir_with_mode(0o700))?;
+fn try_acquire_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
+    ignore_already_exists(dir.make_dir_with_mode(0o700))?;
     let entry = dir.child("lock")?;
-    ignore_existing(entry.create_file(LOCK_FILE_MODE, |_| Ok(())))?;
+    ignore_already_exists(entry.create_file(LOCK_FILE_MODE, |_| Ok(())))?;
     let file = entry.open_file()?;
     let path = entry.display_path();
     let to_error = |action| HostError::io(action, &path);
@@ -163,7 +165,7 @@ fn try_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
 }
 
 /// Treats the error that a file already exists as success.
-fn ignore_existing(result: Result<(), HostError>) -> Result<(), HostError> {
+fn ignore_already_exists(result: Result<(), HostError>) -> Result<(), HostError> {
     match result {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Ok(()),
         result => result,

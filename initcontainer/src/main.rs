@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use command_line::FAILURE;
+use command_line::FAILURE_EXIT_CODE;
 use initcontainer::cli::Cli;
 
 mod command;
@@ -16,10 +16,10 @@ fn main() -> ExitCode {
     let json = cli.json;
     match command::run(cli) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(FAILURE),
+        Ok(false) => ExitCode::from(FAILURE_EXIT_CODE),
         Err(error) => {
             command_line::report_failure("boathook-init", &format!("{error:#}"), json);
-            ExitCode::from(FAILURE)
+            ExitCode::from(FAILURE_EXIT_CODE)
         }
     }
 }

@@ -26,39 +26,48 @@ pub struct Manifest {
     /// The toolkits under whose names the installation offers Boathook (`--as`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub toolkits: Vec<String>,
-    /// The links with the names of the toolkits' programs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub compatibility_links: Vec<PathBuf>,
+    /// The symbolic links to Boathook's programs that have the names of the replaced toolkits'
+    /// programs.
+    #[serde(
+        rename = "compatibility_links",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub toolkit_links: Vec<PathBuf>,
     /// The configuration text that was written. `None` means that the host already had a
     /// configuration.
     pub config: Option<String>,
     /// The configuration text of an earlier installation. The file may still have it if this
     /// installation was killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_before: Option<String>,
+    #[serde(
+        rename = "config_before",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub previous_config: Option<String>,
     /// The options with which an upgrade installs another version.
     #[serde(default)]
     pub options: RecordedOptions,
 }
 
 impl Manifest {
-    /// Returns whether `config` is a configuration text that this installation or an earlier one
-    /// wrote.
-    pub fn has_written(&self, config: &str) -> bool {
-        let texts = [&self.config, &self.config_before];
-        texts.into_iter().flatten().any(|text| text == config)
+    /// Returns whether `config_text` is a configuration text that this installation or an earlier
+    /// one wrote.
+    pub fn has_written_config(&self, config_text: &str) -> bool {
+        let texts = [&self.config, &self.previous_config];
+        texts.into_iter().flatten().any(|text| text == config_text)
     }
 
     /// Reads the host's manifest. Returns `None` if nothing is installed.
     pub fn load(host: &Host) -> Result<Option<Self>> {
-        let file = host.manifest_path();
-        let Some(text) = host.read(&file)? else {
+        let manifest_path = host.manifest_path();
+        let Some(text) = host.read(&manifest_path)? else {
             return Ok(None);
         };
         serde_json::from_str(&text).map(Some).map_err(|error| {
             anyhow!(
                 "{} is not valid: {error}; restore it from a backup, or move {} away",
-                file.display(),
+                manifest_path.display(),
                 host.programs_dir().display()
             )
         })

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The output of one command, which collects the JSON document or prints text at once.
 pub(crate) struct Output {
-    as_json: bool,
+    is_json: bool,
     is_verbose: bool,
     report: JsonReport,
 }
@@ -57,13 +57,13 @@ struct RestartedEngine {
 }
 
 impl Output {
-    pub(crate) fn new(as_json: bool, is_verbose: bool, is_dry_run: bool) -> Self {
+    pub(crate) fn new(is_json: bool, is_verbose: bool, is_dry_run: bool) -> Self {
         let report = JsonReport {
             is_dry_run,
             ..JsonReport::default()
         };
         Self {
-            as_json,
+            is_json,
             is_verbose,
             report,
         }
@@ -72,7 +72,7 @@ impl Output {
     /// Prints lines, unless the output is JSON. The JSON document has the same information in its
     /// fields.
     pub(crate) fn print_text(&self, lines: &str) {
-        if !self.as_json {
+        if !self.is_json {
             // An error is ignored, because the installation must be completed even if nobody reads
             // the output.
             let _ = print_lines(lines);
@@ -121,7 +121,7 @@ impl Output {
 
     /// Prints the JSON document if the output is JSON.
     pub(crate) fn print_report(&self) {
-        if self.as_json {
+        if self.is_json {
             let _ = print_json(&self.report);
         }
     }

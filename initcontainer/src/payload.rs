@@ -51,24 +51,24 @@ pub const NO_CLASSES: &str = "none";
 
 /// The class files to install.
 #[derive(Debug, Clone, Copy)]
-pub enum ClassFiles<'a> {
+pub enum ClassFileSource<'a> {
     /// The class files in `classes.d` of the release. At least one is required.
-    FromRelease,
+    Release,
     /// The class files in this directory. At least one is required.
-    FromDirectory(&'a Path),
+    Directory(&'a Path),
     /// No class files are installed (`--classes=none`).
     None,
 }
 
 /// The name of the file with the version of a release.
-const VERSION_FILE: &str = "version";
+const VERSION_FILE_NAME: &str = "version";
 
 /// The files of one version, after all checks.
 #[derive(Debug, Clone)]
 pub struct Payload {
     pub version: String,
     /// The text of the configuration, if one was given.
-    pub config: Option<String>,
+    pub config_text: Option<String>,
     files: Vec<PayloadFile>,
     /// The errors that do not stop the installation, one line each.
     pub(crate) notes: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Payload {
 /// A file that the installation copies.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
-    source: PathBuf,
+    source_path: PathBuf,
     /// The directory of the copy, relative to the directory of the version.
     pub(crate) dir: &'static str,
     pub(crate) name: String,
@@ -95,7 +95,7 @@ pub(crate) struct PayloadFile {
 
 impl PayloadFile {
     pub(crate) fn open(&self) -> Result<File, HostError> {
-        open_regular_file(&self.source).map_err(HostError::io("read", &self.source))
+        open_regular_file(&self.source_path).map_err(HostError::io("read", &self.source_path))
     }
 }
 
@@ -105,11 +105,11 @@ impl Payload {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if its text is not usable as the name of a directory.
-    pub fn find_version(source: &Path) -> Result<Option<String>> {
-        let file = source.join(VERSION_FILE);
-        let text = match read_regular_text(&file, MAX_VERSION_BYTES) {
+    pub fn read_version(source: &Path) -> Result<Option<String>> {
+        let version_path = source.join(VERSION_FILE_NAME);
+        let text = match read_regular_text(&version_path, MAX_VERSION_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(HostError::io("read", &file))?,
+            text => text.map_err(HostError::io("read", &version_path))?,
         };
         let version = text.trim_end();
         let is_valid = version.starts_with(|c: char| c.is_ascii_digit())
@@ -118,7 +118,7 @@ impl Payload {
                 .all(|c| c.is_ascii_alphanumeric() || ".+~-".contains(c));
         ensure!(
             is_valid,
-            describe_refusal(&file, "it has no version, such as 1.2.3")
+            describe_refusal(&version_path, "it has no version, such as 1.2.3")
         );
         Ok(Some(version.to_owned()))
     }
@@ -129,33 +129,35 @@ impl Payload {
     /// # Errors
     /// Fails if a program is missing or was built for another architecture, if a class file has an
     /// error, or if there are no class files although `classes` requires some.
-    pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self> {
+    pub fn read(version: &str, source: &Path, classes: ClassFileSource<'_>) -> Result<Self> {
         let mut files = Vec::new();
         let programs_dir = find_programs_dir(source)?;
         for name in PROGRAM_NAMES {
             files.push(read_program(&programs_dir, name)?);
         }
-        let release_dir = source.join(CLASSES_DIR);
+        let release_classes_dir = source.join(CLASSES_DIR);
         match classes {
-            ClassFiles::FromRelease => files.extend(read_required_class_files(&release_dir, &[])?),
-            ClassFiles::FromDirectory(dir) => {
-                files.extend(read_required_class_files(dir, &[release_dir])?)
+            ClassFileSource::Release => {
+                files.extend(read_required_class_files(&release_classes_dir, &[])?)
             }
-            ClassFiles::None => {}
+            ClassFileSource::Directory(dir) => {
+                files.extend(read_required_class_files(dir, &[release_classes_dir])?)
+            }
+            ClassFileSource::None => {}
         }
         files.extend(find_shared_files(source)?);
         Ok(Self {
             version: version.to_owned(),
-            config: None,
+            config_text: None,
             files,
             notes: Vec::new(),
             requested_services: Vec::new(),
             options: RecordedOptions {
-                source: Some(source.to_path_buf()),
-                classes: match classes {
-                    ClassFiles::FromRelease => None,
-                    ClassFiles::FromDirectory(dir) => Some(dir.to_path_buf()),
-                    ClassFiles::None => Some(NO_CLASSES.into()),
+                source_dir: Some(source.to_path_buf()),
+                classes_dir: match classes {
+                    ClassFileSource::Release => None,
+                    ClassFileSource::Directory(dir) => Some(dir.to_path_buf()),
+                    ClassFileSource::None => Some(NO_CLASSES.into()),
                 },
                 ..RecordedOptions::default()
             },
@@ -206,7 +208,7 @@ impl Payload {
         };
         self.files.retain(|file| !is_replaced(file));
         self.files.extend(own_files);
-        self.options.own_classes = Some(dir.to_path_buf());
+        self.options.own_classes_dir = Some(dir.to_path_buf());
         Ok(self)
     }
 
@@ -233,7 +235,7 @@ impl Payload {
             ));
             return Ok(self);
         }
-        self.config = Some(text);
+        self.config_text = Some(text);
         Ok(self)
     }
 
@@ -242,7 +244,7 @@ impl Payload {
     }
 
     /// Returns the names of the class files.
-    pub fn class_files(&self) -> BTreeSet<&str> {
+    pub fn class_file_names(&self) -> BTreeSet<&str> {
         self.files()
             .filter(|file| file.dir == CLASSES_DIR)
             .map(|file| file.name.as_str())
@@ -273,10 +275,10 @@ impl Payload {
 /// Returns the program `name` in the directory `programs_dir`, after a check that it was built for
 /// this machine.
 fn read_program(programs_dir: &Path, name: &str) -> Result<PayloadFile> {
-    let source = check_regular_file(programs_dir.join(name))?;
-    elf::check_machine(&source)?;
+    let source_path = check_regular_file(programs_dir.join(name))?;
+    elf::check_machine(&source_path)?;
     Ok(PayloadFile {
-        source,
+        source_path,
         dir: PROGRAMS_DIR,
         name: name.to_owned(),
         mode: 0o755,
@@ -317,7 +319,7 @@ fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
                 continue;
             }
             files.push(PayloadFile {
-                source: check_regular_file(entry.path())?,
+                source_path: check_regular_file(entry.path())?,
                 dir,
                 name,
                 mode: 0o644,
@@ -385,7 +387,7 @@ fn read_class_files(
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            source: regular_file,
+            source_path: regular_file,
             dir: CLASSES_DIR,
             mode: 0o644,
             class,

@@ -10,17 +10,21 @@ use serde::{Deserialize, Serialize};
 use crate::service::Service;
 
 /// The options of an installation that cannot be derived from other files of the host. The
-/// configured engines, the offered names and the given configuration are recorded in other files.
+/// configured engines, the offered names and the requested configuration are recorded in other
+/// files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordedOptions {
     /// The directory of the release, as a path on the host. `None` means that the release was in a
     /// container.
-    pub source: Option<PathBuf>,
+    #[serde(rename = "source")]
+    pub source_dir: Option<PathBuf>,
     /// The value of `--classes`: a directory, or `none`.
-    pub classes: Option<PathBuf>,
+    #[serde(rename = "classes")]
+    pub classes_dir: Option<PathBuf>,
     /// The value of `--own-classes`.
-    pub own_classes: Option<PathBuf>,
+    #[serde(rename = "own_classes")]
+    pub own_classes_dir: Option<PathBuf>,
     /// The enabled services (`--cdi`, `--follow`, `--plugin-service`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,

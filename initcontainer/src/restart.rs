@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use initcontainer::host::Host;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, InstallationRecord, LoadState, Plan, Reload, RuntimeUse, find_runtime_use, is_running,
+    Engine, InstallationRecord, LoadState, Plan, ReloadMethod, RuntimeUse, find_runtime_use,
+    is_running,
 };
 
 /// Returns whether a running engine has not read the configuration of the plan yet.
@@ -17,8 +18,8 @@ pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
             runtime_config::find_load_state(host, plan.engine, record) == LoadState::NotLoaded
         }
         None => {
-            let needs_reload =
-                !plan.is_empty() && plan.engine.properties().reload != Reload::NotNeeded;
+            let needs_reload = !plan.is_empty()
+                && plan.engine.properties().reload_method != ReloadMethod::NotNeeded;
             needs_reload && is_running(host, plan.engine)
         }
     }
@@ -50,36 +51,36 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
 /// Returns the command with which an operator restarts or reloads the engine after an installation
 /// or, with `is_removal`, after a removal. The text is empty if the engine needs neither.
 pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String {
-    match engine.properties().reload {
-        Reload::NotNeeded => String::new(),
-        Reload::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
+    match engine.properties().reload_method {
+        ReloadMethod::NotNeeded => String::new(),
+        ReloadMethod::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
         // A reload does not make Docker forget a removed runtime, so a removal needs a restart.
-        Reload::Hangup { unit, .. } if is_removal => format!("systemctl restart {unit}"),
-        Reload::Hangup { unit, .. } => format!("systemctl reload {unit}"),
+        ReloadMethod::Hangup { unit, .. } if is_removal => format!("systemctl restart {unit}"),
+        ReloadMethod::Hangup { unit, .. } => format!("systemctl reload {unit}"),
     }
 }
 
 /// Makes a running engine stop using the wrapper runtime before its configuration is restored. Only
 /// Docker needs this. Returns `false` if the engine does not use the wrapper runtime.
 pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
-    if find_runtime_use(host, engine) == RuntimeUse::Nothing {
+    if find_runtime_use(host, engine) == RuntimeUse::None {
         return Ok(false);
     }
     let record = InstallationRecord::load(host, &host.record_path(engine))?;
-    let snapshot = engine.read(host, record.as_ref())?;
-    let Some(plan) = engine.plan_release(&snapshot, record.as_ref())? else {
+    let snapshot = engine.read_snapshot(host, record.as_ref())?;
+    let Some(plan) = engine.plan_runtime_drop(&snapshot, record.as_ref())? else {
         return Ok(false);
     };
     let steps = install::plan_engine_steps(host, &plan)?;
     let mut remaining_steps = steps.len();
-    step::run(host, &steps, |_| {
+    step::execute_steps(host, &steps, |_| {
         remaining_steps -= 1;
         if remaining_steps > 0 {
             return Ok(());
         }
         reload_engine(host, engine)?;
-        let is_released = || find_runtime_use(host, engine) == RuntimeUse::Nothing;
-        Ok(runtime_config::wait_for_reload(engine, is_released)?)
+        let is_runtime_unused = || find_runtime_use(host, engine) == RuntimeUse::None;
+        Ok(runtime_config::wait_for_reload(engine, is_runtime_unused)?)
     })?;
     Ok(true)
 }

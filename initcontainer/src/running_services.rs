@@ -6,7 +6,7 @@ use anyhow::Result;
 use initcontainer::host::Host;
 use initcontainer::layout::SYSTEMD_UNITS_DIR;
 use initcontainer::service::Service;
-use initcontainer::services::{find_units, is_enabled};
+use initcontainer::services::{is_service_enabled, list_unit_names};
 use initcontainer::step::Step;
 use runtime_config::run_systemctl;
 
@@ -30,7 +30,7 @@ pub(crate) fn start_services(
     enter_root(host)?;
     let mut enabled_units = Vec::new();
     for service in services {
-        if is_enabled(host, *service)? {
+        if is_service_enabled(host, *service)? {
             enabled_units.push(service.unit_name());
         }
     }
@@ -47,7 +47,7 @@ pub(crate) fn start_services(
     }
     // The administrator may have enabled other services. `try-restart` ignores units that do not
     // run.
-    let all_units = find_units(host);
+    let all_units = list_unit_names(host);
     if !all_units.is_empty() {
         commands.push(("try-restart", all_units));
     }
@@ -77,7 +77,7 @@ fn find_disabled_unit(step: &Step) -> Option<&str> {
 /// Stops all services before their program is removed. A failure is only a note, because the
 /// removal continues.
 pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
-    let units = find_units(host);
+    let units = list_unit_names(host);
     if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         return Ok(());
     }

@@ -25,7 +25,7 @@ const PACKAGED_UNIT_DIRS: [&str; 3] = [
 const UNIT_FILE_MODE: u32 = 0o644;
 /// The first line of every unit or rules file that an installation writes. A removal keeps a file
 /// with another first line.
-const OWN_FILE_HEADER: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
+const MANAGED_FILE_HEADER: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
 /// How the containers of pods get the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,10 +133,11 @@ impl ServiceFile {
     /// plugin says that the plugin must not rely on CDI.
     fn format_text(&self, host: &Host, delivery: HookDelivery) -> String {
         let boathook = host.boathook_path();
-        let mut text = String::from(OWN_FILE_HEADER);
+        let mut text = String::from(MANAGED_FILE_HEADER);
         for line in self.text.lines() {
-            let is_check = line.ends_with(CHECK_ENGINE_COMMAND) || line == CHECK_ENGINE_COMMENT;
-            if delivery == HookDelivery::Handler && is_check {
+            let is_engine_check =
+                line.ends_with(CHECK_ENGINE_COMMAND) || line == CHECK_ENGINE_COMMENT;
+            if delivery == HookDelivery::Handler && is_engine_check {
                 continue;
             }
             match line.split_once("=boathook") {
@@ -157,7 +158,7 @@ impl ServiceFile {
     /// Returns the text of the file on the host, if an installation wrote it.
     fn read_own_text(&self, host: &Host) -> Result<Option<String>> {
         let text = host.read(&self.path())?;
-        Ok(text.filter(|text| text.starts_with(OWN_FILE_HEADER)))
+        Ok(text.filter(|text| text.starts_with(MANAGED_FILE_HEADER)))
     }
 }
 
@@ -184,7 +185,7 @@ pub(crate) fn plan_files(
             file.name != Service::Plugin.unit_name() || services.contains(&Service::Plugin);
         let is_packaged = file.find_usable_packaged_file(host, delivery).is_some();
         let new_text = (is_needed && !is_packaged).then(|| file.format_text(host, delivery));
-        let change = Change::rewrite(
+        let change = Change::from_texts(
             &file.path(),
             old_text.as_deref(),
             new_text.as_deref(),
@@ -259,7 +260,7 @@ pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
         let scratch_file = scratch_path(&file.path());
         let scratch_text = host.read(&scratch_file)?;
         for (path, text) in [(file.path(), own_text), (scratch_file, scratch_text)] {
-            let change = Change::rewrite(&path, text.as_deref(), None, UNIT_FILE_MODE);
+            let change = Change::from_texts(&path, text.as_deref(), None, UNIT_FILE_MODE);
             steps.extend(change.map(Step::Change));
         }
     }
@@ -329,12 +330,12 @@ fn are_units_visible(host: &Host) -> bool {
 }
 
 /// Returns whether a service is enabled, whoever enabled it.
-pub fn is_enabled(host: &Host, service: Service) -> Result<bool> {
+pub fn is_service_enabled(host: &Host, service: Service) -> Result<bool> {
     Ok(!plan_disabling(host, &[service])?.is_empty())
 }
 
 /// Returns the units on the host, from an installation or a package.
-pub fn find_units(host: &Host) -> Vec<&'static str> {
+pub fn list_unit_names(host: &Host) -> Vec<&'static str> {
     let is_unit = |file: &&ServiceFile| file.directory == SYSTEMD_UNITS_DIR;
     let is_installed =
         |file: &&ServiceFile| host.exists(&file.path()) || file.find_packaged_file(host).is_some();

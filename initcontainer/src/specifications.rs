@@ -18,8 +18,8 @@ const CLAIM_FILE_PREFIX: &str = "boathook.dev-claim-";
 /// cdi generate` wrote, sorted.
 pub(crate) fn find_specifications(host: &Host) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for alternatives in SPECIFICATION_DIRS {
-        let Some(directory) = alternatives
+    for alternative_paths in SPECIFICATION_DIRS {
+        let Some(directory) = alternative_paths
             .iter()
             .map(Path::new)
             .find(|path| host.is_dir(path))

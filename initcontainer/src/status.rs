@@ -76,14 +76,14 @@ impl Status {
         if let Some(version) = &version {
             let running_programs =
                 find_running_programs(&host.as_path().join("proc"), host.programs_dir());
-            let other_versions = compare_versions(
+            let version_mismatches = compare_versions(
                 host.programs_dir(),
                 version,
                 package_version.as_deref(),
                 &running_programs,
             );
-            for other_version in other_versions {
-                missing_parts.push(format!("{}: {}", other_version.text, other_version.fix));
+            for mismatch in version_mismatches {
+                missing_parts.push(format!("{}: {}", mismatch.text, mismatch.fix));
             }
         }
         let mut engines = Vec::new();
@@ -103,12 +103,8 @@ impl Status {
         let manifest = Manifest::load(host)?.unwrap_or_default();
         let toolkits = manifest.toolkits;
         let offers_toolkits = !toolkits.is_empty();
-        for link in manifest
-            .compatibility_links
-            .iter()
-            .filter(|_| offers_toolkits)
-        {
-            if !compatibility::is_own_link(host, link)? {
+        for link in manifest.toolkit_links.iter().filter(|_| offers_toolkits) {
+            if !compatibility::is_boathook_link(host, link)? {
                 missing_parts.push(format!(
                     "{} does not lead to boathook: install again with --as {}",
                     link.display(),
@@ -118,7 +114,7 @@ impl Status {
         }
         missing_parts.extend(compatibility::find_foreign_programs(
             host,
-            &manifest.compatibility_links,
+            &manifest.toolkit_links,
         ));
         missing_parts.extend(waiting::describe_missing_follower(host));
         let versions = list_installed_versions(host)?;
@@ -185,14 +181,14 @@ impl fmt::Display for Status {
                 "boathook is not installed; boathook-init install does that"
             )?,
             Some(version) => {
-                let other_versions: Vec<_> = self
+                let version_mismatches: Vec<_> = self
                     .versions
                     .iter()
                     .filter(|other| *other != version)
                     .map(String::as_str)
                     .collect();
                 write!(f, "boathook {version} is installed")?;
-                match other_versions.as_slice() {
+                match version_mismatches.as_slice() {
                     [] => writeln!(f)?,
                     versions => writeln!(f, "; kept beside it: {}", versions.join(", "))?,
                 }

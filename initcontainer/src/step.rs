@@ -5,14 +5,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use device_class::config::DIRECTORIES_PATH;
-use injection_plan::cdi::FILE_PREFIX;
+use device_class::config::DIRECTORIES_FILE_PATH;
+use injection_plan::cdi::SPEC_FILE_PREFIX;
 use nix::fcntl::RenameFlags;
 use runtime_config::{Change, HostEntry};
 
 use crate::host::Host;
 use crate::layout::{
-    SHARED_LINKS_DIR, SYSTEMD_UNITS_DIR, discarded_name, is_leftover, unfinished_name,
+    SHARED_LINKS_DIR, SYSTEMD_UNITS_DIR, is_temporary_name, temp_name_for_creation,
+    temp_name_for_removal,
 };
 use crate::payload::Payload;
 use crate::tree;
@@ -38,7 +39,7 @@ pub enum Step {
         staging_dir: PathBuf,
         final_dir: PathBuf,
         /// Whether a directory already has the final name, so that the two are exchanged.
-        exchanges: bool,
+        replaces_existing: bool,
     },
     /// Make, change or remove a symbolic link.
     SetLink {
@@ -57,7 +58,7 @@ pub enum Step {
 
 /// Executes the steps in order, and calls `on_executed` after each one. If a step or a call fails,
 /// the executed steps are undone in reverse order.
-pub fn run(
+pub fn execute_steps(
     host: &Host,
     steps: &[Step],
     mut on_executed: impl FnMut(&Step) -> Result<()>,
@@ -84,7 +85,7 @@ pub fn run(
 
 /// Returns a description of how many links to manual pages and completions the steps change.
 /// Returns `None` if they change no such link.
-pub fn describe_shared_links(steps: &[Step]) -> Option<String> {
+pub fn describe_shared_link_count(steps: &[Step]) -> Option<String> {
     match steps.iter().filter(|step| step.is_shared_link()).count() {
         0 => None,
         count => Some(format!(
@@ -124,8 +125,8 @@ impl Step {
             Self::Publish {
                 staging_dir,
                 final_dir,
-                exchanges,
-            } => rename_dir(host, staging_dir, final_dir, *exchanges),
+                replaces_existing,
+            } => rename_dir(host, staging_dir, final_dir, *replaces_existing),
             Self::SetLink {
                 link, new_target, ..
             } => set_link(host, link, new_target.as_deref()),
@@ -143,8 +144,8 @@ impl Step {
             Self::Publish {
                 staging_dir,
                 final_dir,
-                exchanges,
-            } => rename_dir(host, final_dir, staging_dir, *exchanges),
+                replaces_existing,
+            } => rename_dir(host, final_dir, staging_dir, *replaces_existing),
             Self::SetLink {
                 link, old_target, ..
             } => set_link(host, link, old_target.as_deref()),
@@ -173,8 +174,8 @@ impl fmt::Display for Step {
                     payload.files().count(),
                     staging_dir.display()
                 )?;
-                let listed_files = if f.alternate() { usize::MAX } else { 0 };
-                let mut files = payload.files().take(listed_files);
+                let max_listed_files = if f.alternate() { usize::MAX } else { 0 };
+                let mut files = payload.files().take(max_listed_files);
                 files.try_for_each(|file| writeln!(f, "  {}/{}", file.dir, file.name))
             }
             Self::Publish {
@@ -205,10 +206,14 @@ impl fmt::Display for Step {
             } => writeln!(f, "unlink {}", link.display()),
             // Only the path of Boathook's own files is shown, because an operator need not know
             // their texts.
-            Self::Change(Change::Write { path, .. }) if is_own_file(path) && !f.alternate() => {
+            Self::Change(Change::Write { path, .. })
+                if is_boathook_file(path) && !f.alternate() =>
+            {
                 writeln!(f, "write {}", path.display())
             }
-            Self::Change(Change::Remove { path, .. }) if is_own_file(path) && !f.alternate() => {
+            Self::Change(Change::Remove { path, .. })
+                if is_boathook_file(path) && !f.alternate() =>
+            {
                 writeln!(f, "remove {}", path.display())
             }
             Self::Change(change) => change.fmt(f),
@@ -218,7 +223,7 @@ impl fmt::Display for Step {
 }
 
 /// Returns whether only Boathook writes the file, by its path.
-pub(crate) fn is_own_file(path: &Path) -> bool {
+pub(crate) fn is_boathook_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));
     // These directories are named `boathook` on every host, whatever their parents are.
@@ -228,28 +233,29 @@ pub(crate) fn is_own_file(path: &Path) -> bool {
         || path.ends_with("boathook/config.toml");
     belongs_to_installation
         || path.starts_with(SYSTEMD_UNITS_DIR)
-        || Path::new(DIRECTORIES_PATH) == path
-        || is_specification && name.starts_with(FILE_PREFIX)
+        || Path::new(DIRECTORIES_FILE_PATH) == path
+        || is_specification && name.starts_with(SPEC_FILE_PREFIX)
 }
 
 fn make_tree(host: &Host, path: &Path, (file, text): &(PathBuf, String)) -> Result<()> {
     let entry = host.resolve_nofollow(path)?;
-    let temporary = entry.sibling(unfinished_name(entry.name()));
-    temporary.remove_all()?;
+    let temporary_entry = entry.sibling(temp_name_for_creation(entry.name()));
+    temporary_entry.remove_all()?;
     let path_in_tree = file.strip_prefix(path).unwrap_or(file);
-    let result = tree::write_tree(&temporary, path_in_tree, text)
-        .and_then(|()| rename(&temporary, &entry, RenameFlags::RENAME_NOREPLACE));
-    remove_on_error(&temporary, result)
+    let result = tree::write_tree(&temporary_entry, path_in_tree, text)
+        .and_then(|()| rename_and_sync(&temporary_entry, &entry, RenameFlags::RENAME_NOREPLACE));
+    remove_on_error(&temporary_entry, result)
 }
 
-/// Renames a directory. With `exchanges` the directory `target` exists and gets the name `source`.
-fn rename_dir(host: &Host, source: &Path, target: &Path, exchanges: bool) -> Result<()> {
-    let flags = if exchanges {
+/// Renames a directory. With `replaces_existing` the directory `target` exists and gets the name
+/// `source`.
+fn rename_dir(host: &Host, source: &Path, target: &Path, replaces_existing: bool) -> Result<()> {
+    let flags = if replaces_existing {
         RenameFlags::RENAME_EXCHANGE
     } else {
         RenameFlags::RENAME_NOREPLACE
     };
-    rename(
+    rename_and_sync(
         &host.resolve_nofollow(source)?,
         &host.resolve_nofollow(target)?,
         flags,
@@ -258,15 +264,15 @@ fn rename_dir(host: &Host, source: &Path, target: &Path, exchanges: bool) -> Res
 
 fn discard_tree(host: &Host, path: &Path) -> Result<()> {
     let entry = host.resolve_nofollow(path)?;
-    let discarded = entry.sibling(discarded_name(entry.name()));
-    discarded.remove_all()?;
+    let discarded_entry = entry.sibling(temp_name_for_removal(entry.name()));
+    discarded_entry.remove_all()?;
     // If the path is a leftover with a temporary name, an earlier step may have reused the name and
     // removed the leftover.
     if entry.stat()?.is_none() {
         return Ok(());
     }
-    rename(&entry, &discarded, RenameFlags::RENAME_NOREPLACE)?;
-    Ok(discarded.remove_all()?)
+    rename_and_sync(&entry, &discarded_entry, RenameFlags::RENAME_NOREPLACE)?;
+    Ok(discarded_entry.remove_all()?)
 }
 
 /// Makes or changes a symbolic link, or removes the link if `target` is `None`.
@@ -279,21 +285,21 @@ fn set_link(host: &Host, link: &Path, target: Option<&Path>) -> Result<()> {
             let _ = old_target.map(|old_target| entry.make_symlink(&old_target));
         })?);
     };
-    let temporary = entry.sibling(unfinished_name(entry.name()));
-    temporary.remove_all()?;
-    temporary.make_symlink(target)?;
+    let temporary_entry = entry.sibling(temp_name_for_creation(entry.name()));
+    temporary_entry.remove_all()?;
+    temporary_entry.make_symlink(target)?;
     let flags = match old_target {
         Some(_) => RenameFlags::RENAME_EXCHANGE,
         None => RenameFlags::RENAME_NOREPLACE,
     };
-    let result = rename(&temporary, &entry, flags);
+    let result = rename_and_sync(&temporary_entry, &entry, flags);
     // The temporary name now has the old link after an exchange, or the new link after a failure.
-    temporary.remove_all()?;
+    temporary_entry.remove_all()?;
     result
 }
 
 /// Renames a file or directory. If the rename cannot be flushed to disk, it is undone.
-fn rename(source: &HostEntry, target: &HostEntry, flags: RenameFlags) -> Result<()> {
+fn rename_and_sync(source: &HostEntry, target: &HostEntry, flags: RenameFlags) -> Result<()> {
     source.rename(target, flags)?;
     Ok(target.sync_dir().inspect_err(|_| {
         // A second failure is ignored, because the first one is reported.
@@ -318,7 +324,7 @@ pub(crate) fn plan_leftover_removal(host: &Host) -> Result<Vec<Step>> {
     let mut leftovers: Vec<PathBuf> = host
         .list(programs_dir)?
         .iter()
-        .filter(|name| is_leftover(&name.to_string_lossy()))
+        .filter(|name| is_temporary_name(&name.to_string_lossy()))
         .map(|name| programs_dir.join(name))
         .collect();
     // The directories that a run makes first have temporary names beside their final names.
@@ -327,7 +333,7 @@ pub(crate) fn plan_leftover_removal(host: &Host) -> Result<Vec<Step>> {
         let Some(name) = dir.file_name() else {
             continue;
         };
-        let names = [unfinished_name(name), discarded_name(name)];
+        let names = [temp_name_for_creation(name), temp_name_for_removal(name)];
         let paths = names.map(|name| dir.with_file_name(name));
         leftovers.extend(paths.into_iter().filter(|path| host.exists(path)));
     }

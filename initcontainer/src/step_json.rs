@@ -3,7 +3,7 @@
 use runtime_config::Change;
 use serde_json::{Value, json};
 
-use crate::step::{Step, is_own_file};
+use crate::step::{Step, is_boathook_file};
 
 impl Step {
     /// Returns a JSON object with `action`, `path`, and further keys that depend on the action. The
@@ -45,7 +45,7 @@ impl Step {
                 };
                 let mut step = json!({ "action": action, "path": path });
                 let is_file = matches!(change, Change::Write { .. } | Change::Remove { .. });
-                if is_file && (is_verbose || !is_own_file(path)) {
+                if is_file && (is_verbose || !is_boathook_file(path)) {
                     step["diff"] = change.to_string().into();
                 }
                 step

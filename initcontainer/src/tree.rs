@@ -14,15 +14,15 @@ use crate::payload::Payload;
 pub(crate) fn copy_payload(payload: &Payload, target_dir: &HostEntry) -> Result<()> {
     target_dir.make_dir()?;
     for dir in payload.dirs() {
-        descend(target_dir, dir)?.make_dir()?;
+        open_path_in_dir(target_dir, dir)?.make_dir()?;
     }
     for file in payload.files() {
         let mut source = file.open()?;
-        let entry = descend(target_dir, Path::new(file.dir))?.child(&file.name)?;
+        let entry = open_path_in_dir(target_dir, Path::new(file.dir))?.child(&file.name)?;
         entry.create_file(file.mode, |copy| io::copy(&mut source, copy).map(drop))?;
     }
     for dir in payload.dirs() {
-        descend(target_dir, dir)?.child(".")?.sync_dir()?;
+        open_path_in_dir(target_dir, dir)?.child(".")?.sync_dir()?;
     }
     Ok(target_dir.child(".")?.sync_dir()?)
 }
@@ -51,7 +51,7 @@ pub(crate) fn write_tree(top_dir: &HostEntry, path_in_tree: &Path, text: &str) -
 }
 
 /// Returns the entry at a path relative to the directory `dir`. Symbolic links are not followed.
-fn descend(dir: &HostEntry, path: &Path) -> Result<HostEntry, HostError> {
+fn open_path_in_dir(dir: &HostEntry, path: &Path) -> Result<HostEntry, HostError> {
     let mut names = path.components().filter_map(get_normal_name);
     names.try_fold(dir.clone(), |entry, name| entry.child(name))
 }
@@ -66,39 +66,39 @@ fn get_normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
 /// Returns whether a directory is an exact copy of a payload: each file has the right bytes and
 /// mode and belongs to this user, and there are no other files. If a file cannot be read, the
 /// directory is not a copy.
-pub(crate) fn is_copy_of(top_dir: &HostEntry, payload: &Payload) -> bool {
-    let compare = || -> Result<bool, HostError> {
+pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
+    let compare_trees = || -> Result<bool, HostError> {
         let dirs = payload.dirs();
         // A listing also contains subdirectories, so they are added to the number of files.
-        let mut expected_names = dirs
+        let mut expected_count = dirs
             .iter()
             .filter(|dir| dir.components().count() > 1)
             .count();
-        expected_names += payload.files().count();
-        let mut listed_names = 0;
+        expected_count += payload.files().count();
+        let mut listed_count = 0;
         for dir in dirs {
-            let dir = descend(top_dir, dir)?;
-            if !is_own_with_mode(&dir, 0o40755)? {
+            let dir = open_path_in_dir(top_dir, dir)?;
+            if !has_own_uid_and_mode(&dir, 0o40755)? {
                 return Ok(false);
             }
-            listed_names += dir.list()?.len();
+            listed_count += dir.list()?.len();
         }
         for file in payload.files() {
-            let copy = descend(top_dir, Path::new(file.dir))?.child(&file.name)?;
-            if !is_own_with_mode(&copy, 0o100_000 | file.mode)?
+            let copy = open_path_in_dir(top_dir, Path::new(file.dir))?.child(&file.name)?;
+            if !has_own_uid_and_mode(&copy, 0o100_000 | file.mode)?
                 || !have_same_bytes(&mut copy.open_file()?, file.open()?)
             {
                 return Ok(false);
             }
         }
-        Ok(listed_names == expected_names && is_own_with_mode(top_dir, 0o40755)?)
+        Ok(listed_count == expected_count && has_own_uid_and_mode(top_dir, 0o40755)?)
     };
-    compare().unwrap_or(false)
+    compare_trees().unwrap_or(false)
 }
 
 /// Returns whether a file belongs to this user and has the type and permissions `mode`, in the form
 /// of `st_mode`.
-fn is_own_with_mode(entry: &HostEntry, mode: u32) -> Result<bool, HostError> {
+fn has_own_uid_and_mode(entry: &HostEntry, mode: u32) -> Result<bool, HostError> {
     let own_uid = nix::unistd::geteuid().as_raw();
     let stat = entry.stat()?;
     Ok(stat.is_some_and(|stat| stat.st_mode == mode && stat.st_uid == own_uid))

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use device_class::config::DIRECTORIES_PATH;
+use device_class::config::DIRECTORIES_FILE_PATH;
 use nix::sys::stat::FileStat;
 use runtime_config::{
     Change, Engine, HostEntry, InstallationRecord, Plan, scratch_entry, scratch_path,
@@ -18,9 +18,11 @@ use crate::compatibility;
 use crate::host::Host;
 use crate::in_use;
 use crate::install::{
-    find_current_version, list_installed_versions, plan_link_removal, refuse_unwritable,
+    find_current_version, list_installed_versions, plan_link_removal, refuse_unwritable_dirs,
 };
-use crate::layout::{DRA_DRIVER_DIR, LOCK_DIR_NAME, RUN_DIR, is_leftover, unfinished_name};
+use crate::layout::{
+    DRA_DRIVER_DIR, LOCK_DIR_NAME, RUN_DIR, is_temporary_name, temp_name_for_creation,
+};
 use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::services;
 use crate::specifications;
@@ -28,7 +30,7 @@ use crate::step::{Step, plan_leftover_removal};
 
 /// The plan of a removal.
 #[derive(Debug)]
-pub struct Removal {
+pub struct RemovalPlan {
     pub steps: Vec<Step>,
     /// The plan of each engine that was configured.
     pub engine_plans: Vec<Plan>,
@@ -44,7 +46,7 @@ pub struct Removal {
 /// # Errors
 /// Fails if a file cannot be read. Without `force`, also fails if containers still need the
 /// wrapper runtime, if claims are prepared, or if an engine's configuration is not visible.
-pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Removal> {
+pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<RemovalPlan> {
     let container_ids = in_use::find_wrapped_containers(host)?;
     ensure!(
         force || container_ids.is_empty(),
@@ -52,7 +54,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
          stop them first, or use --force",
         format_ids(&container_ids)
     );
-    let claims = claims::find_prepared_claims(host)?;
+    let claims = claims::find_prepared_claim_uids(host)?;
     ensure!(
         force || claims.is_empty(),
         "the claims {} are prepared on this node (below {DRA_DRIVER_DIR}): delete their pods while \
@@ -78,7 +80,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
                 path.display()
             );
         }
-        let snapshot = engine.read(host, record.as_ref())?;
+        let snapshot = engine.read_snapshot(host, record.as_ref())?;
         let plan = engine.plan_undo(&snapshot, record.as_ref());
         steps.extend(plan_scratch_file_removal(host, record.as_ref())?);
         steps.extend(plan.changes.iter().cloned().map(Step::Change));
@@ -91,16 +93,16 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         .map(Path::to_path_buf)
         .collect();
     removed_paths.extend(steps.iter().map(|step| step.path().to_path_buf()));
-    let config = &host.directories().config_path();
+    let config_path = &host.directories().config_path();
     // An installation that was killed while it wrote the configuration leaves a scratch file.
-    steps.extend(plan_file_removal(host, &scratch_path(config))?);
-    removed_paths.insert(scratch_path(config));
-    if let (Some(_), Some(text)) = (&manifest.config, host.read(config)?) {
-        if manifest.has_written(&text) {
-            steps.extend(plan_file_removal(host, config)?);
-            removed_paths.insert(config.to_path_buf());
+    steps.extend(plan_file_removal(host, &scratch_path(config_path))?);
+    removed_paths.insert(scratch_path(config_path));
+    if let (Some(_), Some(text)) = (&manifest.config, host.read(config_path)?) {
+        if manifest.has_written_config(&text) {
+            steps.extend(plan_file_removal(host, config_path)?);
+            removed_paths.insert(config_path.to_path_buf());
         } else {
-            kept_files.push(format!("{}: it was edited", config.display()));
+            kept_files.push(format!("{}: it was edited", config_path.display()));
         }
     }
     for path in specifications::find_specifications(host)? {
@@ -108,7 +110,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     }
     for link in &manifest.links {
         // An installation that was killed while it made the link leaves a temporary link.
-        let name = unfinished_name(link.file_name().unwrap_or_default());
+        let name = temp_name_for_creation(link.file_name().unwrap_or_default());
         let temporary_link = link.with_file_name(name);
         let old_target = host.read_link(&temporary_link)?;
         let temporary_step = old_target.is_some().then_some(Step::SetLink {
@@ -124,9 +126,9 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
             steps.push(step);
         }
     }
-    for link in &manifest.compatibility_links {
+    for link in &manifest.toolkit_links {
         let temporary_link =
-            link.with_file_name(unfinished_name(link.file_name().unwrap_or_default()));
+            link.with_file_name(temp_name_for_creation(link.file_name().unwrap_or_default()));
         for path in [link, &temporary_link] {
             if let Some(step) = compatibility::plan_link_removal(host, path)? {
                 removed_paths.insert(path.clone());
@@ -140,25 +142,25 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         .iter()
         .rev()
         .partition(|dir| !host.programs_dir().starts_with(dir));
-    let own_classes = host.directories().own_classes_dir();
-    let class_files = host.list(&own_classes)?;
-    if !class_files.is_empty() {
-        let names: Vec<_> = class_files
+    let admin_classes_dir = host.directories().admin_classes_dir();
+    let class_file_names = host.list(&admin_classes_dir)?;
+    if !class_file_names.is_empty() {
+        let names: Vec<_> = class_file_names
             .iter()
             .map(|file| file.to_string_lossy())
             .collect();
         kept_files.push(format!(
             "{}: it holds {}",
-            own_classes.display(),
+            admin_classes_dir.display(),
             names.join(", ")
         ));
     }
     for dir in other_dirs {
         let names = host.list(dir)?;
-        let is_emptied = names
+        let becomes_empty = names
             .iter()
             .all(|name| removed_paths.contains(&dir.join(name)));
-        if is_emptied {
+        if becomes_empty {
             removed_paths.insert(dir.clone());
             let path = dir.clone();
             steps.extend(
@@ -167,8 +169,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
             );
         }
     }
-    // The next steps cannot be undone, but an installation does not need the files that they
-    // remove. They come before the removal of the programs: if one of them fails, the earlier steps
+    // The removals of these directories cannot be undone, but an installation works without their
+    // files. They come before the removal of the programs: if a removal fails, the earlier steps
     // are undone while the programs still exist. `RUN_DIR` has the hook's log and other files that
     // are kept until the next boot.
     for dir in [RUN_DIR, DRA_DRIVER_DIR] {
@@ -178,7 +180,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     let current_version = find_current_version(host)?;
     if let Some(old_target) = current_version.clone() {
         steps.push(Step::SetLink {
-            link: host.current_link(),
+            link: host.current_link_path(),
             old_target: Some(old_target),
             new_target: None,
         });
@@ -197,8 +199,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
             foreign_names.join(", ")
         ));
     }
-    let foreign_state = list_foreign_state_names(host)?;
-    if foreign_state.is_empty() {
+    let foreign_state_names = list_foreign_state_names(host)?;
+    if foreign_state_names.is_empty() {
         let last_dir = find_last_directory(host, &programs_dirs, foreign_names.is_empty())?;
         steps.extend(last_dir.map(|path| Step::Discard { path }));
     } else {
@@ -206,18 +208,18 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         kept_files.push(format!(
             "{}: it holds {}",
             state_dir.display(),
-            foreign_state.join(", ")
+            foreign_state_names.join(", ")
         ));
         let installed_config_path = host.directories().installed_config_path();
         steps.extend(plan_file_removal(host, &installed_config_path)?);
         steps.extend(plan_file_removal(host, &host.manifest_path())?);
     }
     // This record is removed last, because the next run after a killed one needs it.
-    steps.extend(plan_file_removal(host, Path::new(DIRECTORIES_PATH))?);
-    refuse_unwritable(host, &steps)?;
-    Ok(Removal {
+    steps.extend(plan_file_removal(host, Path::new(DIRECTORIES_FILE_PATH))?);
+    refuse_unwritable_dirs(host, &steps)?;
+    Ok(RemovalPlan {
         steps,
-        stranded_containers: in_use::find_docker_containers(host),
+        stranded_containers: in_use::find_wrapped_docker_containers(host),
         engine_plans,
         kept_files,
     })
@@ -231,7 +233,7 @@ fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
     for dir in [
         directories.programs_dir.clone(),
         directories.config_dir.clone(),
-        directories.own_classes_dir(),
+        directories.admin_classes_dir(),
     ] {
         if made_dirs.contains(&dir) || !host.is_dir(&dir) {
             continue;
@@ -304,7 +306,7 @@ fn find_removed_paths(engine_plans: &[Plan]) -> impl Iterator<Item = &Path> {
 fn list_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
     let is_own = |name: &String| {
         ["current", "state", LOCK_DIR_NAME].contains(&name.as_str())
-            || is_leftover(name)
+            || is_temporary_name(name)
             || versions.contains(name)
     };
     Ok(host
@@ -369,7 +371,7 @@ pub fn plan_label_removal(host: &Host, file: &Path) -> Result<Option<Step>> {
 /// Plans the removal of a file. A missing file needs no step.
 fn plan_file_removal(host: &Host, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
-    Ok(Change::rewrite(path, text.as_deref(), None, STATE_FILE_MODE).map(Step::Change))
+    Ok(Change::from_texts(path, text.as_deref(), None, STATE_FILE_MODE).map(Step::Change))
 }
 
 /// Plans the removal of the scratch files of an engine's files. A run that was killed while it

@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::layout::RUN_DIR;
 
 /// The maximum size of an attachment record, which the hook writes.
-const MAX_RECORD_BYTES: u64 = 4 << 20;
+const MAX_ATTACHMENT_RECORD_BYTES: u64 = 4 << 20;
 /// The maximum size of `/proc/PID/stat`, of which the kernel writes some hundred bytes.
 const MAX_STAT_BYTES: u64 = 4096;
 
@@ -20,23 +20,24 @@ const MAX_STAT_BYTES: u64 = 4096;
 pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
     let run_dir = host.as_path().join(RUN_DIR.trim_start_matches('/'));
     let records = fs::read_dir(run_dir.join("attached")).ok()?;
-    let count = records
+    let waiting_count = records
         .flatten()
         .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
-        .filter(|entry| is_waiting(&entry.path(), host).unwrap_or_default())
+        .filter(|entry| is_waiting_for_device(&entry.path(), host).unwrap_or_default())
         .count();
-    if count == 0 || is_running(&run_dir).unwrap_or(true) {
+    if waiting_count == 0 || is_running(&run_dir).unwrap_or(true) {
         return None;
     }
     Some(format!(
-        "{FOLLOWER_NAME} does not run, and {count} containers wait for devices: {START_COMMANDS}"
+        "{FOLLOWER_NAME} does not run, and {waiting_count} containers wait for devices: {START_COMMANDS}"
     ))
 }
 
 /// Returns whether the container of an attachment record runs and waits for a device: one that its
 /// request names, or any device if the request is for all of a class and the container has none.
-fn is_waiting(record_path: &Path, host: &Host) -> io::Result<bool> {
-    let record: Value = serde_json::from_str(&read_own_text(record_path, MAX_RECORD_BYTES)?)?;
+fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
+    let record: Value =
+        serde_json::from_str(&read_own_text(record_path, MAX_ATTACHMENT_RECORD_BYTES)?)?;
     let get_list = |key: &str| record[key].as_array().map_or(&[][..], Vec::as_slice);
     let lacks_device = |request: &Value| {
         let mut devices = get_list("devices").iter();

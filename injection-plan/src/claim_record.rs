@@ -9,9 +9,9 @@ use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::{Deserialize, Serialize};
 
 /// The path of the DRA driver's directory, relative to the kubelet's root directory.
-pub const DRIVER_DIRECTORY: &str = "plugins/boathook.dev";
+pub const DRIVER_DIR_PATH: &str = "plugins/boathook.dev";
 
-/// The name of the directory with the records, in the driver's directory.
+/// The name of the directory of claim records in the DRA driver's directory.
 const RECORDS_DIR_NAME: &str = "claims";
 
 /// The maximum size in bytes of a claim record. A claim has at most 32 devices, each with parameters
@@ -20,12 +20,13 @@ pub const MAX_RECORD_BYTES: u64 = 4 << 20;
 
 const FILE_NAME_SUFFIX: &str = ".json";
 
-/// Returns the path of the directory with the records, in the DRA driver's directory.
-pub fn records_directory(driver_directory: &Path) -> PathBuf {
+/// Returns the path of the directory of claim records in the DRA driver's directory.
+pub fn records_dir_path(driver_directory: &Path) -> PathBuf {
     driver_directory.join(RECORDS_DIR_NAME)
 }
 
-/// The uid of a resource claim, which was checked to be valid as a file name.
+/// The uid of a resource claim. It is valid as a file name, because it has only letters, digits
+/// and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClaimUid(String);
@@ -62,15 +63,14 @@ impl From<ClaimUid> for String {
 }
 
 /// Returns the uid in the file name of a record, without checking the uid. Returns `None` for any
-/// other file, such as the temporary file of a record that is being written, whose name begins with a
-/// dot.
-pub fn parse_uid_of_file_name(name: &OsStr) -> Option<&str> {
+/// other file, such as a temporary file, whose name begins with a dot.
+pub fn parse_uid_from_file_name(name: &OsStr) -> Option<&str> {
     let uid = name.to_str()?.strip_suffix(FILE_NAME_SUFFIX)?;
     (!uid.starts_with('.')).then_some(uid)
 }
 
-/// The record of a prepared claim. Unknown fields, which a later version has added, are ignored.
-/// `P` is the type of a device's parameters, which only the DRA driver needs.
+/// The record of a prepared claim. Unknown fields, which a later version may have added, are ignored.
+/// `P` is the type of the parameters of a device, which only the DRA driver reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize + Default + PartialEq",
@@ -86,14 +86,14 @@ pub struct ClaimRecord<P = IgnoredParameters> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Vec<String>>,
     pub devices: Vec<PreparedDevice<P>>,
-    /// The devices of the claim that are not prepared, because their creation is running or has
-    /// failed.
+    /// The devices of the claim that are not prepared, because they are still being created or their
+    /// creation has failed.
     #[serde(default, rename = "making", skip_serializing_if = "Vec::is_empty")]
     pub pending_devices: Vec<PendingDevice>,
 }
 
-/// A device that the DRA driver is changing for a claim: a part that it creates, or a device from
-/// which it removes other parts to make room.
+/// A device that the DRA driver is changing for a claim: a part that it creates, or a device whose
+/// other parts it removes, so that there is enough capacity for a new part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDevice {
     pub pool: String,
@@ -109,24 +109,28 @@ pub struct PendingDevice {
     deserialize = "P: Deserialize<'de> + Default"
 ))]
 pub struct PreparedDevice<P = IgnoredParameters> {
-    /// The name of the claim's request, without that of a subrequest.
+    /// The name of the request in the claim, without the name of the subrequest.
     pub request: String,
     pub pool: String,
     /// The name of the device in the pool.
     pub device: String,
     pub class: ClassName,
     pub id: DeviceId,
-    /// The id of the claim's share, if several claims may have the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<String>,
-    /// The number of the device's shares that the claim has. Records of older versions lack this
-    /// field; most of their claims have one share.
-    #[serde(default = "default_shares", skip_serializing_if = "is_one")]
-    pub shares: u64,
+    /// The id of the share that the claim has, if several claims can share the device.
+    #[serde(default, rename = "share", skip_serializing_if = "Option::is_none")]
+    pub share_id: Option<String>,
+    /// The number of shares of the device that the claim has. Records of older versions lack this
+    /// field, and count as one share.
+    #[serde(
+        default = "default_shares",
+        rename = "shares",
+        skip_serializing_if = "is_one"
+    )]
+    pub share_count: u64,
     /// Whether the claim has admin access (`adminAccess`) to the device, which other claims and
     /// pods may then have as well.
-    #[serde(default)]
-    pub admin: bool,
+    #[serde(default, rename = "admin")]
+    pub has_admin_access: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: P,
 }
@@ -140,8 +144,8 @@ fn default_shares() -> u64 {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-fn is_one(shares: &u64) -> bool {
-    *shares == 1
+fn is_one(share_count: &u64) -> bool {
+    *share_count == 1
 }
 
 fn is_default<P: Default + PartialEq>(parameters: &P) -> bool {
@@ -201,7 +205,7 @@ mod tests {
             ("u-1", None),
             ("u-1.json.tmp", None),
         ] {
-            assert_eq!(parse_uid_of_file_name(name.as_ref()), uid, "{name}");
+            assert_eq!(parse_uid_from_file_name(name.as_ref()), uid, "{name}");
         }
         let uid = ClaimUid::try_from("u-1".to_owned()).unwrap();
         assert_eq!(uid.file_name(), "u-1.json");

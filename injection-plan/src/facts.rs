@@ -9,14 +9,14 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use device_class::facts::{self, DriverFacts};
+use device_class::driver_properties::{self, DriverProperties};
 use device_class::{DeviceClass, HostView, discover};
 use rooted_path::replace_file;
 
 /// The driver facts that the programs of one class reported.
 #[derive(Debug, Default)]
-pub struct ReportedFacts {
-    facts: DriverFacts,
+pub struct ReportedProperties {
+    facts: DriverProperties,
     /// The command lines of the programs that reported facts.
     pub programs: Vec<String>,
     /// The programs that failed, each in one line with the reason.
@@ -25,14 +25,14 @@ pub struct ReportedFacts {
     successful_positions: Vec<usize>,
 }
 
-impl ReportedFacts {
+impl ReportedProperties {
     /// Returns the value of the fact `version`, if a program reported it.
     pub fn version(&self) -> Option<&str> {
         self.facts.first_value("version")
     }
 
     /// Writes the facts to the class's file below `root`, together with facts of earlier runs since
-    /// the host's boot that [`discover::keep_earlier_facts`] keeps. If there are no facts, the file
+    /// the host's boot that [`discover::keep_earlier_properties`] keeps. If there are no facts, the file
     /// is removed. Returns the path of the file, and whether the file exists afterwards.
     pub fn write(
         &self,
@@ -41,24 +41,24 @@ impl ReportedFacts {
         host: &dyn HostView,
     ) -> io::Result<(PathBuf, bool)> {
         let join_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-        let path = join_root(&facts::facts_file_path(&class.name));
-        let (earlier_facts, earlier_programs) = DriverFacts::read_facts_of_this_boot(class, host);
+        let path = join_root(&driver_properties::properties_file_path(&class.name));
+        let (earlier_properties, earlier_programs) = DriverProperties::read_since_boot(class, host);
         let (mut facts, mut programs) = (self.facts.clone(), self.programs.clone());
-        if !earlier_facts.is_empty() {
+        if !earlier_properties.is_empty() {
             // If the host has none of the programs, an upgrade may be replacing them at the moment,
             // so that this is treated as a failure of the programs.
             let have_failed = !self.faults.is_empty() || programs.is_empty();
-            let programs_with_position = class.spec.facts.iter().zip(0..);
+            let programs_with_position = class.spec.property_programs.iter().zip(0..);
             let successful_programs = programs_with_position
                 .filter(|(_, position)| self.successful_positions.contains(position));
             let is_replaced = |key: &str| {
                 successful_programs
                     .clone()
-                    .any(|(program, _)| program.may_report(key))
+                    .any(|(program, _)| program.may_report_key(key))
             };
-            discover::keep_earlier_facts(
+            discover::keep_earlier_properties(
                 &mut facts,
-                earlier_facts,
+                earlier_properties,
                 class,
                 host,
                 have_failed,
@@ -76,7 +76,7 @@ impl ReportedFacts {
             };
         }
         let mut builder = fs::DirBuilder::new();
-        let directory = join_root(Path::new(facts::FACTS_DIR));
+        let directory = join_root(Path::new(driver_properties::PROPERTIES_DIR));
         builder.recursive(true).mode(0o755).create(directory)?;
         let text = facts.to_file_text(host, &programs);
         replace_file(&path, 0o644, text.as_bytes())?;

@@ -1,6 +1,5 @@
-//! The lock that shows whether `boathook follow` runs on a host. The command holds it (flock(2))
-//! for as long as it runs, whoever has started it. The kernel releases the lock when the process
-//! ends.
+//! The lock that shows whether `boathook follow` runs on a host. The command holds a flock(2) lock as
+//! long as it runs. The kernel releases the lock when the process ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -20,8 +19,8 @@ pub const START_COMMANDS: &str =
 /// The name of the lock file in Boathook's state directory.
 const LOCK_FILE_NAME: &str = "follow.lock";
 
-/// The maximum number of attempts to take the lock. An attempt fails while [`is_running`] holds the
-/// lock for a moment.
+/// The maximum number of attempts to take the lock. An attempt can fail, because [`is_running`] holds
+/// the lock for a short time.
 const MAX_ATTEMPTS: usize = 50;
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 

@@ -17,11 +17,11 @@ pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 #[derive(Debug, Deserialize)]
 pub struct KubeletCheckpoint {
     #[serde(rename = "Data")]
-    data: Data,
+    data: CheckpointData,
 }
 
 #[derive(Debug, Deserialize)]
-struct Data {
+struct CheckpointData {
     #[serde(rename = "PodDeviceEntries")]
     entries: Option<Vec<PodDevices>>,
 }
@@ -35,16 +35,16 @@ struct PodDevices {
     #[serde(rename = "ResourceName")]
     resource: String,
     #[serde(rename = "DeviceIDs")]
-    devices: Devices,
+    devices: DeviceIds,
 }
 
 /// The device ids of one container and resource. Since Kubernetes 1.20 they are grouped by NUMA node;
 /// earlier versions write a plain list.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Devices {
-    ByNode(BTreeMap<String, Vec<String>>),
-    Plain(Vec<String>),
+enum DeviceIds {
+    ByNumaNode(BTreeMap<String, Vec<String>>),
+    List(Vec<String>),
 }
 
 /// The reason why a checkpoint file of the kubelet cannot be read.
@@ -91,8 +91,8 @@ impl KubeletCheckpoint {
         Ok(json_text::parse(bytes)?)
     }
 
-    /// Returns all allocations in the order of the file. Their number is bounded, because the size
-    /// of the file is ([`KubeletCheckpoint::MAX_BYTES`]).
+    /// Returns all allocations in the order of the file. Their number is bounded by the maximum size
+    /// of the file ([`KubeletCheckpoint::MAX_BYTES`]).
     pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         let entries = self.data.entries.iter().flatten();
         entries.map(|entry| Allocation {
@@ -100,8 +100,12 @@ impl KubeletCheckpoint {
             container: &entry.container,
             resource: &entry.resource,
             devices: match &entry.devices {
-                Devices::ByNode(by_node) => by_node.values().flatten().map(|id| &**id).collect(),
-                Devices::Plain(ids) => ids.iter().map(|id| &**id).collect(),
+                DeviceIds::ByNumaNode(ids_by_numa_node) => ids_by_numa_node
+                    .values()
+                    .flatten()
+                    .map(|id| &**id)
+                    .collect(),
+                DeviceIds::List(ids) => ids.iter().map(|id| &**id).collect(),
             },
         })
     }

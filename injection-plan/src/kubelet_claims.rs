@@ -17,8 +17,7 @@ pub const FILE_NAME: &str = "dra_manager_state";
 /// The resource claims of all pods of this node, from the kubelet's checkpoint.
 #[derive(Debug, Default, Deserialize)]
 pub struct KubeletClaims {
-    // A checkpoint with neither key is an error: it has another layout, which does not show the
-    // claims.
+    // A checkpoint without both keys is an error, because it has an unknown layout.
     #[serde(
         rename = "ClaimInfoStateList",
         alias = "Entries",

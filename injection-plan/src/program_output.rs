@@ -17,15 +17,15 @@ use nix::unistd::Pid;
 
 /// The environment variable that [`set_library_path`] sets. It is the only one that [`run_program`]
 /// passes to a program.
-pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+pub const LIBRARY_PATH_ENV: &str = "LD_LIBRARY_PATH";
 
-/// Sets the directories in which the dynamic loader searches for a program's libraries before its
-/// usual directories. If the list is empty, nothing is set.
+/// Sets `LD_LIBRARY_PATH` for a program: the directories that the dynamic loader searches before the
+/// standard ones. If the list is empty, the variable is not set.
 pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     if !directories.is_empty()
         && let Ok(value) = std::env::join_paths(directories)
     {
-        command.env(LIBRARY_PATH, value);
+        command.env(LIBRARY_PATH_ENV, value);
     }
 }
 
@@ -36,8 +36,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// blocked in the kernel may not end at all.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum number of `read` calls before the caller gets control again, so that it can check its
-/// time limit even if the program prints without end.
+/// The maximum number of `read` calls in one call of [`ProgramOutput::read_available`]. The limit lets
+/// the caller check its deadline even if the program prints endlessly.
 const MAX_CONSECUTIVE_READS: usize = 64;
 
 /// The size in bytes of the buffer for one `read` call.
@@ -49,7 +49,7 @@ const BUFFER_SIZE_BYTES: usize = 16 * 1024;
 pub struct ProgramOutput<R> {
     pipe: R,
     max_bytes: usize,
-    beginning: Vec<u8>,
+    captured_bytes: Vec<u8>,
 }
 
 impl<R: Read + AsFd> ProgramOutput<R> {
@@ -60,7 +60,7 @@ impl<R: Read + AsFd> ProgramOutput<R> {
         Ok(ProgramOutput {
             pipe,
             max_bytes,
-            beginning: Vec::new(),
+            captured_bytes: Vec::new(),
         })
     }
 
@@ -72,20 +72,20 @@ impl<R: Read + AsFd> ProgramOutput<R> {
             let Ok(length @ 1..) = self.pipe.read(&mut buffer) else {
                 return;
             };
-            let remaining_capacity = self.max_bytes - self.beginning.len();
-            self.beginning
+            let remaining_capacity = self.max_bytes - self.captured_bytes.len();
+            self.captured_bytes
                 .extend(&buffer[..length.min(remaining_capacity)]);
         }
     }
 
     /// Returns the beginning of the output, with invalid UTF-8 replaced by U+FFFD.
     pub fn to_text(&self) -> String {
-        String::from_utf8_lossy(&self.beginning).into_owned()
+        String::from_utf8_lossy(&self.captured_bytes).into_owned()
     }
 }
 
-/// A program that got SIGKILL and has not ended, because a process in uninterruptible sleep, for
-/// example in a driver that hangs, does not react to signals.
+/// A program that has not ended after SIGKILL. A process in uninterruptible sleep, for example in a
+/// driver that hangs, does not react to signals.
 struct LeftoverProcess {
     command_line: Vec<OsString>,
     child: Child,
@@ -96,18 +96,17 @@ struct LeftoverProcess {
 static LEFTOVER_PROCESSES: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
 
 /// Locks the list of leftover processes, and removes the processes that have ended.
-fn lock_leftovers() -> MutexGuard<'static, Vec<LeftoverProcess>> {
-    let mut leftovers = LEFTOVER_PROCESSES
+fn lock_leftover_processes() -> MutexGuard<'static, Vec<LeftoverProcess>> {
+    let mut leftover_processes = LEFTOVER_PROCESSES
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    leftovers.retain_mut(|process| matches!(process.child.try_wait(), Ok(None)));
-    leftovers
+    leftover_processes.retain_mut(|process| matches!(process.child.try_wait(), Ok(None)));
+    leftover_processes
 }
 
-/// Runs a program with an empty environment. Returns its exit status and the first `max_bytes`
-/// bytes of its output. Returns `None` if the program exceeded `timeout` and was killed, or
-/// if an earlier run of the same command line was killed and has not ended yet. Other processes
-/// in the program's process group are killed as well.
+/// Runs a program with an empty environment, and kills all processes of its process group at the
+/// end. Returns the exit status and the first `max_bytes` bytes of the output. Returns `None` if the
+/// program exceeded `timeout`, or if a killed earlier run of the same command line has not ended.
 pub fn run_program(
     mut command: Command,
     timeout: Duration,
@@ -119,17 +118,17 @@ pub fn run_program(
         .map(OsStr::to_owned)
         .collect();
     let is_leftover = |process: &LeftoverProcess| process.command_line == command_line;
-    if lock_leftovers().iter().any(is_leftover) {
+    if lock_leftover_processes().iter().any(is_leftover) {
         return Ok(None);
     }
     let deadline = Instant::now() + timeout;
     let mut variables = command.get_envs();
-    let library_path = variables.find(|(name, _)| *name == LIBRARY_PATH);
+    let library_path = variables.find(|(name, _)| *name == LIBRARY_PATH_ENV);
     let library_path = library_path.and_then(|(_, value)| value.map(OsStr::to_owned));
     drop(variables);
     command.env_clear();
     if let Some(value) = library_path {
-        command.env(LIBRARY_PATH, value);
+        command.env(LIBRARY_PATH_ENV, value);
     }
     let mut child = command
         .current_dir("/")
@@ -165,7 +164,7 @@ pub fn run_program(
             Some(_) => return Ok(None),
             None if Instant::now() < kill_deadline => thread::sleep(POLL_INTERVAL),
             None => {
-                lock_leftovers().push(LeftoverProcess {
+                lock_leftover_processes().push(LeftoverProcess {
                     command_line,
                     child,
                 });
@@ -190,7 +189,7 @@ mod tests {
         for _ in 0..40 {
             writer.write_all(&[b'x'; 60_000]).unwrap();
             output.read_available();
-            assert!(output.beginning.capacity() < BUFFER_SIZE_BYTES);
+            assert!(output.captured_bytes.capacity() < BUFFER_SIZE_BYTES);
         }
         drop(writer);
         output.read_available();

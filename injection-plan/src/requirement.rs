@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{RequirementName, excerpt};
 
-/// The values of a host and a device, by name, with which requirements are compared. `None` stands
-/// for a value of a device if the container gets no device: then every term with the name holds.
-pub(crate) type Values = BTreeMap<RequirementName, Option<String>>;
+/// The values of the host and a device, by name, with which an image's requirements are compared.
+/// The value of a device is `None` if the container gets no device. Every term with it then holds.
+pub(crate) type HostValues = BTreeMap<RequirementName, Option<String>>;
 
 /// The comparison operators, in the order in which the vendor's library tries them. The library also
 /// accepts the first character of an operator, so that `!` means `!=`.
@@ -24,7 +24,7 @@ const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 pub enum RequirementError {
     #[error("`{}` is not a requirement such as driver>=470", excerpt(.0))]
     Malformed(String),
-    #[error("this host has {host}{}", describe_unknown(.unknown_names))]
+    #[error("this host has {host}{}", describe_unknown_names(.unknown_names))]
     Unmet {
         /// The values of the host, as text for the message.
         host: String,
@@ -33,7 +33,7 @@ pub enum RequirementError {
     },
 }
 
-fn describe_unknown(unknown_names: &BTreeSet<String>) -> String {
+fn describe_unknown_names(unknown_names: &BTreeSet<String>) -> String {
     if unknown_names.is_empty() {
         return String::new();
     }
@@ -48,53 +48,55 @@ fn describe_unknown(unknown_names: &BTreeSet<String>) -> String {
 /// unknown names are assumed to hold, so that an image is not refused because the host cannot
 /// determine a value. If at least one alternative could be evaluated and none is met, the requirement
 /// is not met, because alternatives with unknown names are probably about other hardware.
-pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, RequirementError> {
-    check_with(text, host, None)
+pub(crate) fn check(text: &str, host: &HostValues) -> Result<Vec<String>, RequirementError> {
+    check_versions(text, host, None)
 }
 
-/// Returns whether a requirement would be met if the version `name` of the host had another minor
-/// number and the same major number.
-pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &RequirementName) -> bool {
-    check_with(text, host, Some(name)).is_ok()
+/// Returns whether the host would meet a requirement with another minor number of the version
+/// `name`, and the same major number.
+pub(crate) fn can_be_met_with_major(text: &str, host: &HostValues, name: &RequirementName) -> bool {
+    check_versions(text, host, Some(name)).is_ok()
 }
 
-/// Checks a requirement, as [`check`] does. Only the major number of the version `any_minor` is
-/// compared, if that name is set.
-fn check_with(
+/// Checks a requirement, as [`check`] does. If `major_only_name` is set, only the major number of
+/// the version with this name is compared.
+fn check_versions(
     text: &str,
-    host: &Values,
-    any_minor: Option<&RequirementName>,
+    host: &HostValues,
+    major_only_name: Option<&RequirementName>,
 ) -> Result<Vec<String>, RequirementError> {
-    // The unknown names of the alternative that has the fewest of them so far.
-    let mut fewest_unknown: Option<BTreeSet<String>> = None;
-    let mut all_unknown = BTreeSet::new();
-    let mut was_any_evaluated = false;
+    // The unknown names of the met alternative that has the fewest of them so far.
+    let mut fewest_unknown_names: Option<BTreeSet<String>> = None;
+    let mut all_unknown_names = BTreeSet::new();
+    let mut has_evaluated_alternative = false;
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     for alternative in text.split_whitespace() {
         let mut unknown_names = BTreeSet::new();
-        let mut holds_all = true;
+        let mut are_terms_met = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            holds_all = is_met(term, host, any_minor, &mut unknown_names)?;
-            if !holds_all {
+            are_terms_met = is_term_met(term, host, major_only_name, &mut unknown_names)?;
+            if !are_terms_met {
                 break;
             }
         }
-        if holds_all && unknown_names.is_empty() {
+        if are_terms_met && unknown_names.is_empty() {
             return Ok(Vec::new());
         }
-        was_any_evaluated |= unknown_names.is_empty();
-        all_unknown.extend(unknown_names.iter().cloned());
-        let has_fewer = fewest_unknown
+        has_evaluated_alternative |= unknown_names.is_empty();
+        all_unknown_names.extend(unknown_names.iter().cloned());
+        let has_fewer = fewest_unknown_names
             .as_ref()
             .is_none_or(|fewest| unknown_names.len() < fewest.len());
-        if holds_all && has_fewer {
-            fewest_unknown = Some(unknown_names);
+        if are_terms_met && has_fewer {
+            fewest_unknown_names = Some(unknown_names);
         }
     }
-    match fewest_unknown {
-        Some(unknown_names) if !was_any_evaluated => Ok(unknown_names.into_iter().collect()),
+    match fewest_unknown_names {
+        Some(unknown_names) if !has_evaluated_alternative => {
+            Ok(unknown_names.into_iter().collect())
+        }
         _ => {
             let values = host
                 .iter()
@@ -104,30 +106,32 @@ fn check_with(
                 .collect();
             Err(RequirementError::Unmet {
                 host: host.join(", "),
-                unknown_names: all_unknown,
+                unknown_names: all_unknown_names,
             })
         }
     }
 }
 
-fn is_met(
+fn is_term_met(
     term: &str,
-    host: &Values,
-    any_minor: Option<&RequirementName>,
+    host: &HostValues,
+    major_only_name: Option<&RequirementName>,
     unknown_names: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
-    let malformed = || RequirementError::Malformed(term.to_owned());
+    let malformed_error = || RequirementError::Malformed(term.to_owned());
     let is_operator_character = |c: char| "=!<>".contains(c);
-    let index = term.find(is_operator_character).ok_or_else(malformed)?;
+    let index = term
+        .find(is_operator_character)
+        .ok_or_else(malformed_error)?;
     let (name, operator_and_value) = term.split_at(index);
-    let required = operator_and_value.trim_start_matches(is_operator_character);
-    let operator_text = &operator_and_value[..operator_and_value.len() - required.len()];
+    let required_value = operator_and_value.trim_start_matches(is_operator_character);
+    let operator_text = &operator_and_value[..operator_and_value.len() - required_value.len()];
     let operator = OPERATORS
         .iter()
         .find(|operator| operator.starts_with(operator_text))
-        .ok_or_else(malformed)?;
-    if name.is_empty() || required.is_empty() {
-        return Err(malformed());
+        .ok_or_else(malformed_error)?;
+    if name.is_empty() || required_value.is_empty() {
+        return Err(malformed_error());
     }
     let mut values = host.iter();
     let (host_name, value) =
@@ -140,15 +144,15 @@ fn is_met(
             Some((host_name, Some(value))) => (host_name, value),
         };
     let Some(version) = parse_version(value) else {
-        let is_equal = value.eq_ignore_ascii_case(required);
+        let is_equal = value.eq_ignore_ascii_case(required_value);
         return match *operator {
             "=" => Ok(is_equal),
             "!=" => Ok(!is_equal),
-            _ => Err(malformed()),
+            _ => Err(malformed_error()),
         };
     };
-    let required_version = parse_version(required).ok_or_else(malformed)?;
-    if any_minor == Some(host_name) {
+    let required_version = parse_version(required_value).ok_or_else(malformed_error)?;
+    if major_only_name == Some(host_name) {
         let major = version[0];
         return Ok(can_satisfy_with_major(operator, major, &required_version));
     }
@@ -211,7 +215,7 @@ mod tests {
         brand=tesla,driver>=550,driver<551 brand=unknown,driver>=550,driver<551 \
         brand=geforcertx,driver>=550,driver<551";
 
-    fn values<const N: usize>(values: [(&str, &str); N]) -> Values {
+    fn values<const N: usize>(values: [(&str, &str); N]) -> HostValues {
         let of = |(name, value): (&str, &str)| {
             let name = RequirementName::try_from(name.to_owned()).unwrap();
             (name, Some(value.to_owned()))
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     fn an_older_driver_is_enough_for_the_brands_that_are_listed_with_it() {
-        for (brand, driver, is_met) in [
+        for (brand, driver, is_term_met) in [
             ("tesla", "550.54.15", true),
             ("geforcertx", "550.54.15", true),
             ("tesla", "535.261.03", false),
@@ -269,7 +273,7 @@ mod tests {
             let host = [("cuda", "12.4"), ("driver", driver), ("brand", brand)];
             let host = values(host);
             let found = check(OF_CUDA_12_9, &host);
-            assert_eq!(found.is_ok(), is_met, "{brand} on {driver}: {found:?}");
+            assert_eq!(found.is_ok(), is_term_met, "{brand} on {driver}: {found:?}");
         }
     }
 
@@ -301,7 +305,7 @@ mod tests {
             ("driver>=570", false),
             ("cuda>=12.8.x", false),
         ] {
-            assert_eq!(is_met_within_major(text, &host, &cuda), wanted, "{text}");
+            assert_eq!(can_be_met_with_major(text, &host, &cuda), wanted, "{text}");
         }
     }
 

@@ -3,9 +3,9 @@
 //! config.json with it, and the installer edits daemon.json. It reads and writes no files.
 //!
 //! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of its own.
-//! [`set_member`] and [`remove_member`] undo each other. They are for files whose readers use the last of two equal
-//! keys, as Go's decoder does. [`append_item`] is for files whose readers disagree about equal keys. It
-//! returns an error if an object that it edits has the same key twice.
+//! [`set_member`] and [`remove_member`] undo each other. They are for files whose readers use the last
+//! value of a duplicate key, as Go's decoder does. [`append_item`] is for files whose readers disagree
+//! about duplicate keys. It returns an error if an object that it edits has a duplicate key.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 pub enum EditError {
     /// The text is not JSON, or the value at `key_path` has another type than the expected one.
     #[error("`{key_path}` is not {expected}")]
-    Kind {
+    UnexpectedType {
         /// The keys that lead to the value, joined by dots.
         key_path: String,
         expected: &'static str,
@@ -32,7 +32,7 @@ pub enum EditError {
     },
     /// An object has this key twice. OCI runtimes disagree about which of the two values they use.
     #[error("duplicate key `{0}`")]
-    Duplicate(String),
+    DuplicateKey(String),
 }
 
 /// Parses a JSON text. Bytes that are not UTF-8 become U+FFFD, as in Go's decoder.
@@ -44,7 +44,7 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_str(&String::from_utf8_lossy(text))
 }
 
-/// The members of a JSON object in the order of the text. Equal keys are kept.
+/// The members of a JSON object in the order of the text, including those with duplicate keys.
 struct Members<'t>(Vec<(String, &'t RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -76,12 +76,12 @@ pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the byte range of the value that a chain of keys leads to. Returns `None` if a
-/// key is missing, or if a value on the way is not an object.
+/// Returns the byte range of the value to which a chain of keys leads. Returns `None` if a key is
+/// missing, or if one of the outer values is not an object.
 pub fn find_value(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     let start = text.len() - text.trim_start().len();
-    let whole = start..start + text.trim().len();
-    keys.iter().try_fold(whole, |object, key| {
+    let whole_range = start..start + text.trim().len();
+    keys.iter().try_fold(whole_range, |object, key| {
         let mut members = list_members(text, object).into_iter();
         let (_, value) = members.rfind(|(name, _)| name == key)?;
         Some(value)
@@ -96,16 +96,20 @@ pub fn set_member(text: &str, object: Range<usize>, key: &str, value: &str) -> S
     if let Some((_, old_value)) = members.iter().rfind(|(name, _)| name == key) {
         return splice(text, old_value.clone(), value);
     }
-    let inside = object.start + 1;
+    let content_start = object.start + 1;
     let member = quote(key) + ": " + value;
     if members.is_empty() {
-        let indent = indent_of(text, object.start);
+        let indent = find_indent(text, object.start);
         let content = format!("\n{indent}    {member}\n{indent}");
-        return splice(text, inside..object.end - 1, &content);
+        return splice(text, content_start..object.end - 1, &content);
     }
-    let rest = &text[inside..];
-    let space = &rest[..rest.len() - rest.trim_start().len()];
-    splice(text, inside..inside, &format!("{space}{member},"))
+    let rest = &text[content_start..];
+    let leading_whitespace = &rest[..rest.len() - rest.trim_start().len()];
+    splice(
+        text,
+        content_start..content_start,
+        &format!("{leading_whitespace}{member},"),
+    )
 }
 
 /// Removes the member `key` and its comma from the object at the byte range `object`, and
@@ -116,7 +120,7 @@ pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
         return text.to_owned();
     };
     let end = members[index].1.end;
-    let removed = match (index.checked_sub(1), members.get(index + 1)) {
+    let removed_range = match (index.checked_sub(1), members.get(index + 1)) {
         (Some(previous), _) => members[previous].1.end..end,
         (None, Some(_)) => {
             let after_comma = text[end..].find(',').map_or(end, |comma| end + comma + 1);
@@ -124,7 +128,7 @@ pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
         }
         (None, None) => object.start + 1..object.end - 1,
     };
-    splice(text, removed, "")
+    splice(text, removed_range, "")
 }
 
 /// Appends the JSON text `item` to the list to which `keys` lead, and returns the new text. A missing
@@ -134,21 +138,21 @@ pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
 /// Returns an error if the text is not JSON, if one of the values to which the keys lead has another
 /// type, or if one of the objects has a key of `keys` twice.
 pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
-    let (value, missing) = find_innermost(text, keys)?;
+    let (value, missing_keys) = find_innermost(text, keys)?;
     if value == "null" {
         return Ok(splice(
             text,
             find_range(text, value),
-            &build_nested(missing, item),
+            &build_nested(missing_keys, item),
         ));
     }
-    let (last_value, addition) = match missing {
+    let (last_value, addition) = match missing_keys {
         [] => {
             let items: Vec<&RawValue> = deserialize(value, keys, "a list")?;
             (items.last().copied(), item.to_owned())
         }
         [key, rest @ ..] => {
-            let object_keys = &keys[..keys.len() - missing.len()];
+            let object_keys = &keys[..keys.len() - missing_keys.len()];
             let Members(members) = deserialize(value, object_keys, "an object")?;
             let member = format!("{}:{}", quote(key), build_nested(rest, item));
             (members.last().map(|(_, value)| *value), member)
@@ -161,8 +165,8 @@ pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, Edit
         }
         None => {
             // The list or object is empty, so the addition follows the opening bracket.
-            let inside = find_range(text, value.trim_start()).start + 1;
-            splice(text, inside..inside, &addition)
+            let content_start = find_range(text, value.trim_start()).start + 1;
+            splice(text, content_start..content_start, &addition)
         }
     })
 }
@@ -178,8 +182,8 @@ pub fn list_items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     list.into_iter().map(RawValue::get).collect()
 }
 
-/// Follows `keys` from the whole text. Returns the innermost value that exists, and the remaining keys,
-/// the first of which this value lacks.
+/// Follows a chain of keys from the whole text. Returns the innermost value that exists, and the
+/// remaining keys. The value does not have the first of these keys.
 fn find_innermost<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],
@@ -194,7 +198,7 @@ fn find_innermost<'t, 'k>(
         value = match (matches.next(), matches.next()) {
             (None, _) => return Ok((value, &keys[depth..])),
             (Some((_, value)), None) => value.get(),
-            (Some(_), Some(_)) => return Err(EditError::Duplicate(join_keys(&keys[..=depth]))),
+            (Some(_), Some(_)) => return Err(EditError::DuplicateKey(join_keys(&keys[..=depth]))),
         };
     }
     Ok((value, &[]))
@@ -206,7 +210,7 @@ fn deserialize<'t, T: Deserialize<'t>>(
     keys: &[&str],
     expected: &'static str,
 ) -> Result<T, EditError> {
-    serde_json::from_str(value).map_err(|source| EditError::Kind {
+    serde_json::from_str(value).map_err(|source| EditError::UnexpectedType {
         key_path: join_keys(keys),
         expected,
         source,
@@ -216,8 +220,8 @@ fn deserialize<'t, T: Deserialize<'t>>(
 /// Returns the keys of the object at the byte range `object`, each with the byte range of
 /// its value. The result is empty if the range does not contain an object.
 pub fn list_members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
-    let parsed = text.get(object).map(serde_json::from_str);
-    let Some(Ok(Members(members))) = parsed else {
+    let parsed_members = text.get(object).map(serde_json::from_str);
+    let Some(Ok(Members(members))) = parsed_members else {
         return Vec::new();
     };
     members
@@ -242,7 +246,7 @@ fn splice(text: &str, range: Range<usize>, replacement: &str) -> String {
 }
 
 /// Returns the white space at the beginning of the line that contains byte `offset`.
-fn indent_of(text: &str, offset: usize) -> &str {
+fn find_indent(text: &str, offset: usize) -> &str {
     let line = text[..offset].rfind('\n').map_or(0, |line| line + 1);
     let rest = &text[line..];
     &rest[..rest.len() - rest.trim_start_matches([' ', '\t']).len()]

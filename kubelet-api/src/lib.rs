@@ -7,7 +7,7 @@ mod pod_resources;
 mod watcher;
 
 pub use generated::*;
-pub use pod_resources::{ask_pod_resources, connect};
+pub use pod_resources::{connect, query_pod_resources};
 pub use watcher::WatcherStream;
 
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
@@ -44,8 +44,8 @@ mod generated {
         tonic::include_proto!("pluginregistration");
     }
 
-    /// The kubelet's pod resources API, version v1, which lists the devices that the kubelet can
-    /// allocate, and those of pods.
+    /// The kubelet's pod resources API, version v1. It lists the devices that the kubelet can allocate,
+    /// and the devices that it has allocated to pods.
     pub mod podresources {
         tonic::include_proto!("v1");
     }
@@ -67,20 +67,20 @@ pub const PLUGIN_TYPE: &str = "DevicePlugin";
 pub const DRA_PLUGIN_TYPE: &str = "DRAPlugin";
 
 /// The value of `PluginInfo.supported_versions` for a DRA driver: the services of [`dra::v1`],
-/// [`dra::v1beta1`] and [`dra_health`]. The kubelet uses the first of the `DRAPlugin` services that
-/// it knows.
+/// [`dra::v1beta1`] and [`dra_health`]. The kubelet uses the first version of `DRAPlugin` that it
+/// supports.
 pub const DRA_VERSIONS: [&str; 3] = [
     "v1.DRAPlugin",
     "v1beta1.DRAPlugin",
     "v1alpha1.DRAResourceHealth",
 ];
 
-/// The file name of the socket at which device plugins register, in the kubelet's directory for
-/// device plugins.
+/// The file name of the socket at which device plugins register with the kubelet. The socket is in the
+/// kubelet's directory for device plugins.
 pub const KUBELET_SOCKET_NAME: &str = "kubelet.sock";
 
 /// The path of the socket of the pod resources API, relative to the kubelet's root directory.
 pub const POD_RESOURCES_SOCKET_PATH: &str = "pod-resources/kubelet.sock";
 
-/// The maximum size in bytes of a gRPC message that the kubelet accepts, which is gRPC's default.
+/// The maximum size in bytes of a gRPC message that the kubelet accepts. It is gRPC's default.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;

@@ -8,12 +8,12 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
 
-/// The time limit for the connection to the kubelet and its answer together.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit for connecting to the kubelet and receiving its response, together.
+const POD_RESOURCES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum size in bytes of the kubelet's answer, which lists all devices of the node, or those
-/// of all pods. A larger answer is treated as a failure.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// The maximum size in bytes of the kubelet's response, which lists all devices of the node, or the
+/// devices of all pods. A larger response is treated as a failure.
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Connects to the gRPC server on a Unix socket, such as that of the kubelet or of an engine.
 pub async fn connect(socket_path: &Path) -> Result<Channel, tonic::transport::Error> {
@@ -21,17 +21,20 @@ pub async fn connect(socket_path: &Path) -> Result<Channel, tonic::transport::Er
     Endpoint::from_shared(address)?.connect().await
 }
 
-/// Connects to the kubelet and makes one call. Returns `None` after any failure, because the kubelet
-/// often does not serve the API, or the directory of its socket is not mounted in this container.
-pub async fn ask_pod_resources<A>(
+/// Connects to the kubelet and makes one call of the pod resources API. Returns `None` after any
+/// failure: the kubelet may not serve the API, or its socket may not be mounted in this container.
+pub async fn query_pod_resources<A>(
     socket_path: &Path,
     call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,
 ) -> Option<A> {
     let answer = async {
         let channel = connect(socket_path).await.ok()?;
         let mut client =
-            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
+            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
         call(&mut client).await.ok()
     };
-    tokio::time::timeout(TIMEOUT, answer).await.ok().flatten()
+    tokio::time::timeout(POD_RESOURCES_TIMEOUT, answer)
+        .await
+        .ok()
+        .flatten()
 }

@@ -22,23 +22,24 @@ const FRAME_HEADER_LENGTH: usize = 9;
 /// which the server does not change (RFC 9113, section 6.5.2).
 const MAX_PAYLOAD_BYTES: usize = 1 << 14;
 /// The type of a frame with the headers of a request (RFC 9113, section 6.2).
-const HEADERS: u8 = 1;
-/// The type of a frame with headers that did not fit into the HEADERS frame.
-const CONTINUATION: u8 = 9;
-/// The flag of a HEADERS frame that no CONTINUATION frame follows.
-const END_HEADERS: u8 = 4;
-/// The flags PADDED and PRIORITY of a HEADERS frame, in which other fields precede the headers.
-const PADDED_OR_PRIORITY: u8 = 0x28;
+const HEADERS_FRAME: u8 = 1;
+/// The type of a frame with the headers that did not fit into the preceding HEADERS frame.
+const CONTINUATION_FRAME: u8 = 9;
+/// The flag of a HEADERS frame that is not followed by a CONTINUATION frame.
+const END_HEADERS_FLAG: u8 = 4;
+/// The flags PADDED and PRIORITY of a HEADERS frame. With one of them, other fields precede the
+/// headers.
+const PADDED_OR_PRIORITY_FLAGS: u8 = 0x28;
 /// The maximum size in bytes of the client's dynamic table of headers. It is the default of
 /// SETTINGS_HEADER_TABLE_SIZE (RFC 9113, section 6.5.2).
-const MAX_TABLE_BYTES: usize = 4096;
+const MAX_HEADER_TABLE_BYTES: usize = 4096;
 
 const AUTHORITY_HEADER: &[u8] = b":authority";
-/// The authority that the kubelet's other clients send.
+/// The value of `:authority` that the kubelet's other clients send.
 const LOCALHOST_AUTHORITY: &[u8] = b"localhost";
 
-/// A connection of the plugin watcher. Every request that is read from it has the authority
-/// `localhost`.
+/// A connection of the kubelet's plugin watcher. In every request that is read from this stream, the
+/// header `:authority` is replaced by `localhost`.
 #[derive(Debug)]
 pub struct WatcherStream<S> {
     stream: S,
@@ -67,7 +68,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatcherStream<S> {
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            self.requests.push(buffer.filled())?;
+            self.requests.process_bytes(buffer.filled())?;
         }
         let corrected_bytes = &mut self.requests.corrected_bytes;
         let length = corrected_bytes.len().min(buf.remaining());
@@ -101,7 +102,7 @@ impl<S> Connected for WatcherStream<S> {
     fn connect_info(&self) {}
 }
 
-/// The bytes of a client's requests. They are divided into frames, and the authority of each
+/// The bytes of a client's requests. They are split into frames, and the header `:authority` of each
 /// request is replaced.
 #[derive(Default)]
 struct RequestBytes {
@@ -109,7 +110,7 @@ struct RequestBytes {
     has_preface: bool,
     /// The bytes of the preface or of a frame that has not arrived completely.
     incomplete_frame: Vec<u8>,
-    /// The corrected bytes that the server can read.
+    /// The bytes with the replaced header, which the server can read.
     corrected_bytes: Vec<u8>,
     decoder: HeaderDecoder,
 }
@@ -121,7 +122,7 @@ impl std::fmt::Debug for RequestBytes {
 }
 
 impl RequestBytes {
-    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn process_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.incomplete_frame.extend(bytes);
         if !self.has_preface {
             if self.incomplete_frame.len() < PREFACE_LENGTH {
@@ -144,11 +145,13 @@ impl RequestBytes {
                 return Ok(());
             };
             match kind {
-                HEADERS if flags & END_HEADERS == 0 || flags & PADDED_OR_PRIORITY != 0 => {
+                HEADERS_FRAME
+                    if flags & END_HEADERS_FLAG == 0 || flags & PADDED_OR_PRIORITY_FLAGS != 0 =>
+                {
                     return Err(invalid_data("the headers' frame is of an unknown form"));
                 }
-                CONTINUATION => return Err(invalid_data("headers in several frames")),
-                HEADERS => {
+                CONTINUATION_FRAME => return Err(invalid_data("headers in several frames")),
+                HEADERS_FRAME => {
                     let block = self.decoder.replace_authority(payload)?;
                     let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
                     self.corrected_bytes.extend(&length.to_be_bytes()[1..]);
@@ -170,15 +173,15 @@ struct HeaderDecoder(Decoder<'static>);
 impl Default for HeaderDecoder {
     fn default() -> Self {
         let mut decoder = Decoder::new();
-        decoder.set_max_allowed_table_size(MAX_TABLE_BYTES);
+        decoder.set_max_allowed_table_size(MAX_HEADER_TABLE_BYTES);
         Self(decoder)
     }
 }
 
 impl HeaderDecoder {
-    /// Returns a header block in which the authority is replaced. All headers are written as
-    /// literals without indexing (RFC 7541, section 6.2.2), so that the block does not depend on a
-    /// dynamic table: h2 has its own one.
+    /// Returns a header block in which `:authority` is replaced. All headers are written as literals
+    /// without indexing (RFC 7541, section 6.2.2): h2 has a dynamic table of its own, so the block must
+    /// not depend on the client's table.
     fn replace_authority(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
         let mut new_block = Vec::new();
         let result = self.0.decode_with_cb(block, |name, value| {

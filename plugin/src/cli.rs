@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{LogOptions, NodeOptions, ProgramInRoot, parse_absolute_path, parse_seconds};
+use command_line::{ChrootProgram, LogOptions, NodeOptions, parse_absolute_path, parse_seconds};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 use release_lock::ReleaseName;
 
-use crate::server::RegisterBy;
+use crate::server::RegistrationMethod;
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
 #[derive(Debug, Parser)]
@@ -26,7 +26,7 @@ pub struct Cli {
 
     /// The options of `run`, without a command.
     #[command(flatten)]
-    pub run: Run,
+    pub run: RunOptions,
 }
 
 const HELP_END: &str = "\
@@ -44,9 +44,9 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
-    Run(Box<Run>),
+    Run(Box<RunOptions>),
     /// List the devices that would be advertised
-    List(List),
+    List(ListOptions),
     /// Fail unless the node's engine brings the hook by CDI, which `run` relies on
     CheckEngine {
         /// Where the host's / is mounted
@@ -56,7 +56,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
         socket: Option<PathBuf>,
     },
-    /// Open each device of the container that this is run in, and fail if one cannot be opened
+    /// Open each device of the current container, and fail if one cannot be opened
     OpenDevices {
         /// The directory with the container's devices
         #[arg(value_name = "DIR", default_value = "/dev", value_parser = parse_absolute_path)]
@@ -64,12 +64,12 @@ pub enum Command {
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT_SUBCOMMAND, hide = true)]
-    InRoot(ProgramInRoot),
+    ExecInRoot(ChrootProgram),
 }
 
 /// The options of `list`.
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListOptions {
     /// Only these classes
     #[arg(value_name = "CLASS")]
     pub classes: Vec<ClassName>,
@@ -89,14 +89,14 @@ pub struct List {
 
 /// The options of `run`.
 #[derive(Debug, Args)]
-pub struct Run {
-    /// What the kubelet's drivers have in common.
+pub struct RunOptions {
+    /// The options that the device plugin has in common with the DRA driver.
     #[command(flatten)]
-    pub(crate) node: NodeOptions,
+    pub(crate) node_options: NodeOptions,
 
     /// How to register resources with the kubelet
-    #[arg(long, value_name = "METHOD", default_value = "kubelet")]
-    pub(crate) register: RegisterBy,
+    #[arg(long = "register", value_name = "METHOD", default_value = "kubelet")]
+    pub(crate) registration_method: RegistrationMethod,
 
     /// Register resources that another plugin serves, too: the kubelet uses the last
     /// one that registers
@@ -126,7 +126,7 @@ pub struct Run {
 
     /// What brings the hook to a container that has devices
     #[arg(long, value_name = "WAY", default_value = "cdi")]
-    pub(crate) delivery: Delivery,
+    pub(crate) delivery: HookDelivery,
 
     /// The log.
     #[command(flatten)]
@@ -134,7 +134,7 @@ pub struct Run {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Delivery {
+pub(crate) enum HookDelivery {
     /// The engine, by the devices' names in CDI (containerd 2.0 and later, CRI-O)
     Cdi,
     /// A runtime handler, or a hook directory of the engine (containerd 1.x)
@@ -149,7 +149,7 @@ mod tests {
     fn the_default_hook_is_the_one_that_is_installed() {
         let cli = Cli::parse_from(["boathook-plugin"]);
         assert_eq!(
-            cli.run.node.hook,
+            cli.run.node_options.hook_path,
             PathBuf::from(runtime_config::INSTALLED_HOOK_PATH)
         );
     }

@@ -14,13 +14,13 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// The names in `/dev` that every container has: the default devices of the OCI runtime
-/// specification, and the terminals that engines create.
-const DEFAULT_NAMES: [&str; 12] = [
+/// The names of the entries in `/dev` that every container has: the default devices of the OCI
+/// runtime specification, and the terminals that engines create.
+const DEFAULT_DEV_NAMES: [&str; 12] = [
     "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "mqueue", "shm",
     "fd",
 ];
-/// The maximum depth of the directories that are searched for device nodes.
+/// The maximum depth of the directories that are searched for device node_paths.
 const MAX_SEARCH_DEPTH: usize = 8;
 
 /// The result of opening one device node.
@@ -32,40 +32,48 @@ pub struct OpenedDevice {
     pub open_error: Option<io::Error>,
 }
 
-/// Opens every device node below `directory` and closes it, except for the nodes that every
+/// Opens every device node below `directory` and closes it, except for the node_paths that every
 /// container has.
 ///
 /// # Errors
 /// Returns an error if a directory cannot be read, or if there is no device node.
 pub fn open_devices(directory: &Path) -> anyhow::Result<Vec<OpenedDevice>> {
-    let mut nodes = Vec::new();
-    collect_nodes(directory, 0, &mut nodes)?;
-    nodes.sort();
+    let mut node_paths = Vec::new();
+    collect_node_paths(directory, 0, &mut node_paths)?;
+    node_paths.sort();
     ensure!(
-        !nodes.is_empty(),
+        !node_paths.is_empty(),
         "{} has no device: the pod requests none, or its devices were not injected",
         directory.display()
     );
-    let results = nodes.into_iter().map(|path| OpenedDevice {
-        open_error: open_node(&path).err(),
+    let results = node_paths.into_iter().map(|path| OpenedDevice {
+        open_error: open_device_node(&path).err(),
         path,
     });
     Ok(results.collect())
 }
 
-fn collect_nodes(directory: &Path, depth: usize, nodes: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+fn collect_node_paths(
+    directory: &Path,
+    depth: usize,
+    node_paths: &mut Vec<PathBuf>,
+) -> anyhow::Result<()> {
     let cannot_read = || format!("cannot read {}", directory.display());
     for entry in fs::read_dir(directory).with_context(cannot_read)? {
         let entry = entry.with_context(cannot_read)?;
         let name = entry.file_name();
-        if depth == 0 && DEFAULT_NAMES.iter().any(|default| name == *default) {
+        if depth == 0
+            && DEFAULT_DEV_NAMES
+                .iter()
+                .any(|default_name| name == *default_name)
+        {
             continue;
         }
         let kind = entry.file_type().with_context(cannot_read)?;
         if kind.is_char_device() || kind.is_block_device() {
-            nodes.push(entry.path());
+            node_paths.push(entry.path());
         } else if kind.is_dir() && depth < MAX_SEARCH_DEPTH {
-            collect_nodes(&entry.path(), depth + 1, nodes)?;
+            collect_node_paths(&entry.path(), depth + 1, node_paths)?;
         }
     }
     Ok(())
@@ -73,7 +81,7 @@ fn collect_nodes(directory: &Path, depth: usize, nodes: &mut Vec<PathBuf>) -> an
 
 /// Opens a node for reading and writing, or only for one of them if its driver refuses both. The
 /// call does not wait for the device, because it is non-blocking.
-fn open_node(path: &Path) -> io::Result<()> {
+fn open_device_node(path: &Path) -> io::Result<()> {
     let access_modes = [OFlag::O_RDWR, OFlag::O_RDONLY, OFlag::O_WRONLY];
     let mut result = Ok(());
     for access_mode in access_modes {

@@ -22,15 +22,16 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let socket_paths = match socket {
         Some(socket) => vec![socket.to_owned()],
-        None => default_socket_paths(host_root),
+        None => list_default_socket_paths(host_root),
     };
     let mut capable_engines = Vec::new();
     for socket in socket_paths.iter().filter(|path| path.exists()) {
         let result = tokio::time::timeout(QUERY_TIMEOUT, query_engine(socket)).await;
         let answer = result.unwrap_or_else(|_| Err("it takes too long".to_owned()));
-        let shown_path = socket.display();
-        let answer = answer
-            .map_err(|reason| anyhow!("the engine at {shown_path} does not answer: {reason}"))?;
+        let displayed_path = socket.display();
+        let answer = answer.map_err(|reason| {
+            anyhow!("the engine at {displayed_path} does not answer: {reason}")
+        })?;
         // An engine without the kubelet's interface (CRI), such as Docker's containerd, is skipped.
         let Some((version, config)) = answer else {
             continue;
@@ -38,7 +39,7 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
         let engine = format!("{} {}", version.runtime_name, version.runtime_version);
         if let Some(reason) = find_cdi_obstacle(&version, config.as_ref()) {
             bail!(
-                "{engine} at {shown_path} ignores CDI annotations, so containers would start without their \
+                "{engine} at {displayed_path} ignores CDI annotations, so containers would start without their \
                  devices: {reason}; use --delivery=handler (the overlay or the chart's value for \
                  the engine)"
             );
@@ -57,7 +58,7 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
 }
 
 /// Returns the default socket paths of the engines that run pods.
-fn default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
+fn list_default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
     let load_checks = Engine::ALL
         .iter()
         .map(|engine| engine.properties().load_check);
@@ -70,10 +71,11 @@ fn default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
     socket_paths
 }
 
-/// Asks an engine for its name, its version and its configuration. Returns `None` if it does not
-/// serve the kubelet's runtime interface (CRI).
+/// Asks an engine for its name, version and configuration. Returns `None` if the engine does not
+/// serve CRI, the kubelet's runtime interface.
 async fn query_engine(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, String> {
-    let mut client = RuntimeServiceClient::new(connect(socket).await.map_err(|e| e.to_string())?);
+    let mut client =
+        RuntimeServiceClient::new(connect(socket).await.map_err(|error| error.to_string())?);
     let version = match client.version(VersionRequest::default()).await {
         Ok(version) => version.into_inner(),
         Err(status) if status.code() == Code::Unimplemented => return Ok(None),
@@ -91,17 +93,17 @@ async fn query_engine(socket: &Path) -> Result<Option<(VersionResponse, Option<V
 
 /// Returns the reason why an engine ignores CDI annotations, or `None` if the engine reads them.
 fn find_cdi_obstacle(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
-    let major_text = version
+    let major_digits = version
         .runtime_version
         .trim_start_matches('v')
         .split('.')
         .next();
-    let major: u32 = major_text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let major_version: u32 = major_digits.and_then(|text| text.parse().ok()).unwrap_or(0);
     let cdi_setting = config.and_then(|config| config["enableCDI"].as_bool());
     match (version.runtime_name.as_str(), cdi_setting) {
         ("containerd", Some(true)) | ("cri-o", _) => None,
         ("containerd", Some(false)) => Some("its option enable_cdi is false"),
-        ("containerd", None) if major >= 2 => None,
+        ("containerd", None) if major_version >= 2 => None,
         ("containerd", None) => Some("containerd does since 2.0"),
         _ => Some("only containerd and CRI-O are known to read them"),
     }

@@ -7,14 +7,14 @@ mod metrics_page;
 use http_server::{Answer, Handler, Method, answer_probe};
 
 pub(crate) use allocated_devices::AllocatedDevices;
-pub(crate) use current_state::CurrentState;
+pub(crate) use current_state::StateSources;
 pub(crate) use metrics_page::MetricsPage;
 
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// The page `/metrics`. `None` means that only `/healthz` and `/readyz` are served.
     pub(crate) metrics_page: Option<MetricsPage>,
-    pub(crate) state: CurrentState,
+    pub(crate) state: StateSources,
 }
 
 impl Handler for Pages {

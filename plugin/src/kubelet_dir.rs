@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use device_class::name::ResourceName;
-use injection_plan::claim_record::{DRIVER_DIRECTORY, records_directory};
+use injection_plan::claim_record::{DRIVER_DIR_PATH, records_dir_path};
 use kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 
 /// The maximum length of the path of a Unix socket, in bytes. The kernel's `sun_path` has 108
@@ -14,13 +14,13 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// The maximum length of the file name of a plugin's socket, in bytes.
 pub(crate) const MAX_SOCKET_NAME_BYTES: usize = 48;
 
-/// The prefix of the file names of the plugin's sockets and handover marks.
+/// The prefix of the file names of the plugin's sockets and handover markers.
 pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 
 /// The suffix of the file names of the plugin's sockets.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
-/// The suffix of the file name of a handover mark.
+/// The suffix of the file name of a handover marker.
 const HANDOVER_SUFFIX: &str = ".handover";
 
 /// The directory that the kubelet's plugin watcher observes, relative to the kubelet's root
@@ -33,26 +33,26 @@ pub(crate) struct KubeletDir(PathBuf);
 
 /// Returns the directory of the claim records of `boathook-dra`, below a kubelet's root directory.
 pub(crate) fn claim_records_dir(kubelet_root: &Path) -> PathBuf {
-    records_directory(&kubelet_root.join(DRIVER_DIRECTORY))
+    records_dir_path(&kubelet_root.join(DRIVER_DIR_PATH))
 }
 
 impl KubeletDir {
     /// Checks the path of the kubelet's root directory, which need not exist yet. The path must be
     /// absolute, and short enough for the sockets below it.
     pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
-        let shown_path = path.display();
+        let displayed_path = path.display();
         // The path must not depend on the working directory, because other processes open the
         // sockets too.
         ensure!(
             path.is_absolute(),
-            "--kubelet-dir {shown_path}: give an absolute path"
+            "--kubelet-dir {displayed_path}: give an absolute path"
         );
         // Only this directory is checked, because its path is longer than that of the other
         // directory with sockets.
         let longest_dir_bytes = path.join(PLUGINS_REGISTRY_DIR).as_os_str().len();
         ensure!(
             longest_dir_bytes + 1 + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_PATH_BYTES,
-            "--kubelet-dir {shown_path}: a socket below it would have a path of more than \
+            "--kubelet-dir {displayed_path}: a socket below it would have a path of more than \
              {MAX_SOCKET_PATH_BYTES} bytes; use a shorter path or a symbolic link to it"
         );
         Ok(KubeletDir(path))
@@ -110,8 +110,8 @@ pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
     build_file_name(resource, &suffix)
 }
 
-/// Returns the file name of a resource's handover mark.
-pub(crate) fn handover_mark_file_name(resource: &ResourceName) -> String {
+/// Returns the file name of a resource's handover marker.
+pub(crate) fn handover_marker_file_name(resource: &ResourceName) -> String {
     build_file_name(resource, HANDOVER_SUFFIX)
 }
 
@@ -149,8 +149,8 @@ mod tests {
                 assert_eq!(name, format!("{wanted}{suffix}.sock"));
                 assert!(name.len() <= MAX_SOCKET_NAME_BYTES);
             }
-            let mark = handover_mark_file_name(&resource);
-            assert_eq!(mark, format!("{wanted}.handover"));
+            let name = handover_marker_file_name(&resource);
+            assert_eq!(name, format!("{wanted}.handover"));
         }
     }
 

@@ -31,15 +31,19 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Scans the host for the devices of the classes `names`, or of all classes if `names` is
-    /// empty. `kubelet_root` is the kubelet's root directory, below which `boathook-dra` keeps the
-    /// claim records.
-    pub fn scan(config: &Config, kubelet_root: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
+    /// Scans the host for the devices of the classes `class_names`, or of all classes if the list
+    /// is empty. `kubelet_root` is the kubelet's root directory, below which `boathook-dra` keeps
+    /// the claim records.
+    pub fn scan(
+        config: &Config,
+        kubelet_root: &Path,
+        class_names: &[ClassName],
+    ) -> anyhow::Result<Self> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
         });
-        let mut problems = find_unusable_classes(names, &classes)?;
+        let mut problems = find_unusable_classes(class_names, &classes)?;
         // The configuration is compared with the known classes only if all class files are
         // readable, because an unreadable file may define a class that seems to be missing.
         let known_classes = classes.sources.iter().map(|source| source.name.as_str());
@@ -49,7 +53,8 @@ impl Listing {
             Vec::new()
         };
         let mut selected_classes = classes.usable_classes;
-        selected_classes.retain(|class| names.is_empty() || names.contains(&class.name));
+        selected_classes
+            .retain(|class| class_names.is_empty() || class_names.contains(&class.name));
         let root = &config.host_root;
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
@@ -71,7 +76,12 @@ impl Listing {
 
     fn iter_devices(&self) -> impl Iterator<Item = (&Resource, &AdvertisedDevice)> {
         let resources = self.resources.values();
-        resources.flat_map(|resource| resource.devices().iter().map(move |d| (&**resource, d)))
+        resources.flat_map(|resource| {
+            resource
+                .devices()
+                .iter()
+                .map(move |device| (&**resource, device))
+        })
     }
 
     pub fn to_table(&self) -> String {
@@ -124,11 +134,14 @@ impl Listing {
     }
 }
 
-/// Returns the errors of the files of the classes `names`, or of all class files if `names` is
-/// empty. Fails if one of the classes does not exist or is not enabled.
-fn find_unusable_classes(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
+/// Returns the errors of the files of the classes `class_names`, or of all class files if the list
+/// is empty. Fails if one of the classes does not exist or is not enabled.
+fn find_unusable_classes(
+    class_names: &[ClassName],
+    classes: &Classes,
+) -> anyhow::Result<Vec<String>> {
     let file_name = |name: &ClassName| format!("{name}.toml");
-    for name in names {
+    for name in class_names {
         let is_served = classes
             .usable_classes
             .iter()
@@ -162,8 +175,10 @@ fn find_unusable_classes(names: &[ClassName], classes: &Classes) -> anyhow::Resu
         // An error of a whole directory is always relevant, because the directory may contain any
         // class.
         !is_class_file
-            || names.is_empty()
-            || names.iter().any(|name| path.ends_with(file_name(name)))
+            || class_names.is_empty()
+            || class_names
+                .iter()
+                .any(|name| path.ends_with(file_name(name)))
     };
     let errors = classes.errors.iter().filter(is_relevant);
     Ok(errors.map(ToString::to_string).collect())

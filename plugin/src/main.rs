@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use command_line::{FAILURE, print_json, print_lines};
+use command_line::{FAILURE_EXIT_CODE, print_json, print_lines};
 use device_class::config::Config;
 use host_inventory::host_program;
 use plugin::Listing;
-use plugin::cli::{Cli, Command, List, Run};
+use plugin::cli::{Cli, Command, ListOptions, RunOptions};
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse_command_line();
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
             check_engine(&host_root, socket.as_deref())
         }
         Some(Command::OpenDevices { directory }) => open_devices(&directory),
-        Some(Command::InRoot(program)) => {
+        Some(Command::ExecInRoot(program)) => {
             let error = host_program::enter_root_and_exec(
                 &program.root,
                 &program.program,
@@ -35,11 +35,11 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         command_line::report_failure("boathook-plugin", &format!("{error:#}"), reports_json);
-        ExitCode::from(FAILURE)
+        ExitCode::from(FAILURE_EXIT_CODE)
     })
 }
 
-fn list(options: &List) -> anyhow::Result<ExitCode> {
+fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
     let (path, root) = (options.config.as_deref(), options.host_root.as_deref());
     let mut config = Config::load_in_container(path, root).context("configuration")?;
     if let Some(root) = root {
@@ -81,14 +81,14 @@ fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
                     "boathook-plugin",
                     &format!("cannot open {path}: {error}"),
                 );
-                code = ExitCode::from(FAILURE);
+                code = ExitCode::from(FAILURE_EXIT_CODE);
             }
         }
     }
     Ok(code)
 }
 
-fn run(options: Run) -> anyhow::Result<ExitCode> {
+fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     options.log.start();
     block_on(plugin::run(options))?;
     Ok(ExitCode::SUCCESS)

@@ -88,8 +88,8 @@ impl Metrics {
         durations.observe(duration.as_secs_f64());
     }
 
-    /// Counts an allocation of a device with which another pod still runs, although the kubelet no
-    /// longer knows that pod.
+    /// Counts an allocation of a device that a running pod still uses, although the kubelet's
+    /// checkpoint no longer lists that pod.
     pub(crate) fn count_allocation_conflict(&self, resource: &str) {
         let label = [("resource", resource.to_owned())];
         self.allocation_conflicts.get_or_create(&label).inc();
@@ -104,7 +104,7 @@ impl Metrics {
         self.scan_duration.observe(duration.as_secs_f64());
     }
 
-    /// Sets the number of errors because of which devices have no current CDI specification.
+    /// Sets the number of errors that leave devices without a current CDI specification.
     pub(crate) fn set_cdi_errors(&self, count: usize) {
         self.cdi_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));

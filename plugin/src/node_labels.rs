@@ -15,9 +15,9 @@ use rooted_path::{read_own_text, replace_file};
 
 /// The mode of the label file. Every user may read the file, because Node Feature Discovery need
 /// not run as root.
-const FILE_MODE: u32 = 0o644;
+const LABEL_FILE_MODE: u32 = 0o644;
 /// The maximum size of the label file, in bytes. Node Feature Discovery ignores a larger file.
-const MAX_FILE_BYTES: u64 = 65_536;
+const MAX_LABEL_FILE_BYTES: u64 = 65_536;
 /// The maximum length of a label's name without its domain, in bytes.
 const MAX_LABEL_NAME_BYTES: usize = 63;
 /// The suffix of the label with the number of a resource's devices.
@@ -94,10 +94,10 @@ impl LabelFile {
     pub(crate) fn write(&self, labels: &NodeLabels) -> Option<String> {
         let path = &self.0;
         let text = labels.to_text();
-        let result = match read_own_text(path, MAX_FILE_BYTES) {
+        let result = match read_own_text(path, MAX_LABEL_FILE_BYTES) {
             Ok(old_text) if old_text == text => Ok(()),
             _ if text.is_empty() => remove_file_if_exists(path),
-            _ => replace_file(path, FILE_MODE, text.as_bytes()),
+            _ => replace_file(path, LABEL_FILE_MODE, text.as_bytes()),
         };
         let error = result.err()?;
         Some(format!(

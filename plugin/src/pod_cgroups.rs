@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rooted_path::read_regular_text;
 
 /// The maximum number of bytes that are read of a cgroup file.
-const MAX_FILE_BYTES: u64 = 4096;
+const MAX_CGROUP_FILE_BYTES: u64 = 4096;
 
 /// The cgroup hierarchies that are searched for pods, relative to the host's root directory: the
 /// hierarchy of cgroup v2, and that of the controller `pids` of cgroup v1.
@@ -38,7 +38,7 @@ impl PodCgroups {
     /// systemd manages the cgroup.
     pub(crate) fn has_running_container(&self, pod_uid: &str) -> bool {
         let cgroups = self.find_pod_cgroups(pod_uid);
-        cgroups.into_iter().any(|pod| has_container(&pod))
+        cgroups.into_iter().any(|pod| has_populated_container(&pod))
     }
 
     /// Returns false only if the pod has certainly ended: the host has cgroups of pods, but none of
@@ -48,7 +48,7 @@ impl PodCgroups {
         // directory with any name. The cgroup of the kubelet's service does not show that there are
         // pods.
         let has_any_pods = |hierarchy: &PathBuf| {
-            let mut children = subdirectories(hierarchy).into_iter();
+            let mut children = list_subdirectories(hierarchy).into_iter();
             has_pod_cgroups(hierarchy) || children.any(|directory| has_kubepods(&directory))
         };
         !self.hierarchies.iter().any(has_any_pods) || !self.find_pod_cgroups(pod_uid).is_empty()
@@ -61,7 +61,7 @@ impl PodCgroups {
         if pod_uid.len() < 32 || pod_uid.len() > 36 || !pod_uid.chars().all(is_uid_char) {
             return Vec::new();
         }
-        let names = [
+        let suffixes = [
             format!("pod{pod_uid}"),
             format!("pod{}.slice", pod_uid.replace('-', "_")),
         ];
@@ -71,8 +71,8 @@ impl PodCgroups {
             // a directory with any name. On a host with cgroup v1, `sys/fs/cgroup` itself is not a
             // hierarchy.
             let is_hierarchy = path.join("cgroup.procs").exists();
-            let searches_all = is_hierarchy && !has_pod_cgroups(path);
-            find_cgroup(path, &names, searches_all, MAX_SEARCH_DEPTH)
+            let searches_all_dirs = is_hierarchy && !has_pod_cgroups(path);
+            find_cgroup(path, &suffixes, searches_all_dirs, MAX_SEARCH_DEPTH)
         });
         cgroups.collect()
     }
@@ -80,7 +80,7 @@ impl PodCgroups {
 
 /// Returns whether the kubelet's cgroups are direct children of this hierarchy's root.
 fn has_pod_cgroups(hierarchy: &Path) -> bool {
-    let children = subdirectories(hierarchy);
+    let children = list_subdirectories(hierarchy);
     let mut names = children.iter().map(|child| file_name(child));
     names.any(|name| name.contains("kubepods") || name.starts_with("kubelet"))
 }
@@ -88,7 +88,7 @@ fn has_pod_cgroups(hierarchy: &Path) -> bool {
 /// Returns whether a directory contains the parent cgroup of all pods (`kubepods` or
 /// `kubepods.slice`).
 fn has_kubepods(directory: &Path) -> bool {
-    let children = subdirectories(directory);
+    let children = list_subdirectories(directory);
     let mut names = children.iter().map(|child| file_name(child));
     names.any(|name| name.contains("kubepods"))
 }
@@ -98,18 +98,21 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Searches `directory` for the cgroup of a pod whose name ends with one of `names`, at most
-/// `max_depth` levels deep. With `searches_all`, directories with any name are searched.
+/// Searches `directory` for the cgroup of a pod whose name ends with one of `suffixes`, at most
+/// `max_depth` levels deep. Only directories that may belong to the kubelet are entered, unless
+/// `searches_all_dirs` is set.
 fn find_cgroup(
     directory: &Path,
-    names: &[String; 2],
-    searches_all: bool,
+    suffixes: &[String; 2],
+    searches_all_dirs: bool,
     max_depth: usize,
 ) -> Option<PathBuf> {
-    let children = subdirectories(directory);
+    let children = list_subdirectories(directory);
     let is_pod = |path: &&PathBuf| {
         let name = file_name(path);
-        names.iter().any(|ending| name.ends_with(ending.as_str()))
+        suffixes
+            .iter()
+            .any(|suffix| name.ends_with(suffix.as_str()))
     };
     if let Some(pod) = children.iter().find(is_pod) {
         return Some(pod.clone());
@@ -118,27 +121,27 @@ fn find_cgroup(
         let name = file_name(path);
         let is_pod = name.starts_with("pod") || name.contains("-pod");
         let is_class_of_service = ["burstable", "besteffort"].contains(&name.as_str());
-        !is_pod && (searches_all || name.contains("kube") || is_class_of_service)
+        !is_pod && (searches_all_dirs || name.contains("kube") || is_class_of_service)
     };
     let remaining_depth = max_depth.checked_sub(1)?;
     let parents = children.iter().filter(may_have_pods);
     parents
-        .filter_map(|parent| find_cgroup(parent, names, searches_all, remaining_depth))
+        .filter_map(|parent| find_cgroup(parent, suffixes, searches_all_dirs, remaining_depth))
         .next()
 }
 
 /// Returns whether a container of the pod besides the sandbox has a process. With CRI-O, the
 /// sandbox has no process by default (`drop_infra_ctr`).
-fn has_container(pod_cgroup: &Path) -> bool {
+fn has_populated_container(pod_cgroup: &Path) -> bool {
     let has_process = |container: &PathBuf| {
         let read_file = |name: &str| {
-            read_regular_text(&container.join(name), MAX_FILE_BYTES).unwrap_or_default()
+            read_regular_text(&container.join(name), MAX_CGROUP_FILE_BYTES).unwrap_or_default()
         };
         let events = read_file("cgroup.events");
         let task_count: u64 = read_file("pids.current").trim().parse().unwrap_or(0);
         events.lines().any(|line| line == "populated 1") || task_count > 0
     };
-    let mut populated_cgroups = subdirectories(pod_cgroup);
+    let mut populated_cgroups = list_subdirectories(pod_cgroup);
     // The cgroup of CRI-O's container monitor (conmon) is not that of a container.
     populated_cgroups
         .retain(|path| has_process(path) && !file_name(path).starts_with("crio-conmon-"));
@@ -146,7 +149,7 @@ fn has_container(pod_cgroup: &Path) -> bool {
     populated_cgroups.len() > 1 || populated_cgroups.iter().any(is_crio_container)
 }
 
-fn subdirectories(directory: &Path) -> Vec<PathBuf> {
+fn list_subdirectories(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| entry.path()).collect()

@@ -7,36 +7,36 @@ use host_inventory::{DirectoryChange, NodeConfig, Notifier, WatchedEvents, watch
 use http_server::Limits;
 use injection_plan::kubelet_checkpoint;
 use kubelet_api::KUBELET_SOCKET_NAME;
-use release_lock::ReleaseLock;
+use release_lock::NodeReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
-use crate::cli::{Delivery, Run};
-use crate::holders::HolderWatch;
-use crate::http::{AllocatedDevices, CurrentState, MetricsPage, Pages};
+use crate::cli::{HookDelivery, RunOptions};
+use crate::holders::AllocationChecker;
+use crate::http::{AllocatedDevices, MetricsPage, Pages, StateSources};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
 use crate::server::{Context, Timing, YieldedResources, remove_stale_sockets};
-use crate::service::Streams;
+use crate::service::OpenStreamCounts;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
 use crate::trusted_pods;
 
 /// Runs the plugin until SIGTERM, SIGINT or SIGQUIT.
-pub async fn run(options: Run) -> anyhow::Result<()> {
-    let node_options = options.node;
+pub async fn run(options: RunOptions) -> anyhow::Result<()> {
+    let node_options = options.node_options;
     let kubelet_dir = KubeletDir::new(node_options.kubelet_dir)?;
     let (config_path, host_root) = (
-        node_options.config.as_deref(),
+        node_options.config_path.as_deref(),
         node_options.host_root.as_deref(),
     );
     let load_result = NodeConfig::load(config_path, host_root, options.hook_config.as_deref());
     let NodeConfig { config, host_root } = load_result.context("configuration")?;
     let release = options.release.as_ref();
-    let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
+    let lock = release.map(|release| NodeReleaseLock::acquire_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
     let signal_error = "cannot install a signal handler";
     let mut end_signals = EndSignals::new().context(signal_error)?;
@@ -53,38 +53,38 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         .device_plugins_dir()
         .join(kubelet_checkpoint::FILE_NAME);
     let root = config.host_root.clone();
-    let (holder_watch, allocation_reports) =
-        HolderWatch::new(checkpoint_path.clone(), &root, metrics.clone());
-    let uses_cdi = options.delivery == Delivery::Cdi;
+    let (holder_watch, allocation_reporter) =
+        AllocationChecker::new(checkpoint_path.clone(), &root, metrics.clone());
+    let uses_cdi = options.delivery == HookDelivery::Cdi;
     if uses_cdi && let Some(warning) = trusted_pods::build_cdi_warning(&config) {
         tracing::warn!("{warning}");
     }
     let pod_allocations = PodAllocations::new(checkpoint_path.clone(), &root);
     let cdi_files = uses_cdi.then(|| {
         let files = CdiFiles::new(
-            node_options.cdi,
-            node_options.hook,
+            node_options.cdi_dir,
+            node_options.hook_path,
             host_root,
             pod_allocations,
         );
         files.with_hook_config(options.hook_config)
     });
     let grace_period = GracePeriod::new(options.grace_period);
-    let claim_records = kubelet_dir::claim_records_dir(kubelet_dir.root());
-    let (streams, yielded_resources) = (Streams::default(), YieldedResources::default());
+    let claim_records_dir = kubelet_dir::claim_records_dir(kubelet_dir.root());
+    let (streams, yielded_resources) = (OpenStreamCounts::default(), YieldedResources::default());
     let scan_pause = ScanPause::default();
     let label_file = options.node_labels.map(LabelFile::new);
     let watcher = InventoryWatcher::new(
         config,
         grace_period,
-        claim_records,
+        claim_records_dir,
         cdi_files,
         scan_pause.clone(),
         metrics.clone(),
     );
     let watcher = watcher.with_label_file(label_file);
     let inventory = watcher.subscribe();
-    let state = CurrentState {
+    let state = StateSources {
         inventory: inventory.clone(),
         streams: streams.clone(),
         yielded_resources: yielded_resources.clone(),
@@ -103,21 +103,21 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         metrics_page: None,
         state,
     };
-    let http_listener = listen("--http", node_options.http).await?;
-    let probe_listener = listen("--probes", node_options.probes).await?;
+    let http_listener = listen("--http", node_options.http_address).await?;
+    let probe_listener = listen("--probes", node_options.probe_address).await?;
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
     let context = Context {
         kubelet_dir: kubelet_dir.clone(),
-        register_by: options.register,
-        take_over: options.take_over,
+        registration_method: options.registration_method,
+        should_take_over: options.take_over,
         yielded_resources,
         scan_pause,
         timing: Timing {
             register_timeout: options.register_timeout,
             ..Timing::default()
         },
-        allocation_reports,
+        allocation_reporter,
         metrics,
         streams,
     };
@@ -125,7 +125,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     let ended_task = tokio::select! {
         name = end_signals.next_signal() => { tracing::info!("received {name}, exiting"); None }
         () = supervisor.run(inventory) => Some("the supervisor"),
-        () = watcher.run(node_options.rescan, reloads) => Some("the inventory watcher"),
+        () = watcher.run(node_options.rescan_interval, reloads) => Some("the inventory watcher"),
         () = holder_watch.run() => Some("the watch of holders"),
         () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
         () = serve_pages(http_listener, all_pages) => Some("the HTTP server"),
@@ -141,7 +141,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
 
 async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
     match listener {
-        Some(listener) => http_server::serve(listener, Limits::PAGES, pages).await,
+        Some(listener) => http_server::serve(listener, Limits::PAGE_SERVER, pages).await,
         None => std::future::pending().await,
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Resource, Resources};
-use crate::server::{self, Context, END_TIMEOUT};
+use crate::server::{self, Context, SERVER_END_TIMEOUT};
 
 /// The delay before a failed server is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -29,19 +29,19 @@ pub(crate) struct Supervisor {
 struct RunningServer {
     /// The sender of the channel with the current value of the resource. Dropping it ends the
     /// server.
-    resource: watch::Sender<Arc<Resource>>,
+    resource_sender: watch::Sender<Arc<Resource>>,
     task_id: Id,
 }
 
 impl Supervisor {
-    /// Creates a supervisor without servers. `socket_changes` reports changes in the directories of
+    /// Creates a supervisor without servers. `socket_notifications` reports changes in the directories of
     /// the kubelet's and the plugin's sockets.
-    pub(crate) fn new(context: Context, socket_changes: Notifications) -> Self {
+    pub(crate) fn new(context: Context, socket_notifications: Notifications) -> Self {
         let serve = move |resource| -> ServerFuture {
             Box::pin(server::serve(
                 resource,
                 context.clone(),
-                socket_changes.clone(),
+                socket_notifications.clone(),
             ))
         };
         Supervisor::with_server(serve)
@@ -66,17 +66,20 @@ impl Supervisor {
             self.adjust_servers(&current_resources);
             tokio::select! {
                 changed = resources.changed() => if changed.is_err() { return },
-                Some(result) = self.server_tasks.join_next_with_id() => self.handle_end(result),
+                Some(result) = self.server_tasks.join_next_with_id() => self.handle_server_end(result),
             }
         }
     }
 
     /// Ends all servers with their streams and sockets. Cancels the servers that have not ended
-    /// within [`END_TIMEOUT`].
+    /// within [`SERVER_END_TIMEOUT`].
     pub(crate) async fn stop(&mut self) {
         self.running_servers.clear();
-        let all_ended = async { while self.server_tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(END_TIMEOUT, all_ended).await.is_err() {
+        let servers_end = async { while self.server_tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(SERVER_END_TIMEOUT, servers_end)
+            .await
+            .is_err()
+        {
             // The time may not suffice on a very busy machine. Cancelling a task also removes its
             // socket.
             self.server_tasks.shutdown().await;
@@ -85,16 +88,16 @@ impl Supervisor {
 
     fn adjust_servers(&mut self, resources: &Resources) {
         self.running_servers.retain(|name, _| {
-            let still_exists = resources.contains_key(name);
-            if !still_exists {
+            let is_still_advertised = resources.contains_key(name);
+            if !is_still_advertised {
                 tracing::info!(resource = %name, "no devices left, unregistering");
             }
-            still_exists
+            is_still_advertised
         });
         for (name, resource) in resources {
             match self.running_servers.get(name) {
                 Some(server) => {
-                    server.resource.send_if_modified(|current_value| {
+                    server.resource_sender.send_if_modified(|current_value| {
                         let is_changed = current_value != resource;
                         *current_value = Arc::clone(resource);
                         is_changed
@@ -108,7 +111,7 @@ impl Supervisor {
     fn start_server(&mut self, name: ResourceName, resource: Arc<Resource>) {
         let devices = resource.devices().len();
         tracing::info!(resource = %name, class = %resource.properties.class, devices, "serving");
-        let (resource, receiver) = watch::channel(resource);
+        let (resource_sender, receiver) = watch::channel(resource);
         let server = (self.serve_fn)(receiver);
         let delay = if self.failed_resources.remove(&name) {
             RESTART_DELAY
@@ -120,14 +123,19 @@ impl Supervisor {
             server.await
         };
         let task_id = self.server_tasks.spawn(server).id();
-        self.running_servers
-            .insert(name, RunningServer { resource, task_id });
+        self.running_servers.insert(
+            name,
+            RunningServer {
+                resource_sender,
+                task_id,
+            },
+        );
     }
 
     /// Handles the end of a server's task. If the server still has an entry in `running_servers`,
     /// it has failed, and the next call of `adjust_servers` restarts it. A server that was ended on
     /// purpose has no entry.
-    fn handle_end(&mut self, result: Result<(Id, anyhow::Result<()>), JoinError>) {
+    fn handle_server_end(&mut self, result: Result<(Id, anyhow::Result<()>), JoinError>) {
         let (task_id, reason) = match result {
             Ok((task_id, Ok(()))) => (task_id, "it ended unexpectedly".to_owned()),
             Ok((task_id, Err(error))) => (task_id, format!("{error:#}")),

@@ -13,10 +13,10 @@ use std::io::{self, Write};
 /// this length fits into one datagram to syslog.
 const MAX_LINE_LENGTH: usize = 4096;
 
-/// The form of an output, which decides whether line feeds are escaped, and how control characters
-/// are.
+/// The form of an output. It determines whether line feeds are escaped, and how control characters are
+/// escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputForm {
     /// Each write is one line. A line feed at its end is kept; all others are escaped.
     Line,
     /// Each write may have several lines. Line feeds are not escaped.
@@ -31,28 +31,30 @@ pub enum Form {
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
-    let mut escaped_line = escape(characters.by_ref().take(MAX_LINE_LENGTH), Form::Line);
+    let mut escaped_line = escape(characters.by_ref().take(MAX_LINE_LENGTH), OutputForm::Line);
     if characters.next().is_some() {
         escaped_line.push('…');
     }
     escaped_line
 }
 
-/// Returns `document` with escapes for the characters on which a terminal acts. The JSON document has
-/// the same meaning.
+/// Returns a JSON document in which the characters that control a terminal are escaped. Its meaning is
+/// not changed.
 #[must_use]
 pub fn json(document: &str) -> String {
-    escape(document.chars(), Form::Json)
+    escape(document.chars(), OutputForm::Json)
 }
 
-fn escape(characters: impl Iterator<Item = char>, form: Form) -> String {
+fn escape(characters: impl Iterator<Item = char>, form: OutputForm) -> String {
     let mut escaped_text = String::new();
     for character in characters {
         match form {
             _ if is_printable(character) => escaped_text.push(character),
-            Form::Lines | Form::Json if character == '\n' => escaped_text.push(character),
-            Form::Line | Form::Lines => escaped_text.extend(character.escape_default()),
-            Form::Json => {
+            OutputForm::Lines | OutputForm::Json if character == '\n' => {
+                escaped_text.push(character)
+            }
+            OutputForm::Line | OutputForm::Lines => escaped_text.extend(character.escape_default()),
+            OutputForm::Json => {
                 let mut units = [0; 2];
                 let units = character.encode_utf16(&mut units).iter();
                 escaped_text.extend(units.map(|unit| format!("\\u{unit:04x}")));
@@ -77,12 +79,12 @@ fn is_printable(character: char) -> bool {
 #[derive(Debug)]
 pub struct Printable<W> {
     inner: W,
-    form: Form,
+    form: OutputForm,
 }
 
 impl<W: Write> Printable<W> {
     /// Returns a writer that passes escaped text to `inner`.
-    pub fn new(inner: W, form: Form) -> Self {
+    pub fn new(inner: W, form: OutputForm) -> Self {
         Self { inner, form }
     }
 }
@@ -134,9 +136,9 @@ mod tests {
     #[test]
     fn line_feeds_are_escaped_only_in_the_form_of_one_line() {
         for (form, expected) in [
-            (Form::Line, "a\\u{1b}[0m\\nb\n"),
-            (Form::Lines, "a\\u{1b}[0m\nb\n"),
-            (Form::Json, "a\\u001b[0m\nb\n"),
+            (OutputForm::Line, "a\\u{1b}[0m\\nb\n"),
+            (OutputForm::Lines, "a\\u{1b}[0m\nb\n"),
+            (OutputForm::Json, "a\\u001b[0m\nb\n"),
         ] {
             let mut out = Printable::new(Vec::new(), form);
             out.write_all(b"a\x1b[0m\nb\n").unwrap();

@@ -5,12 +5,12 @@
 //!
 //! A cluster can have several cluster releases, each for its own nodes. Two of them on one node
 //! would replace each other's programs and configuration, and register the same resources. Pods of
-//! the same cluster release share the lock, because the old and the new pod run at the same time for
-//! some seconds during an update.
+//! the same cluster release share the lock, because the old and the new pod run at the same time
+//! for some seconds during an update.
 //!
 //! The lock is flock(2) on a file below `/run`. The content of the file is the name of the cluster
-//! release that installed its files last. The kernel releases the lock when the process ends for any
-//! reason, so that no stale lock remains.
+//! release that installed its files last. The kernel releases the lock when the process ends for
+//! any reason, so that no stale lock remains.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -30,26 +30,27 @@ pub use name::{InvalidReleaseName, ReleaseName};
 
 /// The path of the lock file's directory, relative to the host's root directory.
 const LOCK_DIR_PATH: &str = "run/boathook/release";
-/// The maximum number of attempts to take the lock. An attempt fails while another process writes
-/// its name into the file, which takes less than a millisecond.
-const MAX_ATTEMPTS: usize = 100;
-/// The time between two attempts to take the lock.
+/// The maximum number of attempts to acquire the lock. An attempt fails while another process holds
+/// the exclusive lock to write its release's name into the file, for less than a millisecond.
+const MAX_LOCK_ATTEMPTS: usize = 100;
+/// The time between two attempts to acquire the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The lock of a node, which a process of one cluster release holds. Dropping the value releases it.
+/// The lock of a node, by which all processes on the node are of one cluster release. The lock is
+/// released when the value is dropped.
 #[derive(Debug)]
-pub struct ReleaseLock {
-    _file: File,
+pub struct NodeReleaseLock {
+    _lock_file: File,
 }
 
 /// The reason why a cluster release cannot take the lock of a node.
 #[derive(Debug, thiserror::Error)]
-pub enum ReleaseLockError {
+pub enum NodeReleaseLockError {
     #[error(
         "release {other_name} of boathook runs on this node, and this pod is of release {release}; \
          choose different nodes for them, by nodeSelector or affinity"
     )]
-    OtherReleaseRuns {
+    HeldByOtherRelease {
         release: ReleaseName,
         other_name: String,
     },
@@ -58,7 +59,7 @@ pub enum ReleaseLockError {
          {release}, which this pod is of; choose different nodes for them, by nodeSelector or \
          affinity, and delete this pod if it is to stay here"
     )]
-    OtherReleaseInstalled {
+    InstalledByOtherRelease {
         release: ReleaseName,
         other_name: String,
     },
@@ -73,99 +74,100 @@ pub enum ReleaseLockError {
     },
 }
 
-/// The purpose for which a process takes the lock.
+/// The purpose for which a process acquires the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// The process installs or removes the files of its cluster release. It may take the lock even if
-    /// another cluster release has held it before.
+enum LockPurpose {
+    /// The process installs or removes the files of its cluster release. It may take the lock even
+    /// if another cluster release has held it before.
     Install,
     /// The process serves devices with the files that its cluster release has installed.
     Serve,
 }
 
-impl ReleaseLock {
-    /// Takes the lock of a node in order to install or remove the files of `release`, and writes
+impl NodeReleaseLock {
+    /// Acquires the lock of a node in order to install or remove the files of `release`, and writes
     /// the name of this cluster release into the lock file.
     ///
     /// # Errors
     /// Returns an error if another cluster release runs on the node, or if the lock file cannot be
     /// used.
-    pub fn take_to_install(
+    pub fn acquire_to_install(
         host_root: &Path,
         release: &ReleaseName,
-    ) -> Result<Self, ReleaseLockError> {
-        acquire_lock(host_root, release, Purpose::Install)
+    ) -> Result<Self, NodeReleaseLockError> {
+        acquire_lock(host_root, release, LockPurpose::Install)
     }
 
-    /// Takes the lock of a node in order to serve its devices.
+    /// Acquires the lock of a node in order to serve its devices.
     ///
     /// # Errors
-    /// Returns an error if another cluster release runs on the node or has installed its files last, or
-    /// if the lock file cannot be used.
-    pub fn take_to_serve(
+    /// Returns an error if another cluster release runs on the node or has installed its files
+    /// last, or if the lock file cannot be used.
+    pub fn acquire_to_serve(
         host_root: &Path,
         release: &ReleaseName,
-    ) -> Result<Self, ReleaseLockError> {
-        acquire_lock(host_root, release, Purpose::Serve)
+    ) -> Result<Self, NodeReleaseLockError> {
+        acquire_lock(host_root, release, LockPurpose::Serve)
     }
 }
 
 fn acquire_lock(
     host_root: &Path,
     release: &ReleaseName,
-    purpose: Purpose,
-) -> Result<ReleaseLock, ReleaseLockError> {
+    purpose: LockPurpose,
+) -> Result<NodeReleaseLock, NodeReleaseLockError> {
     let directory = host_root.join(LOCK_DIR_PATH);
     let path = directory.join("lock");
-    let file_error = |action: &'static str| {
+    let to_file_error = |action: &'static str| {
         let path = path.clone();
-        move |error| ReleaseLockError::File {
+        move |error| NodeReleaseLockError::File {
             action,
             path,
             error,
         }
     };
-    fs::create_dir_all(&directory).map_err(file_error("make the directory of"))?;
-    let mut file = rooted_path::open_lock_file(&path).map_err(file_error("open"))?;
-    for _ in 0..MAX_ATTEMPTS {
-        let is_exclusive = is_locked(file.try_lock()).map_err(file_error("take"))?;
-        if is_exclusive {
-            let installed_name = read_name(&mut file).map_err(file_error("read"))?;
-            if purpose == Purpose::Serve
+    fs::create_dir_all(&directory).map_err(to_file_error("make the directory of"))?;
+    let mut file = rooted_path::open_lock_file(&path).map_err(to_file_error("open"))?;
+    for _ in 0..MAX_LOCK_ATTEMPTS {
+        let has_exclusive_lock =
+            has_acquired_lock(file.try_lock()).map_err(to_file_error("take"))?;
+        if has_exclusive_lock {
+            let installed_name = read_release_name(&mut file).map_err(to_file_error("read"))?;
+            if purpose == LockPurpose::Serve
                 && !installed_name.is_empty()
                 && installed_name != release.as_str()
             {
-                return Err(ReleaseLockError::OtherReleaseInstalled {
+                return Err(NodeReleaseLockError::InstalledByOtherRelease {
                     release: release.clone(),
                     other_name: installed_name,
                 });
             }
-            write_name(&mut file, release).map_err(file_error("write"))?;
+            write_release_name(&mut file, release).map_err(to_file_error("write"))?;
         }
         // The name is read again after the conversion of the exclusive lock into a shared one,
         // because the kernel releases the lock first (flock(2)), so that another process may have
         // written its name in the meantime.
-        if is_locked(file.try_lock_shared()).map_err(file_error("take"))? {
-            let owner_name = read_name(&mut file).map_err(file_error("read"))?;
+        if has_acquired_lock(file.try_lock_shared()).map_err(to_file_error("take"))? {
+            let owner_name = read_release_name(&mut file).map_err(to_file_error("read"))?;
             if owner_name == release.as_str() {
-                return Ok(ReleaseLock { _file: file });
+                return Ok(NodeReleaseLock { _lock_file: file });
             }
             if !owner_name.is_empty() {
-                return Err(ReleaseLockError::OtherReleaseRuns {
+                return Err(NodeReleaseLockError::HeldByOtherRelease {
                     release: release.clone(),
                     other_name: owner_name,
                 });
             }
-            file.unlock().map_err(file_error("release"))?;
+            file.unlock().map_err(to_file_error("release"))?;
         }
         sleep(RETRY_INTERVAL);
     }
-    Err(ReleaseLockError::Busy(path))
+    Err(NodeReleaseLockError::Busy(path))
 }
 
-/// Returns whether the attempt with this result has taken the lock. Returns `false` if another
-/// process has the lock.
-fn is_locked(result: Result<(), TryLockError>) -> io::Result<bool> {
+/// Returns whether an attempt to lock the file, which had the result `result`, has succeeded.
+/// Returns `false` if another process holds the lock.
+fn has_acquired_lock(result: Result<(), TryLockError>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -173,13 +175,13 @@ fn is_locked(result: Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-fn read_name(file: &mut File) -> io::Result<String> {
+fn read_release_name(file: &mut File) -> io::Result<String> {
     file.rewind()?;
     let bytes = rooted_path::read_bounded(file, name::MAX_NAME_BYTES as u64)?;
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-fn write_name(file: &mut File, release: &ReleaseName) -> io::Result<()> {
+fn write_release_name(file: &mut File, release: &ReleaseName) -> io::Result<()> {
     file.rewind()?;
     file.set_len(0)?;
     file.write_all(release.as_str().as_bytes())

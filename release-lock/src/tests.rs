@@ -16,29 +16,29 @@ fn host() -> (TempDir, ReleaseName, ReleaseName) {
 #[test]
 fn processes_of_one_release_share_the_lock() {
     let (host, a, _) = host();
-    let _old = ReleaseLock::take_to_serve(host.path(), &a).unwrap();
-    let installing = ReleaseLock::take_to_install(host.path(), &a).unwrap();
+    let _old = NodeReleaseLock::acquire_to_serve(host.path(), &a).unwrap();
+    let installing = NodeReleaseLock::acquire_to_install(host.path(), &a).unwrap();
     drop(installing);
-    ReleaseLock::take_to_serve(host.path(), &a).unwrap();
+    NodeReleaseLock::acquire_to_serve(host.path(), &a).unwrap();
 }
 
 #[test]
 fn a_second_release_on_a_node_is_refused_while_the_first_runs() {
     let (host, a, b) = host();
-    drop(ReleaseLock::take_to_install(host.path(), &a).unwrap());
-    let serving = ReleaseLock::take_to_serve(host.path(), &a).unwrap();
-    let refused = ReleaseLock::take_to_install(host.path(), &b).unwrap_err();
+    drop(NodeReleaseLock::acquire_to_install(host.path(), &a).unwrap());
+    let serving = NodeReleaseLock::acquire_to_serve(host.path(), &a).unwrap();
+    let refused = NodeReleaseLock::acquire_to_install(host.path(), &b).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "release system/pool-a of boathook runs on this node, and this pod is of release \
          system/pool-b; choose different nodes for them, by nodeSelector or affinity"
     );
-    ReleaseLock::take_to_serve(host.path(), &b).unwrap_err();
+    NodeReleaseLock::acquire_to_serve(host.path(), &b).unwrap_err();
     // The node moves to the other pool: the first release's pod ends, and the second one's
     // starts.
     drop(serving);
-    drop(ReleaseLock::take_to_install(host.path(), &b).unwrap());
-    ReleaseLock::take_to_serve(host.path(), &b).unwrap();
+    drop(NodeReleaseLock::acquire_to_install(host.path(), &b).unwrap());
+    NodeReleaseLock::acquire_to_serve(host.path(), &b).unwrap();
 }
 
 /// Two releases that start at the same time can install one after the other before either of
@@ -46,15 +46,15 @@ fn a_second_release_on_a_node_is_refused_while_the_first_runs() {
 #[test]
 fn a_release_does_not_serve_with_the_files_of_another_one() {
     let (host, a, b) = host();
-    drop(ReleaseLock::take_to_install(host.path(), &a).unwrap());
-    drop(ReleaseLock::take_to_install(host.path(), &b).unwrap());
-    let refused = ReleaseLock::take_to_serve(host.path(), &a).unwrap_err();
+    drop(NodeReleaseLock::acquire_to_install(host.path(), &a).unwrap());
+    drop(NodeReleaseLock::acquire_to_install(host.path(), &b).unwrap());
+    let refused = NodeReleaseLock::acquire_to_serve(host.path(), &a).unwrap_err();
     let refused = refused.to_string();
     assert!(
         refused.contains("release system/pool-b of boathook has installed its files"),
         "{refused}"
     );
-    ReleaseLock::take_to_serve(host.path(), &b).unwrap();
+    NodeReleaseLock::acquire_to_serve(host.path(), &b).unwrap();
 }
 
 #[test]

@@ -7,8 +7,8 @@ use nix::errno::Errno;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason why a path could not be resolved. An error contains the path that the caller passed,
-/// which is relative to the root directory.
+/// The reason why a path could not be resolved. The field `path` is the caller's path, relative to
+/// the root directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]
@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
         path: PathBuf,
-        /// The reason why the path is not usable, as a sentence about the path.
+        /// The reason why the path is not usable, such as "it is empty", for the message.
         reason: &'static str,
     },
     /// The path leads through a symbolic link of `/proc`, or through more than
@@ -31,7 +31,8 @@ pub enum Error {
         path.display()
     )]
     TooManyLinks { path: PathBuf },
-    /// The path leads through a symbolic link, although it had none when it was found.
+    /// A component of the path is a symbolic link now, although none was when the path was resolved
+    /// first.
     #[error(
         "{} leads through a symbolic link that was not there before: it was replaced",
         path.display()
@@ -53,8 +54,8 @@ impl Error {
         Self::TooManyLinks { path: path.into() }
     }
 
-    /// Returns the error number of the failed system call. For other errors, returns the number
-    /// with which the kernel refuses such a path.
+    /// Returns the error number of the failed system call. For other errors, returns the error number
+    /// with which the kernel would refuse the path.
     pub fn errno(&self) -> Errno {
         match self {
             Self::System { errno, .. } => *errno,

@@ -1,4 +1,4 @@
-//! Handles on files, which are `O_PATH` descriptors, and the kind and the identity of a file.
+//! Handles on files (`O_PATH` file descriptors), and the kind and the identity of a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +9,11 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 
 use crate::{Error, Result};
 
-/// The flags of open(2) for a handle on a file of any kind; a symbolic link is followed. The file
-/// cannot be read or written through the handle.
+/// The flags of open(2) for a handle on a file of any kind. A symbolic link is followed. The handle
+/// cannot be used to read or write the file.
 pub const HANDLE_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-/// The flags of open(2) for a handle on a file of any kind, which may be a symbolic link itself.
+/// The flags of open(2) for a handle on a file of any kind. A symbolic link is not followed: the
+/// handle is on the link itself.
 pub const HANDLE_NOFOLLOW_FLAGS: OFlag = HANDLE_FLAGS.union(OFlag::O_NOFOLLOW);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Identity {
     }
 
     /// Returns whether the inode of the file has this number. The file system is not compared.
-    pub fn is_inode(self, number: u64) -> bool {
+    pub fn has_inode_number(self, number: u64) -> bool {
         self.ino == number
     }
 }
@@ -103,8 +104,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Creates a handle from a descriptor, and reads the file's metadata. `path` is only used in
-    /// the error message.
+    /// Creates a handle from a descriptor, and reads the file's metadata. `path` is only for the error
+    /// message.
     pub fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),

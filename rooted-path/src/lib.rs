@@ -38,4 +38,6 @@ pub use regular_file::{
 };
 pub use replacement::{FileReplacement, TEMPORARY_NAME_PREFIX, replace_file};
 pub use root::{Resolver, RootDir};
-pub use walk::{LastLink, MAX_LINKS, ResolvedPath, Step, Walk, Waypoint, join_trail};
+pub use walk::{
+    LastLink, MAX_LINKS, OpenedComponent, ResolvedPath, Step, Walk, join_component_names,
+};

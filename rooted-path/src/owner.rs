@@ -9,9 +9,8 @@ use nix::unistd::geteuid;
 /// (user_namespaces(7)). An administrator can change it in `/proc/sys/kernel/overflowuid`.
 const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
-/// Returns whether `uid` is that of root or of the user of this process. In a user namespace the
-/// overflow uid is accepted as well, because files of the host's root user have it there, unless this
-/// user is mapped.
+/// Returns whether `uid` is root or the user of this process. In a user namespace, the overflow uid
+/// is accepted as well: files of the host's root user have it there, if root is not mapped.
 pub fn is_root_or_this_user(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == read_overflow_uid())
 }

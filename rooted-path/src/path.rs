@@ -10,8 +10,8 @@ use crate::{Error, Result};
 /// NUL.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// The maximum number of components of a path. The number is limited, because a walk keeps a file
-/// descriptor open for each component. Real paths have fewer components.
+/// The maximum number of components of a path. A walk keeps a file descriptor open for each
+/// component, so their number must be limited. Real paths have fewer components.
 pub(crate) const MAX_COMPONENTS: usize = 256;
 
 /// The name of a directory entry. It is not empty, is neither `.` nor `..`, and contains
@@ -39,15 +39,15 @@ impl<'a> Name<'a> {
 /// A component of a path: a part between two slashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
-    /// A `.`, or the end of a path with a trailing slash. Both require that the components before
-    /// them lead to a directory.
+    /// A `.`, or the end of a path with a trailing slash. The components before it must lead to a
+    /// directory.
     Current,
     Parent,
     Name(Name<'a>),
 }
 
-/// Returns an error for a path that cannot be resolved below any root: an empty path, one that is too
-/// long or has too many components, or one with a NUL byte.
+/// Returns an error for a path that cannot be resolved below any root: the path is empty or too long,
+/// has too many components, or contains a NUL byte.
 pub(crate) fn check_path(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
@@ -59,15 +59,18 @@ pub(crate) fn check_path(path: &Path) -> Result<()> {
     if bytes.contains(&0) {
         return Err(path_error(path.as_os_str(), "it holds a NUL byte"));
     }
-    if components(path.as_os_str()).nth(MAX_COMPONENTS).is_some() {
+    if split_components(path.as_os_str())
+        .nth(MAX_COMPONENTS)
+        .is_some()
+    {
         return Err(path_error(path.as_os_str(), "it is deeper than 256 names"));
     }
     Ok(())
 }
 
-/// Returns the components of `path`. A leading slash is ignored, because the caller decides in which
-/// directory the path starts.
-pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
+/// Splits a path into its components. A leading slash is ignored, because the caller chooses the
+/// directory in which the path starts.
+pub(crate) fn split_components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
     let trailing_component = bytes.ends_with(b"/").then_some(Component::Current);
     bytes
@@ -81,8 +84,8 @@ pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Compon
         .chain(trailing_component)
 }
 
-/// Splits `path` into the path of a directory and the name of an entry in it. The directory of a
-/// single name is `/`.
+/// Splits `path` into the path of the parent directory and the name of the last component. The parent
+/// directory of a path without slashes is `/`.
 ///
 /// # Errors
 /// Returns [`Error::Path`] if the path does not end in a name, for example for `/` and `a/..`.
@@ -153,7 +156,7 @@ mod tests {
             ("a/", vec![a, Component::Current]),
             ("./../a", vec![Component::Current, Component::Parent, a]),
         ] {
-            let found: Vec<_> = components(OsStr::new(path)).collect();
+            let found: Vec<_> = split_components(OsStr::new(path)).collect();
             assert_eq!(found, steps, "{path}");
         }
     }

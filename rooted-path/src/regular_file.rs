@@ -20,19 +20,19 @@ use crate::FileKind;
 use crate::owner::is_root_or_this_user;
 
 /// The mode bits that let the group and other users write to a file.
-const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+const GROUP_OR_OTHERS_WRITE_BITS: u32 = 0o022;
 
-/// The flags with which open(2) never blocks, even at a named pipe, and never makes a terminal the
-/// controlling terminal of this process.
+/// The flags of open(2) for any file, so that the call neither blocks (as for a named pipe) nor makes
+/// a terminal the controlling terminal of this process.
 const NON_BLOCKING_FLAGS: OFlag = OFlag::O_NONBLOCK
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// The size in bytes of the first read of a file whose size is 0 in its metadata, as that of all
-/// files of procfs. One read of this size returns the whole content of most of them.
+/// The size in bytes of the first read of a file with the size 0 in its metadata, such as any file of
+/// procfs. Most of these files can be read completely with one read of this size.
 const FIRST_READ_BYTES: u64 = 4096;
 
-/// A regular file that was opened for reading, and the size that it had then, in bytes.
+/// A regular file that is open for reading, and its size in bytes when it was opened.
 #[derive(Debug)]
 pub struct RegularFile {
     file: File,
@@ -40,18 +40,19 @@ pub struct RegularFile {
 }
 
 impl RegularFile {
-    /// Creates the value from an open file and its metadata. The caller must have checked that it
-    /// is a regular file.
+    /// Creates the value from an open file and its metadata. The caller must have checked that the
+    /// file is a regular file.
     pub fn new(file: File, stat: &FileStat) -> Self {
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         RegularFile { file, size }
     }
 
-    /// Opens a regular file of any program for reading, and follows symbolic links.
+    /// Opens a regular file for reading, and follows symbolic links. Any program may have written the
+    /// file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened or is not a regular file. The message does
-    /// not contain the path.
+    /// Returns an error if the file cannot be opened or is not a regular file. The message does not
+    /// contain the path.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_non_blocking(path, OFlag::O_RDONLY)?;
         let stat = read_stat(&file)?;
@@ -61,16 +62,15 @@ impl RegularFile {
 
     /// Reads the file to its end, but at most its first `max_bytes` bytes.
     ///
-    /// If the file has not changed since it was opened, this needs a single system call, because a
-    /// read has reached the end if it returns as many bytes as the metadata has and does not fill
-    /// the buffer.
+    /// If the file has not changed since it was opened, one system call is enough: the buffer is one
+    /// byte larger than the file, so a read that does not fill the buffer has reached the end.
     pub fn read(mut self, max_bytes: u64) -> io::Result<Vec<u8>> {
         let first_length = if self.size == 0 {
             FIRST_READ_BYTES
         } else {
             self.size + 1
         };
-        let mut bytes = vec![0; to_length(first_length.min(max_bytes))];
+        let mut bytes = vec![0; to_buffer_length(first_length.min(max_bytes))];
         let mut length = 0;
         while length < bytes.len() {
             match self.file.read(&mut bytes[length..]) {
@@ -80,7 +80,7 @@ impl RegularFile {
                 Err(error) => return Err(error),
             }
             if length == bytes.len() {
-                bytes.resize(length.saturating_mul(2).min(to_length(max_bytes)), 0);
+                bytes.resize(length.saturating_mul(2).min(to_buffer_length(max_bytes)), 0);
             } else if length as u64 == self.size {
                 break;
             }
@@ -99,7 +99,7 @@ impl RegularFile {
     }
 }
 
-fn to_length(size: u64) -> usize {
+fn to_buffer_length(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
@@ -115,12 +115,12 @@ pub fn open_regular_file(path: &Path) -> io::Result<File> {
 /// file, if its owner is neither root nor this user, or if the group or other users may write to it.
 /// The message does not contain the path.
 pub fn open_own_file(path: &Path) -> io::Result<File> {
-    Ok(open_own_regular(path)?.file)
+    Ok(open_own_regular_file(path)?.file)
 }
 
 /// Opens a regular file that only Boathook writes, as [`open_own_file`] does, and returns its size as
 /// well.
-fn open_own_regular(path: &Path) -> io::Result<RegularFile> {
+fn open_own_regular_file(path: &Path) -> io::Result<RegularFile> {
     let file = open_non_blocking(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
     let stat = check_own_file(&file)?;
     Ok(RegularFile::new(file, &stat))
@@ -158,7 +158,7 @@ pub fn read_regular_text(path: &Path, max_bytes: u64) -> io::Result<String> {
 /// Returns the same errors as [`open_own_file`], and an error if the file is larger than `max_bytes`
 /// bytes or is not UTF-8.
 pub fn read_own_text(path: &Path, max_bytes: u64) -> io::Result<String> {
-    into_text(open_own_regular(path)?.read_bounded(max_bytes)?)
+    into_text(open_own_regular_file(path)?.read_bounded(max_bytes)?)
 }
 
 /// Reads an open file from its current position to its end.
@@ -190,7 +190,7 @@ fn open_non_blocking(path: &Path, flags: OFlag) -> io::Result<File> {
         Err(Errno::ELOOP) if flags.contains(OFlag::O_NOFOLLOW) => {
             Err(not_regular_error(FileKind::Symlink))
         }
-        // open(2) fails with ENXIO at a socket, and with EISDIR at a directory that is opened for
+        // open(2) fails with ENXIO for a socket, and with EISDIR for a directory that is opened for
         // writing.
         Err(Errno::ENXIO) => Err(not_regular_error(FileKind::Socket)),
         Err(Errno::EISDIR) => Err(not_regular_error(FileKind::Directory)),
@@ -218,7 +218,7 @@ fn check_own_file(file: &File) -> io::Result<FileStat> {
         let text = format!("it belongs to uid {}, not to root", stat.st_uid);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
-    if stat.st_mode & GROUP_OR_OTHERS_WRITE != 0 {
+    if stat.st_mode & GROUP_OR_OTHERS_WRITE_BITS != 0 {
         let mode = stat.st_mode & 0o7777;
         let text = format!("its mode is {mode:04o}, so that others can change it");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));

@@ -14,20 +14,20 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// The prefix of the names of temporary files, which have the new content until they are renamed.
-/// If the process is killed, its temporary file remains. The file does not disturb later
+/// The prefix of the names of temporary files, which contain the new content before they are renamed.
+/// A process that is killed leaves its temporary file behind. This does not disturb later
 /// replacements, because each of them uses a new random name.
 pub const TEMPORARY_NAME_PREFIX: &str = ".boathook-";
 
-/// The number of random names that are tried. If files with all of these names exist, the replacement
-/// fails.
+/// The maximum number of random names for the temporary file. If files with all of these names exist,
+/// the replacement fails.
 const MAX_NAME_ATTEMPTS: usize = 8;
 
 /// A temporary file that is going to replace another file of the same directory. If the value is
 /// dropped before [`FileReplacement::commit`], the temporary file is removed.
 #[derive(Debug)]
 pub struct FileReplacement<'a> {
-    directory: OwnedFd,
+    dir_fd: OwnedFd,
     /// The name of the file to replace.
     target_name: &'a OsStr,
     /// The name of the temporary file, or `None` after the file was renamed.
@@ -46,7 +46,7 @@ impl<'a> FileReplacement<'a> {
         let flags = OFlag::O_RDONLY
             .union(OFlag::O_DIRECTORY)
             .union(OFlag::O_CLOEXEC);
-        let directory = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let dir_fd = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
         let flags = OFlag::O_WRONLY
             .union(OFlag::O_CREAT)
             .union(OFlag::O_EXCL)
@@ -57,10 +57,10 @@ impl<'a> FileReplacement<'a> {
             attempts += 1;
             let random_number = RandomState::new().hash_one(attempts);
             let temporary_name = format!("{TEMPORARY_NAME_PREFIX}{random_number:016x}");
-            match openat(&directory, temporary_name.as_str(), flags, private_mode) {
+            match openat(&dir_fd, temporary_name.as_str(), flags, private_mode) {
                 Ok(file) => {
                     return Ok(FileReplacement {
-                        directory,
+                        dir_fd,
                         target_name,
                         temporary_name: Some(temporary_name),
                         file: file.into(),
@@ -77,8 +77,8 @@ impl<'a> FileReplacement<'a> {
         &mut self.file
     }
 
-    /// Renames the temporary file over the old one. Nothing is flushed to disk, so that the file
-    /// can have the old content, the new one or none after a power failure.
+    /// Renames the temporary file over the old one. Nothing is flushed to disk: after a power failure,
+    /// the file can have the old content, the new content, or none.
     pub fn commit(mut self) -> io::Result<()> {
         self.rename()
     }
@@ -88,7 +88,7 @@ impl<'a> FileReplacement<'a> {
     pub fn commit_durably(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
-        match nix::unistd::fsync(&self.directory) {
+        match nix::unistd::fsync(&self.dir_fd) {
             // Some file systems cannot flush a directory and return one of these errors.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
             result => Ok(result?),
@@ -97,13 +97,8 @@ impl<'a> FileReplacement<'a> {
 
     fn rename(&mut self) -> io::Result<()> {
         if let Some(temporary_name) = &self.temporary_name {
-            let directory = &self.directory;
-            renameat(
-                directory,
-                temporary_name.as_str(),
-                directory,
-                self.target_name,
-            )?;
+            let dir_fd = &self.dir_fd;
+            renameat(dir_fd, temporary_name.as_str(), dir_fd, self.target_name)?;
             self.temporary_name = None;
         }
         Ok(())
@@ -113,10 +108,10 @@ impl<'a> FileReplacement<'a> {
 impl Drop for FileReplacement<'_> {
     fn drop(&mut self) {
         if let Some(temporary_name) = self.temporary_name.take() {
-            // An error of the removal is ignored, because the replacement was dropped after another
-            // error, which the caller reports.
+            // A removal error is ignored: the value is dropped without a commit only after another
+            // error, and the caller reports that one.
             let _ = unlinkat(
-                &self.directory,
+                &self.dir_fd,
                 temporary_name.as_str(),
                 UnlinkatFlags::NoRemoveDir,
             );

@@ -1,5 +1,5 @@
-//! Looks up paths below a root directory, with the system call `openat2`. If the call is not
-//! available, a walk opens one name of the path at a time.
+//! Looks up paths below a root directory with the system call `openat2`. If the call is not available,
+//! a [`Walk`] opens one component of the path at a time.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::handle::HANDLE_FLAGS;
 use crate::path::check_path;
 use crate::{Error, FileKind, Handle, LastLink, Result, Walk};
 
-/// The number of attempts with `openat2` before the walk is used. The call fails with `EAGAIN` if any
-/// file of the system is renamed while it resolves `..` (openat2(2)). Renames do not disturb the
-/// walk.
+/// The number of attempts with `openat2` before [`Walk`] is used instead. The call fails with `EAGAIN`
+/// if any file of the system is renamed while it resolves `..` (openat2(2)). A walk is not affected
+/// by renames.
 const MAX_OPENAT2_ATTEMPTS: usize = 16;
 
 /// The method by which paths below a root directory are resolved. Both methods have the same results.
@@ -23,7 +23,7 @@ pub enum Resolver {
     /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6). If the kernel
     /// or a seccomp filter refuses the call, the walk is used.
     Openat2,
-    /// [`Walk`], which opens one name at a time. `openat2` is not tried.
+    /// [`Walk`], which opens one component at a time. `openat2` is not used.
     Walk,
 }
 
@@ -49,8 +49,7 @@ impl RootDir {
         }
     }
 
-    /// Converts this value into a handle on the root directory. `path` is only used in the error
-    /// message.
+    /// Converts this value into a handle on the root directory. `path` is only for the error message.
     pub fn into_handle(self, path: &Path) -> Result<Handle> {
         Handle::new(self.fd, path)
     }
@@ -69,7 +68,7 @@ impl RootDir {
         check_path(path)?;
         match self.resolve_with_openat2(path, HANDLE_FLAGS, ResolveFlag::empty()) {
             Some(Ok(fd)) => Handle::new(fd, path).map(Some),
-            Some(Err(errno)) => none_if_absent(path, errno),
+            Some(Err(errno)) => convert_lookup_errno(path, errno),
             None => self.walk(path, LastLink::Follow),
         }
     }
@@ -84,7 +83,7 @@ impl RootDir {
         match self.resolve_with_openat2(path, HANDLE_FLAGS, ResolveFlag::RESOLVE_NO_SYMLINKS) {
             Some(Ok(fd)) => return Handle::new(fd, path).map(Some),
             Some(Err(Errno::ELOOP)) => return Err(Error::UnexpectedLink { path: path.into() }),
-            Some(Err(errno)) => return none_if_absent(path, errno),
+            Some(Err(errno)) => return convert_lookup_errno(path, errno),
             None => {}
         }
         let mut walk = Walk::new(self.fd.as_fd(), path, LastLink::Follow)?;
@@ -103,37 +102,38 @@ impl RootDir {
         let flags = flags | OFlag::O_CLOEXEC;
         match self.resolve_with_openat2(path, flags, ResolveFlag::empty()) {
             Some(Ok(fd)) => return Ok(Some(fd)),
-            Some(Err(errno)) => return none_if_absent(path, errno),
+            Some(Err(errno)) => return convert_lookup_errno(path, errno),
             None => {}
         }
         let last_link = if flags.contains(OFlag::O_NOFOLLOW) {
-            LastLink::Keep
+            LastLink::NoFollow
         } else {
             LastLink::Follow
         };
         let handle = self.walk(path, last_link)?;
-        handle.map(|handle| reopen(handle, path, flags)).transpose()
+        handle
+            .map(|handle| reopen_handle(handle, path, flags))
+            .transpose()
     }
 
-    /// Resolves `path` with `openat2`. Returns `None` if the caller must use the walk, because the
-    /// call is not available or has failed [`MAX_OPENAT2_ATTEMPTS`] times because of renames.
+    /// Resolves `path` with `openat2`. Returns `None` if the call is not available, or has failed
+    /// [`MAX_OPENAT2_ATTEMPTS`] times because of renames. The caller must then use a [`Walk`].
     fn resolve_with_openat2(
         &self,
         path: &Path,
         flags: OFlag,
-        additional_flags: ResolveFlag,
+        extra_resolve_flags: ResolveFlag,
     ) -> Option<nix::Result<OwnedFd>> {
         if self.resolver == Resolver::Walk {
             return None;
         }
         let how = OpenHow::new().flags(flags).resolve(
-            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | additional_flags,
+            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | extra_resolve_flags,
         );
         for _ in 0..MAX_OPENAT2_ATTEMPTS {
             match openat2(&self.fd, path, how) {
                 Err(Errno::EAGAIN) => {}
-                // Older seccomp filters return EPERM instead of ENOSYS for a system call that they
-                // do not know.
+                // Older seccomp filters return EPERM instead of ENOSYS for an unknown system call.
                 Err(Errno::ENOSYS | Errno::EPERM) => return None,
                 result => return Some(result),
             }
@@ -145,21 +145,21 @@ impl RootDir {
         self.finish_walk(Walk::new(self.fd.as_fd(), path, last_link)?)
     }
 
-    /// Takes the remaining steps of a walk, and returns the handle at the end of the path. Returns
-    /// `None` if the path does not exist.
+    /// Completes a walk, and returns a handle on the file at the end of the path. Returns `None` if
+    /// the path does not exist.
     fn finish_walk(&self, walk: Walk<'_>) -> Result<Option<Handle>> {
         let mut resolved_path = walk.finish()?;
-        match resolved_path.trail.pop() {
+        match resolved_path.opened_components.pop() {
             _ if !resolved_path.missing_names.is_empty() => Ok(None),
-            Some(waypoint) => Ok(Some(waypoint.handle)),
+            Some(component) => Ok(Some(component.handle)),
             None => self.handle().map(Some),
         }
     }
 }
 
-/// Converts the error number of a failed look-up into a result, which is `None` if the path does not
-/// exist.
-fn none_if_absent<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
+/// Converts the error number of a failed look-up. The result is `None` if the path does not exist, and
+/// an error otherwise.
+fn convert_lookup_errno<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     match errno {
         Errno::ENOENT => Ok(None),
         Errno::ELOOP => Err(Error::too_many_links(path)),
@@ -167,10 +167,9 @@ fn none_if_absent<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     }
 }
 
-/// Opens the file of a handle with these flags of open(2), through the link of the handle in
-/// /proc/self/fd. Opening the file by its path could open another file that was moved there in the
-/// meantime.
-fn reopen(handle: Handle, path: &Path, flags: OFlag) -> Result<OwnedFd> {
+/// Opens the file of a handle with these flags of open(2), through its link in /proc/self/fd. The
+/// path is not used, because another file may have been moved there in the meantime.
+fn reopen_handle(handle: Handle, path: &Path, flags: OFlag) -> Result<OwnedFd> {
     let must_be_directory = flags.contains(OFlag::O_DIRECTORY);
     match handle.kind() {
         FileKind::Directory => {}

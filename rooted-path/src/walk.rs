@@ -20,7 +20,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use crate::handle::HANDLE_NOFOLLOW_FLAGS;
-use crate::path::{Component, MAX_COMPONENTS, check_path, components};
+use crate::path::{Component, MAX_COMPONENTS, check_path, split_components};
 use crate::{Error, FileKind, Handle, Result};
 
 /// The maximum number of symbolic links that one walk follows, which is also the kernel's limit
@@ -33,65 +33,68 @@ pub enum LastLink {
     /// The walk follows the link and ends at its target.
     Follow,
     /// The walk ends at the link itself.
-    Keep,
+    NoFollow,
 }
 
-/// A file on the path that a walk has opened, with its name in its directory.
+/// A component of the path that a walk has opened: a handle on the file, and its name in its parent
+/// directory.
 #[derive(Debug)]
-pub struct Waypoint {
+pub struct OpenedComponent {
     pub name: OsString,
     pub handle: Handle,
 }
 
-/// Returns the path of the last file of `trail`, if `root` is the path of the root directory. The
-/// path is for messages, and for system calls that do not accept a handle.
-pub fn join_trail(root: &Path, trail: &[Waypoint]) -> PathBuf {
-    let names = trail.iter().map(|waypoint| waypoint.name.as_os_str());
+/// Returns the path of the last of the opened `components`. `root` is the path of the root directory.
+/// The result is for messages, and for system calls that do not accept a handle.
+pub fn join_component_names(root: &Path, components: &[OpenedComponent]) -> PathBuf {
+    let names = components
+        .iter()
+        .map(|component| component.name.as_os_str());
     [root.as_os_str()].into_iter().chain(names).collect()
 }
 
-/// One step of a walk, which has opened a file: a directory, a symbolic link that the next step
-/// follows, or the file at the end of the path.
+/// One step of a walk: the file that the step has opened. It is a directory, a symbolic link that the
+/// next step follows, or the file at the end of the path.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// The directories above the file, beginning with the one in the root directory.
-    pub parents: &'a [Waypoint],
+    /// The directories on the path to the file, without the root directory.
+    pub parents: &'a [OpenedComponent],
     /// The opened file.
-    pub file: &'a Waypoint,
+    pub file: &'a OpenedComponent,
 }
 
 impl Step<'_> {
-    /// Returns the path of the opened file, if `root` is the path of the root directory.
+    /// Returns the path of the opened file. `root` is the path of the root directory.
     pub fn path(&self, root: &Path) -> PathBuf {
-        join_trail(root, self.parents).join(&self.file.name)
+        join_component_names(root, self.parents).join(&self.file.name)
     }
 }
 
 /// The result of a complete walk: the files on the path, and the names that do not exist.
 #[derive(Debug)]
 pub struct ResolvedPath {
-    /// The files on the path, beginning with the one in the root directory. All but the last one are
-    /// directories. The list is empty if the path leads to the root directory itself.
-    pub trail: Vec<Waypoint>,
-    /// The rest of the path, which does not exist below the last file of `trail`: the first missing
-    /// name and all components after it, including `..`. The list is empty if the path exists.
+    /// The files on the path, without the root directory. All but the last file are directories. The
+    /// list is empty if the path leads to the root directory itself.
+    pub opened_components: Vec<OpenedComponent>,
+    /// The part of the path that does not exist: the first missing name and all components after it,
+    /// including `..`. The list is empty if the path exists.
     pub missing_names: Vec<OsString>,
     /// Whether the first missing name is part of the target of a symbolic link, and not of the path
     /// that was looked up.
     pub is_dangling: bool,
 }
 
-/// The resolution of one path in steps. After each step the caller can check the opened file, before
-/// the walk opens a file below it.
+/// The resolution of one path, one component at a time. After each step the caller can check the
+/// opened file, before the walk opens a file below it.
 #[derive(Debug)]
 pub struct Walk<'a> {
-    root: BorrowedFd<'a>,
+    root_fd: BorrowedFd<'a>,
     path: &'a Path,
     last_link: LastLink,
-    trail: Vec<Waypoint>,
+    opened_components: Vec<OpenedComponent>,
     /// The file that the last step opened. The next step enters this directory or follows this link.
-    opened_file: Option<Waypoint>,
-    pending: VecDeque<PendingComponent>,
+    opened_file: Option<OpenedComponent>,
+    pending_components: VecDeque<PendingComponent>,
     /// The number of symbolic links that were followed.
     link_count: usize,
     missing_names: Vec<OsString>,
@@ -112,22 +115,22 @@ enum PendingComponent {
 }
 
 impl<'a> Walk<'a> {
-    /// Creates the walk for `path`, which starts at the directory `root` even if the path is
+    /// Creates the walk for `path`. It starts at the directory `root_fd`, even if the path is
     /// absolute.
-    pub fn new(root: BorrowedFd<'a>, path: &'a Path, last_link: LastLink) -> Result<Self> {
+    pub fn new(root_fd: BorrowedFd<'a>, path: &'a Path, last_link: LastLink) -> Result<Self> {
         check_path(path)?;
         let mut walk = Self {
-            root,
+            root_fd,
             path,
             last_link,
-            trail: Vec::new(),
+            opened_components: Vec::new(),
             opened_file: None,
-            pending: VecDeque::new(),
+            pending_components: VecDeque::new(),
             link_count: 0,
             missing_names: Vec::new(),
             is_dangling: false,
         };
-        walk.push_front(path.as_os_str(), false);
+        walk.push_components_front(path.as_os_str(), false);
         Ok(walk)
     }
 
@@ -141,46 +144,46 @@ impl<'a> Walk<'a> {
             return Ok(None);
         };
         let handle = match openat(
-            self.current_directory(),
+            self.current_dir_fd(),
             &*name,
             HANDLE_NOFOLLOW_FLAGS,
             Mode::empty(),
         ) {
             Ok(fd) => Handle::new(fd, self.path)?,
             Err(Errno::ENOENT) => {
-                self.end_at_missing(name);
+                self.stop_at_missing_name(name);
                 self.is_dangling = is_from_link;
                 return Ok(None);
             }
             Err(errno) => return Err(self.system_error("open", errno)),
         };
-        let is_last_link = handle.kind() == FileKind::Symlink && self.pending.is_empty();
-        let file = Waypoint { name, handle };
-        if is_last_link && self.last_link == LastLink::Keep {
-            self.trail.push(file);
+        let is_last_link = handle.kind() == FileKind::Symlink && self.pending_components.is_empty();
+        let file = OpenedComponent { name, handle };
+        if is_last_link && self.last_link == LastLink::NoFollow {
+            self.opened_components.push(file);
             return Ok(None);
         }
         let file = self.opened_file.insert(file);
         Ok(Some(Step {
-            parents: &self.trail,
+            parents: &self.opened_components,
             file,
         }))
     }
 
-    /// Takes all remaining steps of the walk, and returns the result.
+    /// Takes all remaining steps of the walk, and returns the resolved path.
     pub fn finish(mut self) -> Result<ResolvedPath> {
         while self.step()?.is_some() {}
         Ok(ResolvedPath {
-            trail: self.trail,
+            opened_components: self.opened_components,
             missing_names: self.missing_names,
             is_dangling: self.is_dangling,
         })
     }
 
-    /// Inserts the components of `path` before the pending ones.
-    fn push_front(&mut self, path: &OsStr, is_from_link: bool) {
-        for component in components(path).rev() {
-            self.pending.push_front(match component {
+    /// Inserts the components of `path` before the other pending components.
+    fn push_components_front(&mut self, path: &OsStr, is_from_link: bool) {
+        for component in split_components(path).rev() {
+            self.pending_components.push_front(match component {
                 Component::Current => PendingComponent::Current,
                 Component::Parent => PendingComponent::Parent,
                 Component::Name(name) => PendingComponent::Name {
@@ -191,18 +194,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the directory in which the next name is opened.
-    fn current_directory(&self) -> BorrowedFd<'_> {
-        let last_directory = self.trail.last();
-        last_directory.map_or(self.root, |waypoint| waypoint.handle.as_fd())
+    /// Returns the descriptor of the directory in which the next name is opened.
+    fn current_dir_fd(&self) -> BorrowedFd<'_> {
+        let last_directory = self.opened_components.last();
+        last_directory.map_or(self.root_fd, |component| component.handle.as_fd())
     }
 
     /// Removes the pending components up to the next name. Returns the name, and whether it is
     /// part of the target of a symbolic link. Returns `None` if no name is pending.
     fn take_next_name(&mut self) -> Result<Option<(OsString, bool)>> {
-        while let Some(component) = self.pending.pop_front() {
-            if let Some(waypoint) = self.trail.last()
-                && waypoint.handle.kind() != FileKind::Directory
+        while let Some(component) = self.pending_components.pop_front() {
+            if let Some(component) = self.opened_components.last()
+                && component.handle.kind() != FileKind::Directory
             {
                 return Err(self.system_error("open", Errno::ENOTDIR));
             }
@@ -211,37 +214,37 @@ impl<'a> Walk<'a> {
                     return Ok(Some((name, is_from_link)));
                 }
                 PendingComponent::Current => {}
-                // At the root directory the trail is empty, and `..` leads to the root directory
+                // At the root directory the list is empty, and `..` leads to the root directory
                 // itself, as in the kernel.
-                PendingComponent::Parent => drop(self.trail.pop()),
+                PendingComponent::Parent => drop(self.opened_components.pop()),
             }
         }
         Ok(None)
     }
 
     /// Ends the walk at `first_name`, which does not exist.
-    fn end_at_missing(&mut self, first_name: OsString) {
+    fn stop_at_missing_name(&mut self, first_name: OsString) {
         self.missing_names.push(first_name);
-        let remaining_names = self
-            .pending
-            .drain(..)
-            .filter_map(|component| match component {
-                PendingComponent::Name { name, .. } => Some(name),
-                PendingComponent::Parent => Some("..".into()),
-                PendingComponent::Current => None,
-            });
+        let remaining_names =
+            self.pending_components
+                .drain(..)
+                .filter_map(|component| match component {
+                    PendingComponent::Name { name, .. } => Some(name),
+                    PendingComponent::Parent => Some("..".into()),
+                    PendingComponent::Current => None,
+                });
         self.missing_names.extend(remaining_names);
     }
 
-    /// Appends an opened file to `trail`. If the file is a symbolic link, follows it instead: the
+    /// Appends an opened file to `opened_components`. A symbolic link is followed instead: the
     /// components of its target are resolved next.
-    fn append_or_follow(&mut self, file: Waypoint) -> Result<()> {
+    fn append_or_follow(&mut self, file: OpenedComponent) -> Result<()> {
         let handle = &file.handle;
         if handle.kind() != FileKind::Symlink {
-            if self.trail.len() == MAX_COMPONENTS {
+            if self.opened_components.len() == MAX_COMPONENTS {
                 return Err(self.system_error("open", Errno::ENAMETOOLONG));
             }
-            self.trail.push(file);
+            self.opened_components.push(file);
             return Ok(());
         }
         let file_system = fstatfs(handle).map_err(|errno| self.system_error("open", errno))?;
@@ -255,9 +258,9 @@ impl<'a> Walk<'a> {
             return Err(self.system_error("open", Errno::ENOENT));
         }
         if Path::new(&target).is_absolute() {
-            self.trail.clear();
+            self.opened_components.clear();
         }
-        self.push_front(&target, true);
+        self.push_components_front(&target, true);
         Ok(())
     }
 

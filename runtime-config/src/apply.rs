@@ -26,18 +26,18 @@ impl Change {
         }
         // An administrator may have replaced an engine's file by a symbolic link, which is
         // followed. A link at the path of a file that only Boathook writes is not followed.
-        let entry = if is_own_file(self.path()) {
+        let entry = if is_boathook_file(self.path()) {
             host.resolve_nofollow(self.path())?
         } else {
             host.resolve(self.path())?
         };
-        if !self.make_unsynced(&entry)? {
+        if !self.apply_without_sync(&entry)? {
             return Ok(());
         }
         entry.sync_dir().inspect_err(|_| {
             // A change that could not be flushed to disk is undone. A second failure is ignored,
             // because the first one is reported.
-            let _ = self.inverse().make_unsynced(&entry);
+            let _ = self.inverse().apply_without_sync(&entry);
         })
     }
 
@@ -52,13 +52,13 @@ impl Change {
 
     /// Makes the change without flushing the directory to disk. Returns `false` if the change is
     /// the removal of a directory that is in use or missing, so that nothing was changed.
-    fn make_unsynced(&self, entry: &HostEntry) -> Result<bool, Error> {
+    fn apply_without_sync(&self, entry: &HostEntry) -> Result<bool, Error> {
         match self {
             // A directory that appeared after the plan was made belongs to somebody else, so this
             // is an error. The record must not list such a directory, because an undo would remove
             // it.
             Self::MakeDir { .. } => entry.make_dir().map(|()| true),
-            Self::RemoveDir { .. } => remove_unused_dir(entry),
+            Self::RemoveDir { .. } => remove_dir_if_unused(entry),
             Self::Write {
                 old_text,
                 new_text,
@@ -66,7 +66,7 @@ impl Change {
                 ..
             } => write_file(entry, old_text.as_deref(), new_text, *mode),
             Self::Remove { old_text, .. } => {
-                check_text(entry, Some(old_text))?;
+                check_file_text(entry, Some(old_text))?;
                 entry.remove_file()?;
                 Ok(true)
             }
@@ -76,14 +76,14 @@ impl Change {
 
 /// Returns whether only Boathook writes the file. Such a file is a drop-in or a record, and a
 /// component of its path contains `boathook`.
-fn is_own_file(path: &Path) -> bool {
+fn is_boathook_file(path: &Path) -> bool {
     let mut names = path.iter().map(|name| name.to_string_lossy());
     names.any(|name| name.contains("boathook"))
 }
 
 /// Returns an error if the file does not have this text. For the text `None` the file must not
 /// exist.
-fn check_text(entry: &HostEntry, text: Option<&str>) -> Result<(), Error> {
+fn check_file_text(entry: &HostEntry, text: Option<&str>) -> Result<(), Error> {
     if entry.read()?.as_deref() == text {
         return Ok(());
     }
@@ -99,11 +99,11 @@ fn write_file(
     new_text: &str,
     mode: u32,
 ) -> Result<bool, Error> {
-    check_text(entry, old_text)?;
+    check_file_text(entry, old_text)?;
     let scratch = scratch_entry(entry);
     scratch.remove_all()?;
     let result = write_scratch_file(entry, &scratch, new_text, mode)
-        .and_then(|()| check_text(entry, old_text))
+        .and_then(|()| check_file_text(entry, old_text))
         .and_then(|()| scratch.rename(entry, RenameFlags::empty()));
     if result.is_err() {
         // A second failure is ignored, because the first one is reported.
@@ -154,25 +154,31 @@ fn write_scratch_file(
     text: &str,
     new_mode: u32,
 ) -> Result<(), Error> {
-    let old_stat = entry.stat()?;
-    let mode = old_stat
+    let replaced_stat = entry.stat()?;
+    let mode = replaced_stat
         .as_ref()
         .map_or(new_mode, |stat| stat.st_mode & 0o7777);
     scratch.create_file(mode, |file| {
         file.write_all(text.as_bytes())?;
-        let Some(old_stat) = &old_stat else {
+        let Some(replaced_stat) = &replaced_stat else {
             return Ok(());
         };
         let scratch_stat = nix::sys::stat::fstat(&*file)?;
-        if (scratch_stat.st_uid, scratch_stat.st_gid) == (old_stat.st_uid, old_stat.st_gid) {
+        if (scratch_stat.st_uid, scratch_stat.st_gid)
+            == (replaced_stat.st_uid, replaced_stat.st_gid)
+        {
             return Ok(());
         }
-        fchown(&*file, Some(old_stat.st_uid), Some(old_stat.st_gid))
+        fchown(
+            &*file,
+            Some(replaced_stat.st_uid),
+            Some(replaced_stat.st_gid),
+        )
     })
 }
 
 /// Removes an empty directory. Returns `false` if the directory is in use or missing.
-fn remove_unused_dir(entry: &HostEntry) -> Result<bool, Error> {
+fn remove_dir_if_unused(entry: &HostEntry) -> Result<bool, Error> {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
     let Err(error) = entry.remove_dir() else {
         return Ok(true);

@@ -44,7 +44,7 @@ impl Change {
     /// Returns the change of a file from `old_text` to `new_text`. The text `None` means that the
     /// file does not exist. Returns `None` if the texts are equal. `mode` is the mode of a new
     /// file.
-    pub fn rewrite(
+    pub fn from_texts(
         path: &Path,
         old_text: Option<&str>,
         new_text: Option<&str>,

@@ -24,14 +24,14 @@ mod template;
 
 use std::path::{Path, PathBuf};
 
-use crate::drop_in::{self, HEADER};
+use crate::drop_in::{self, DROP_IN_HEADER};
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::OWN_FILE_STEM;
+use crate::toml_text::BOATHOOK_FILE_STEM;
 use handler::Handler;
-use schema::{Schema, V2};
+use schema::{SCHEMA_V2, Schema};
 
 pub(crate) use default_runtime::find_default_runtime;
 
@@ -40,9 +40,9 @@ pub(crate) use default_runtime::find_default_runtime;
 pub(crate) enum Layout {
     /// A main file that the administrator edits.
     File {
-        main_file: &'static str,
+        main_path: &'static str,
         /// The usual drop-in directory beside the main file, if the distribution has one.
-        conf_d: Option<&'static str>,
+        conf_d_dir: Option<&'static str>,
     },
     /// A directory with a file that is generated at each start, its template, and drop-ins.
     Template { dir: &'static str },
@@ -51,17 +51,17 @@ pub(crate) enum Layout {
         dir: &'static str,
         /// The generated files that contain the version and the default handler. They may be
         /// missing.
-        generated_files: [&'static str; 2],
+        generated_paths: [&'static str; 2],
     },
 }
 
 pub(crate) const CONTAINERD_LAYOUT: Layout = Layout::File {
-    main_file: "/etc/containerd/config.toml",
-    conf_d: Some("/etc/containerd/conf.d"),
+    main_path: "/etc/containerd/config.toml",
+    conf_d_dir: Some("/etc/containerd/conf.d"),
 };
 pub(crate) const MICROK8S_LAYOUT: Layout = Layout::File {
-    main_file: "/var/snap/microk8s/current/args/containerd-template.toml",
-    conf_d: None,
+    main_path: "/var/snap/microk8s/current/args/containerd-template.toml",
+    conf_d_dir: None,
 };
 pub(crate) const K3S_LAYOUT: Layout = Layout::Template {
     dir: "/var/lib/rancher/k3s/agent/etc/containerd",
@@ -71,55 +71,58 @@ pub(crate) const RKE2_LAYOUT: Layout = Layout::Template {
 };
 pub(crate) const K0S_LAYOUT: Layout = Layout::DropIns {
     dir: "/etc/k0s/containerd.d",
-    generated_files: ["/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"],
+    generated_paths: ["/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"],
 };
 
 impl Layout {
     /// Returns the path of the OCI specification to which the handler's `base_runtime_spec` is set.
     /// The file is beside containerd's configuration.
     fn base_spec_path(&self) -> PathBuf {
-        let config_file = match self {
-            Self::File { main_file, .. } => Path::new(main_file),
-            Self::Template { dir } => &template::generated_path(dir),
+        let config_path = match self {
+            Self::File { main_path, .. } => Path::new(main_path),
+            Self::Template { dir } => &template::generated_config_path(dir),
             Self::DropIns {
-                generated_files, ..
-            } => Path::new(generated_files[0]),
+                generated_paths, ..
+            } => Path::new(generated_paths[0]),
         };
-        config_file.with_file_name(format!("{OWN_FILE_STEM}.json"))
+        config_path.with_file_name(format!("{BOATHOOK_FILE_STEM}.json"))
     }
 }
 
 /// Reads all files on which a plan for this layout depends into the snapshot.
-pub(crate) fn read_files(
+pub(crate) fn read_config_files(
     layout: &Layout,
     host: &HostRoot,
     snapshot: &mut Snapshot,
 ) -> Result<(), Error> {
     snapshot.read(host, &layout.base_spec_path())?;
     match layout {
-        Layout::File { main_file, conf_d } => {
-            if let Some(dir) = conf_d {
-                snapshot.read(host, &own_drop_in_path(Path::new(dir)))?;
-                drop_in::read_dir(host, Path::new(dir), ".toml", snapshot)?;
+        Layout::File {
+            main_path,
+            conf_d_dir,
+        } => {
+            if let Some(dir) = conf_d_dir {
+                snapshot.read(host, &boathook_drop_in_path(Path::new(dir)))?;
+                drop_in::read_drop_ins(host, Path::new(dir), ".toml", snapshot)?;
             }
-            documents::read_with_imports(host, Path::new(main_file), snapshot)
+            documents::read_file_and_imports(host, Path::new(main_path), snapshot)
         }
         Layout::Template { dir } => {
             for path in template::writable_paths(dir) {
                 snapshot.read(host, &path)?;
             }
-            snapshot.mark_generated(&template::generated_path(dir));
-            documents::read_with_imports(host, &template::generated_path(dir), snapshot)
+            snapshot.mark_generated(&template::generated_config_path(dir));
+            documents::read_file_and_imports(host, &template::generated_config_path(dir), snapshot)
         }
         Layout::DropIns {
             dir,
-            generated_files,
+            generated_paths,
         } => {
-            snapshot.read(host, &own_drop_in_path(Path::new(dir)))?;
-            drop_in::read_dir(host, Path::new(dir), ".toml", snapshot)?;
-            for file in generated_files.map(Path::new) {
+            snapshot.read(host, &boathook_drop_in_path(Path::new(dir)))?;
+            drop_in::read_drop_ins(host, Path::new(dir), ".toml", snapshot)?;
+            for file in generated_paths.map(Path::new) {
                 snapshot.mark_generated(file);
-                documents::read_with_imports(host, file, snapshot)?;
+                documents::read_file_and_imports(host, file, snapshot)?;
             }
             Ok(())
         }
@@ -133,7 +136,7 @@ struct PlanInputs<'a> {
     snapshot: &'a Snapshot,
     options: &'a Options,
     /// The path of the OCI specification to which the handler's `base_runtime_spec` is set.
-    spec_path: PathBuf,
+    base_spec_path: PathBuf,
 }
 
 /// Returns the files that an installation writes, each as its path and text.
@@ -142,36 +145,43 @@ pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let spec_path = layout.base_spec_path();
+    let base_spec_path = layout.base_spec_path();
     let mut files = Vec::new();
     if let Some(spec) = &options.base_spec {
-        files.push((spec_path.clone(), handler::add_hook_to_spec(spec, options)?));
+        files.push((
+            base_spec_path.clone(),
+            handler::add_hook_to_spec(spec, options)?,
+        ));
     }
     let inputs = PlanInputs {
         snapshot,
         options,
-        spec_path,
+        base_spec_path,
     };
     files.extend(match layout {
-        Layout::File { main_file, conf_d } => {
-            file::plan_files(Path::new(main_file), conf_d.map(Path::new), &inputs)?
-        }
+        Layout::File {
+            main_path,
+            conf_d_dir,
+        } => file::plan_files(Path::new(main_path), conf_d_dir.map(Path::new), &inputs)?,
         Layout::Template { dir } => vec![template::plan_files(dir, &inputs)?],
         Layout::DropIns {
             dir,
-            generated_files,
+            generated_paths,
         } => {
-            let mut config_files = Vec::new();
-            for file in generated_files {
-                config_files.extend(documents::list_in_load_order(snapshot, Path::new(file))?);
+            let mut config_paths = Vec::new();
+            for file in generated_paths {
+                config_paths.extend(documents::list_files_in_load_order(
+                    snapshot,
+                    Path::new(file),
+                )?);
             }
-            let schema =
-                schema::detect_schema(snapshot, Path::new(generated_files[0]))?.unwrap_or(&V2);
-            handler::refuse_existing_handlers(schema, &config_files, &inputs)?;
+            let schema = schema::detect_schema(snapshot, Path::new(generated_paths[0]))?
+                .unwrap_or(&SCHEMA_V2);
+            handler::refuse_existing_handlers(schema, &config_paths, &inputs)?;
             vec![build_drop_in(
                 Path::new(dir),
                 schema,
-                &config_files,
+                &config_paths,
                 &inputs,
             )?]
         }
@@ -183,15 +193,15 @@ pub(crate) fn plan_files(
 fn build_drop_in(
     dir: &Path,
     schema: &Schema,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let handler = Handler::new(schema, config_files, inputs)?;
+    let handler = Handler::new(schema, config_paths, inputs)?;
     let tables = handler.format_tables() + &handler.format_default_table();
-    let text = format!("{HEADER}version = {}\n\n{tables}", schema.version);
-    Ok((own_drop_in_path(dir), text))
+    let text = format!("{DROP_IN_HEADER}version = {}\n\n{tables}", schema.version);
+    Ok((boathook_drop_in_path(dir), text))
 }
 
-fn own_drop_in_path(dir: &Path) -> PathBuf {
-    dir.join(format!("{OWN_FILE_STEM}.toml"))
+fn boathook_drop_in_path(dir: &Path) -> PathBuf {
+    dir.join(format!("{BOATHOOK_FILE_STEM}.toml"))
 }

@@ -11,7 +11,7 @@ use toml_edit::{Item, Table};
 
 use crate::daemon_options::{Daemon, DaemonOption};
 use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
-use crate::drop_in::{self, HEADER};
+use crate::drop_in::{self, DROP_IN_HEADER};
 use crate::engine_properties::HANDLER;
 use crate::error::Error;
 use crate::host::HostRoot;
@@ -30,18 +30,18 @@ const HOOKS_D_DIR: &str = "/etc/crio/hooks.d";
 const RUNTIME_STATE_DIR: &str = "/run/boathook";
 
 const DAEMON: Daemon = Daemon {
-    program: "crio",
-    unit: "crio.service",
-    init_script: "/etc/init.d/crio",
-    variable_files: &["/etc/default/crio", "/etc/sysconfig/crio"],
-    config_options: &["--config", "-c"],
+    program_name: "crio",
+    unit_name: "crio.service",
+    init_script_path: "/etc/init.d/crio",
+    variable_file_paths: &["/etc/default/crio", "/etc/sysconfig/crio"],
+    config_option_names: &["--config", "-c"],
     config_path: MAIN_FILE_PATH,
 };
 
 const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 
 /// The settings that decide what the default runtime is (crio.conf(5)).
-const RUNTIME_SETTINGS: [&str; 3] = [
+const DEFAULT_RUNTIME_SETTINGS: [&str; 3] = [
     "crio.runtime.default_runtime",
     "crio.runtime.runtimes.*.runtime_path",
     "crio.runtime.runtimes.*.runtime_type",
@@ -53,12 +53,12 @@ const RUNTIME_SETTINGS: [&str; 3] = [
 const OCI_RUNTIME_TYPES: [&str; 3] = ["", "oci", "pod"];
 
 /// Reads all files on which a plan for CRI-O depends into the snapshot.
-pub(crate) fn read_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     snapshot.set_default_runtime_option(DAEMON.find_option(host, DEFAULT_RUNTIME_OPTION));
     snapshot.read(host, Path::new(MAIN_FILE_PATH))?;
     snapshot.read(host, Path::new(DROP_IN_PATH))?;
-    snapshot.read(host, &Path::new(HOOKS_D_DIR).join(oci_hook::FILE_NAME))?;
-    drop_in::read_dir(host, Path::new(CONF_D_DIR), "", snapshot)
+    snapshot.read(host, &Path::new(HOOKS_D_DIR).join(oci_hook::HOOK_FILE_NAME))?;
+    drop_in::read_drop_ins(host, Path::new(CONF_D_DIR), "", snapshot)
 }
 
 /// Returns the files that an installation writes, each as its path and text.
@@ -66,29 +66,32 @@ pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let config_files = drop_in::list_in_load_order(snapshot, &[MAIN_FILE_PATH], CONF_D_DIR);
-    let mut text = format!("{HEADER}[crio.runtime]\n");
-    let table = ["crio", "runtime"];
-    if let Some(line) =
-        oci_hook::format_hooks_dir_line(snapshot, &config_files, &table, Path::new(HOOKS_D_DIR))?
-    {
+    let config_paths = drop_in::list_files_in_load_order(snapshot, &[MAIN_FILE_PATH], CONF_D_DIR);
+    let mut text = format!("{DROP_IN_HEADER}[crio.runtime]\n");
+    let table_path = ["crio", "runtime"];
+    if let Some(line) = oci_hook::format_hooks_dir_line(
+        snapshot,
+        &config_paths,
+        &table_path,
+        Path::new(HOOKS_D_DIR),
+    )? {
         text.push_str(&line);
     }
     if options.set_default {
         text += &format!("default_runtime = \"{HANDLER}\"\n");
     }
-    let inherited = collect_inherited_settings(snapshot, &config_files)?;
+    let inherited = collect_inherited_settings(snapshot, &config_paths)?;
     for name in options.names() {
         toml_text::refuse_existing_runtime(
             snapshot,
-            &config_files,
+            &config_paths,
             &["crio", "runtime", "runtimes"],
             name,
         )?;
         text += &format!("\n[crio.runtime.runtimes.{name}]\n");
         text += &format!(
             "runtime_path = {}\n",
-            quote(&options.runtime.to_string_lossy())
+            quote(&options.runtime_path.to_string_lossy())
         );
         text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_STATE_DIR}\"\n");
         for (key, value) in &inherited {
@@ -96,9 +99,9 @@ pub(crate) fn plan_files(
             let _ = writeln!(text, "{key} = {value}");
         }
     }
-    let hook = Path::new(HOOKS_D_DIR).join(oci_hook::FILE_NAME);
+    let hook_file_path = Path::new(HOOKS_D_DIR).join(oci_hook::HOOK_FILE_NAME);
     Ok(vec![
-        (hook, oci_hook::format_hook_file(options)),
+        (hook_file_path, oci_hook::format_hook_file(options)),
         (DROP_IN_PATH.into(), text),
     ])
 }
@@ -116,18 +119,18 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
              option out and restart crio, or leave --set-default out"
         )));
     }
-    let config_files = drop_in::list_in_load_order(snapshot, &[MAIN_FILE_PATH], CONF_D_DIR);
-    for path in &config_files {
-        let text = snapshot.text(path).unwrap_or_default();
+    let config_paths = drop_in::list_files_in_load_order(snapshot, &[MAIN_FILE_PATH], CONF_D_DIR);
+    for path in &config_paths {
+        let text = snapshot.get_text(path).unwrap_or_default();
         let doc = parse_document(path, text)?;
-        key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
+        key_case::check_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
         let table = get_item(&doc, &["crio", "runtime"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("default_runtime")) {
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));
             refuse_later_setting(Path::new(DROP_IN_PATH), path, line)?;
         }
     }
-    let (default_name, runtimes) = merge_runtimes(snapshot, &config_files)?;
+    let (default_name, runtimes) = merge_runtimes(snapshot, &config_paths)?;
     let get_table = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
     // If no file sets `default_runtime`, CRI-O uses crun or runc, depending on its version.
     let default_runtime = match &default_name {
@@ -146,7 +149,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     let (program, runtime_type) = (get_string("runtime_path"), get_string("runtime_type"));
     Ok(match program.as_str() {
         _ if !OCI_RUNTIME_TYPES.contains(&runtime_type.as_str()) => {
-            DefaultRuntime::new_other(name, format!("runtime_type {runtime_type}"))
+            DefaultRuntime::new_unsupported(name, format!("runtime_type {runtime_type}"))
         }
         "" => DefaultRuntime::new_program(name, name),
         program => DefaultRuntime::new_program(name, program),
@@ -157,12 +160,12 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
 /// sets one, and the tables of all runtimes by name.
 fn merge_runtimes(
     snapshot: &Snapshot,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
 ) -> Result<(Option<String>, Table), Error> {
     let mut default_name = None;
     let mut merged_tables = Table::new();
-    for path in config_files {
-        let doc = parse_document(path, snapshot.text(path).unwrap_or_default())?.into_mut();
+    for path in config_paths {
+        let doc = parse_document(path, snapshot.get_text(path).unwrap_or_default())?.into_mut();
         let runtime = doc.get("crio").and_then(|table| table.get("runtime"));
         let name = runtime
             .and_then(|table| table.get("default_runtime"))
@@ -183,19 +186,19 @@ fn merge_runtimes(
 /// Boathook's handler need the same settings.
 fn collect_inherited_settings(
     snapshot: &Snapshot,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
 ) -> Result<Vec<(String, String)>, Error> {
-    let (default_name, tables) = merge_runtimes(snapshot, config_files)?;
+    let (default_name, tables) = merge_runtimes(snapshot, config_paths)?;
     // If no file sets `default_runtime`, CRI-O uses crun (1.31 and later) or runc.
-    let names = [default_name.as_deref().unwrap_or("crun"), "crun", "runc"];
-    let table = names
+    let candidate_names = [default_name.as_deref().unwrap_or("crun"), "crun", "runc"];
+    let table = candidate_names
         .iter()
         .find_map(|name| tables.get(name)?.as_table_like());
-    let own_keys = ["runtime_path", "runtime_type", "runtime_root"];
+    let overridden_keys = ["runtime_path", "runtime_type", "runtime_root"];
     Ok(table
         .into_iter()
         .flat_map(|table| table.iter())
-        .filter(|(key, _)| !own_keys.contains(key))
+        .filter(|(key, _)| !overridden_keys.contains(key))
         .filter_map(|(key, item)| {
             let value = item.as_value()?.clone().decorated("", "");
             Some((key.to_owned(), value.to_string()))

@@ -11,14 +11,14 @@ use crate::unit;
 #[derive(Debug)]
 pub(crate) struct Daemon {
     /// The name of the daemon's program.
-    pub(crate) program: &'static str,
-    pub(crate) unit: &'static str,
+    pub(crate) program_name: &'static str,
+    pub(crate) unit_name: &'static str,
     /// The script with which a host without systemd starts the daemon.
-    pub(crate) init_script: &'static str,
+    pub(crate) init_script_path: &'static str,
     /// The files in which distributions set the variables of the init script.
-    pub(crate) variable_files: &'static [&'static str],
+    pub(crate) variable_file_paths: &'static [&'static str],
     /// The names of the option that sets the configuration file.
-    pub(crate) config_options: &'static [&'static str],
+    pub(crate) config_option_names: &'static [&'static str],
     /// The path of the usual configuration file. A daemon with another configuration file is not
     /// the one that Boathook configures.
     pub(crate) config_path: &'static str,
@@ -52,7 +52,7 @@ impl Daemon {
         command_lines
             .chain(self.find_process_command_lines(host))
             .find_map(|(source, words)| {
-                let mut paths = find_option_values(&words, self.config_options);
+                let mut paths = find_option_values(&words, self.config_option_names);
                 let value = find_option_values(&words, &[option]).last()?.to_owned();
                 paths
                     .all(|path| path == config_path)
@@ -64,8 +64,8 @@ impl Daemon {
     /// init script set it. On a host that has neither, the processes of root are searched. If one
     /// of them reads the usual file, that file is returned.
     pub(crate) fn find_config_path(&self, host: &HostRoot) -> String {
-        let find_configured_path = |(_, words): &(String, Vec<String>)| {
-            let path = find_option_values(words, self.config_options)
+        let parse_config_path = |(_, words): &(String, Vec<String>)| {
+            let path = find_option_values(words, self.config_option_names)
                 .last()?
                 .to_owned();
             path.starts_with('/').then_some(path)
@@ -73,14 +73,14 @@ impl Daemon {
         let path_in_files = self
             .read_command_lines(host)
             .iter()
-            .find_map(find_configured_path);
-        if path_in_files.is_some() || unit::has_unit(host, self.unit) {
+            .find_map(parse_config_path);
+        if path_in_files.is_some() || unit::has_unit(host, self.unit_name) {
             return path_in_files.unwrap_or_else(|| self.config_path.to_owned());
         }
         let paths_of_processes: Option<Vec<String>> = self
             .find_process_command_lines(host)
             .iter()
-            .map(find_configured_path)
+            .map(parse_config_path)
             .collect();
         paths_of_processes
             .and_then(|paths| paths.into_iter().next())
@@ -90,15 +90,15 @@ impl Daemon {
     /// Returns the words of each command line in the unit, or in the variables of the init script,
     /// with the path of the file.
     fn read_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
-        let mut lines = unit::find_command_lines(host, self.unit);
-        if !unit::has_unit(host, self.unit) && host.exists(Path::new(self.init_script)) {
-            for file in self.variable_files {
+        let mut command_lines = unit::find_command_lines(host, self.unit_name);
+        if !unit::has_unit(host, self.unit_name) && host.exists(Path::new(self.init_script_path)) {
+            for file in self.variable_file_paths {
                 let text = host.read(Path::new(file)).ok().flatten();
                 let variables = unit::parse_variables(&text.unwrap_or_default()).into_iter();
-                lines.extend(variables.map(|(_, value)| (PathBuf::from(file), value)));
+                command_lines.extend(variables.map(|(_, value)| (PathBuf::from(file), value)));
             }
         }
-        lines
+        command_lines
             .into_iter()
             .map(|(path, line)| {
                 let words = line
@@ -113,7 +113,7 @@ impl Daemon {
     /// Returns the arguments of each process of the daemon that root runs, with a description of
     /// the process for messages.
     fn find_process_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
-        find_processes(host, |program| program == self.program)
+        find_processes(host, |program| program == self.program_name)
             .into_iter()
             .filter(|process| process.uid == 0)
             .map(|process| {

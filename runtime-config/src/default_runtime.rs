@@ -21,7 +21,7 @@ pub(crate) struct DefaultRuntime {
     pub(crate) kind: RuntimeKind,
 }
 
-/// The kind of a runtime, which is the way in which the engine calls it.
+/// How an engine calls a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
     /// The engine calls a program with the command line of an OCI runtime. The value is an absolute
@@ -29,7 +29,7 @@ pub(crate) enum RuntimeKind {
     Program(PathBuf),
     /// A runtime that `boathook-runtime` cannot call, such as a shim. The text describes the
     /// runtime for the error message.
-    Other(String),
+    Unsupported(String),
 }
 
 /// The default runtime that a plan replaces.
@@ -55,10 +55,10 @@ impl DefaultRuntime {
         }
     }
 
-    pub(crate) fn new_other(name: &str, description: impl Into<String>) -> Self {
+    pub(crate) fn new_unsupported(name: &str, description: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
-            kind: RuntimeKind::Other(description.into()),
+            kind: RuntimeKind::Unsupported(description.into()),
         }
     }
 
@@ -76,7 +76,7 @@ impl DefaultRuntime {
         options: &Options,
     ) -> Result<Option<ReplacedRuntime>, Error> {
         let program = match &self.kind {
-            RuntimeKind::Other(description) => {
+            RuntimeKind::Unsupported(description) => {
                 return Err(self.new_isolation_error(engine, description, None));
             }
             RuntimeKind::Program(program) => program,
@@ -86,10 +86,12 @@ impl DefaultRuntime {
         if options.base_spec.is_some() && engine.supports_base_spec() {
             return Ok(None);
         }
-        let isolates_like_runc = isolates_like_runc(program);
-        let called_program = match &options.real_runtime {
-            Some(configured) if isolates_like_runc || is_same_program(program, configured) => {
-                Some(configured.as_path())
+        let isolates_like_runc = has_runc_isolation(program);
+        let called_program = match &options.real_runtime_path {
+            Some(configured_program)
+                if isolates_like_runc || refers_to_executable(program, configured_program) =>
+            {
+                Some(configured_program.as_path())
             }
             None if program == Path::new("runc") => None,
             None if isolates_like_runc && snapshot.find_program(program).is_some() => {
@@ -143,14 +145,14 @@ impl DefaultRuntime {
 
 /// Returns whether the program is runc, crun or youki by its name. These three runtimes isolate
 /// containers in the same way, by namespaces and cgroups.
-fn isolates_like_runc(program: &Path) -> bool {
+fn has_runc_isolation(program: &Path) -> bool {
     let name = program.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| OCI_RUNTIME_NAMES.contains(&name))
 }
 
-/// Returns whether an engine's configuration means the executable `configured_path` by `program`.
-/// If `program` is not an absolute path, it is compared with the file name of the executable.
-fn is_same_program(program: &Path, configured_path: &Path) -> bool {
+/// Returns whether `program`, in an engine's configuration, is the executable `configured_path`. If
+/// `program` is not an absolute path, it is compared with the file name of the executable.
+fn refers_to_executable(program: &Path, configured_path: &Path) -> bool {
     if program.is_absolute() {
         program == configured_path
     } else {
@@ -189,14 +191,14 @@ pub fn find_common_runtime<'p>(
     let common_program = replaced_runtimes
         .clone()
         .find_map(|(_, runtime)| runtime.program.as_deref());
-    let is_common =
+    let have_common_program =
         replaced_runtimes
             .clone()
             .all(|(_, runtime)| match runtime.program.as_deref() {
                 Some(program) => Some(program) == common_program,
                 None => common_program.is_none_or(is_runc),
             });
-    if is_common {
+    if have_common_program {
         return Ok(common_program);
     }
     let programs: Vec<String> = replaced_runtimes

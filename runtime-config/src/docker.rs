@@ -29,10 +29,10 @@ const BUILT_IN_RUNTIME_JSON: &str = "\"runc\"";
 
 /// The file name of Boathook's runtime. A runtime in daemon.json is Boathook's if its program has
 /// this name.
-const RUNTIME_PROGRAM: &str = "boathook-runtime";
+const RUNTIME_PROGRAM_NAME: &str = "boathook-runtime";
 
 /// The settings that decide what the default runtime is (dockerd(8)).
-const RUNTIME_SETTINGS: [&str; 5] = [
+const DEFAULT_RUNTIME_SETTINGS: [&str; 5] = [
     "default-runtime",
     "runtimes.*.path",
     "runtimes.*.runtimeArgs",
@@ -49,15 +49,15 @@ const BUILT_IN_RUNTIME_NAMES: [&str; 4] = [
 ];
 
 const DAEMON: Daemon = Daemon {
-    program: "dockerd",
-    unit: "docker.service",
-    init_script: "/etc/init.d/docker",
-    variable_files: &[
+    program_name: "dockerd",
+    unit_name: "docker.service",
+    init_script_path: "/etc/init.d/docker",
+    variable_file_paths: &[
         "/etc/default/docker",
         "/etc/conf.d/docker",
         "/etc/sysconfig/docker",
     ],
-    config_options: &["--config-file"],
+    config_option_names: &["--config-file"],
     config_path: DAEMON_JSON_PATH,
 };
 
@@ -67,7 +67,7 @@ const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 const SNAP_PROGRAM_PATH: &str = "/snap/docker/current/bin/dockerd";
 
 /// Reads the daemon.json on which a plan for Docker depends into the snapshot.
-pub(crate) fn read_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+pub(crate) fn read_daemon_config(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     let config_path = DAEMON.find_config_path(host);
     let option = DAEMON.find_option_with_config(host, DEFAULT_RUNTIME_OPTION, &config_path);
     snapshot.set_default_runtime_option(option);
@@ -84,11 +84,12 @@ pub fn find_docker_config_path(host: &HostRoot) -> PathBuf {
 /// Returns the program of Docker's snap, if the host has no other Docker. Because of its
 /// confinement the snap cannot execute programs of the host, so it cannot call Boathook.
 pub fn find_docker_snap(host: &HostRoot) -> Option<PathBuf> {
-    let mut other_programs = PROGRAM_DIRECTORIES
+    let mut other_program_paths = PROGRAM_DIRECTORIES
         .iter()
-        .map(|dir| Path::new(dir).join(DAEMON.program));
-    let snap = Path::new(SNAP_PROGRAM_PATH);
-    (host.exists(snap) && !other_programs.any(|path| host.exists(&path))).then(|| snap.to_owned())
+        .map(|dir| Path::new(dir).join(DAEMON.program_name));
+    let snap_path = Path::new(SNAP_PROGRAM_PATH);
+    (host.exists(snap_path) && !other_program_paths.any(|path| host.exists(&path)))
+        .then(|| snap_path.to_owned())
 }
 
 /// Returns the path of the daemon.json in the snapshot.
@@ -116,7 +117,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     let path = get_config_path(snapshot);
     let (_, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
-    key_case::check_json(path, text, &RUNTIME_SETTINGS)?;
+    key_case::check_json_keys(path, text, &DEFAULT_RUNTIME_SETTINGS)?;
     let daemon_json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let name = daemon_json["default-runtime"].as_str().unwrap_or_default();
     let entry = &daemon_json["runtimes"][name];
@@ -124,7 +125,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
         return Ok(if BUILT_IN_RUNTIME_NAMES.contains(&name) {
             DefaultRuntime::new_runc()
         } else {
-            DefaultRuntime::new_other(name, "a runtime that daemon.json does not describe")
+            DefaultRuntime::new_unsupported(name, "a runtime that daemon.json does not describe")
         });
     }
     let to_string = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -132,10 +133,10 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     let shim_program = to_string(&entry["options"]["BinaryName"]);
     Ok(match (program.as_str(), shim.as_str()) {
         (_, shim) if !BUILT_IN_RUNTIME_NAMES.contains(&shim) => {
-            DefaultRuntime::new_other(name, shim)
+            DefaultRuntime::new_unsupported(name, shim)
         }
         ("", "") if name != "runc" => {
-            DefaultRuntime::new_other(name, "an entry without path and runtimeType")
+            DefaultRuntime::new_unsupported(name, "an entry without path and runtimeType")
         }
         ("", _) if shim_program.is_empty() => DefaultRuntime::new_program(name, "runc"),
         ("", _) => DefaultRuntime::new_program(name, shim_program),
@@ -149,7 +150,7 @@ pub(crate) fn plan_files(
     options: &Options,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let path = get_config_path(snapshot);
-    let (mark, text) = get_config_text(snapshot);
+    let (byte_order_mark, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
     for name in options.names() {
         if json_text::find_value(text, &["runtimes", name]).is_some() {
@@ -157,20 +158,20 @@ pub(crate) fn plan_files(
             return Err(Error::new_name_conflict(path, line, name));
         }
     }
-    let runtime = json_text::quote(&options.runtime.to_string_lossy());
+    let runtime = json_text::quote(&options.runtime_path.to_string_lossy());
     let arguments = format_inherited_arguments(text, options);
     let entry = format!("{{ \"path\": {runtime}{arguments} }}");
-    let mut text = text.to_owned();
+    let mut new_text = text.to_owned();
     for name in options.names() {
-        text = add_runtime(path, &text, name, &entry)?;
+        new_text = add_runtime_entry(path, &new_text, name, &entry)?;
     }
     if options.set_default {
-        let top_object = json_text::find_value(&text, &[]).unwrap_or_default();
+        let top_object_range = json_text::find_value(&new_text, &[]).unwrap_or_default();
         let value = json_text::quote(HANDLER);
-        text = json_text::set_member(&text, top_object, "default-runtime", &value);
+        new_text = json_text::set_member(&new_text, top_object_range, "default-runtime", &value);
     }
-    json_text::check_object(path, &text)?;
-    Ok(vec![(path.into(), mark.to_owned() + &text)])
+    json_text::check_object(path, &new_text)?;
+    Ok(vec![(path.into(), byte_order_mark.to_owned() + &new_text)])
 }
 
 /// Returns the JSON text with the arguments of the present default runtime, which an entry for
@@ -193,30 +194,41 @@ fn format_inherited_arguments(text: &str, options: &Options) -> String {
 /// Returns the byte order mark of daemon.json, or an empty text, and the JSON text after it. A
 /// blank file counts as an empty object, as for dockerd.
 fn get_config_text(snapshot: &Snapshot) -> (&str, &str) {
-    let (mark, text) =
-        split_byte_order_mark(snapshot.text(get_config_path(snapshot)).unwrap_or_default());
-    (mark, if text.trim().is_empty() { "{}\n" } else { text })
+    let (byte_order_mark, text) = split_byte_order_mark(
+        snapshot
+            .get_text(get_config_path(snapshot))
+            .unwrap_or_default(),
+    );
+    (
+        byte_order_mark,
+        if text.trim().is_empty() { "{}\n" } else { text },
+    )
 }
 
 /// Splits a text into the byte order mark, or an empty text, and the rest.
 pub(crate) fn split_byte_order_mark(text: &str) -> (&str, &str) {
-    let rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-    text.split_at(text.len() - rest.len())
+    let text_after_mark = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    text.split_at(text.len() - text_after_mark.len())
 }
 
 /// Returns whether two texts have the same JSON content. The formatting may differ.
 pub(crate) fn has_same_json(text: &str, other_text: &str) -> bool {
-    let parse =
+    let parse_json =
         |text| serde_json::from_str::<serde_json::Value>(split_byte_order_mark(text).1).ok();
-    parse(text).is_some_and(|value| Some(value) == parse(other_text))
+    parse_json(text).is_some_and(|value| Some(value) == parse_json(other_text))
 }
 
 /// Adds an entry for the runtime `name` to the daemon.json `text`. `entry` is a JSON object.
-fn add_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
-    let top_object = json_text::find_value(text, &[]).unwrap_or_default();
+fn add_runtime_entry(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
+    let top_object_range = json_text::find_value(text, &[]).unwrap_or_default();
     let Some(runtimes) = json_text::find_value(text, &["runtimes"]) else {
-        let object = format!("{{\n        {}: {entry}\n    }}", json_text::quote(name));
-        return Ok(json_text::set_member(text, top_object, "runtimes", &object));
+        let runtimes_json = format!("{{\n        {}: {entry}\n    }}", json_text::quote(name));
+        return Ok(json_text::set_member(
+            text,
+            top_object_range,
+            "runtimes",
+            &runtimes_json,
+        ));
     };
     if !text[runtimes.clone()].starts_with('{') {
         let line = json_text::find_line_of_value(text, &["runtimes"]);
@@ -229,53 +241,53 @@ fn add_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<Strin
 /// Returns the path and the text of a daemon.json that makes a running dockerd drop Boathook's
 /// runtime at a reload. dockerd ignores absent keys at a reload, so the text has both `runtimes`
 /// and `default-runtime`. After the reload, the administrator's daemon.json replaces this one.
-pub(crate) fn plan_release_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
+pub(crate) fn plan_runtime_drop_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = get_config_path(snapshot);
-    let (mark, text) = get_config_text(snapshot);
+    let (byte_order_mark, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
-    let mut text = text.to_owned();
+    let mut new_text = text.to_owned();
     for (key, value) in [
         ("runtimes", "{}"),
         ("default-runtime", BUILT_IN_RUNTIME_JSON),
     ] {
-        if json_text::find_value(&text, &[key]).is_none() {
-            let top_object = json_text::find_value(&text, &[]).unwrap_or_default();
-            text = json_text::set_member(&text, top_object, key, value);
+        if json_text::find_value(&new_text, &[key]).is_none() {
+            let top_object_range = json_text::find_value(&new_text, &[]).unwrap_or_default();
+            new_text = json_text::set_member(&new_text, top_object_range, key, value);
         }
     }
-    Ok((path.into(), mark.to_owned() + &text))
+    Ok((path.into(), byte_order_mark.to_owned() + &new_text))
 }
 
 /// Returns whether a running daemon has loaded Boathook's runtimes as the recorded daemon.json
 /// describes them. `runtimes` are those of the daemon.
-pub(crate) fn is_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
-    let text = record
+pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
+    let recorded_text = record
         .files
         .first()
         .and_then(|file| file.written_texts.first());
-    let recorded_json: serde_json::Value = text
+    let recorded_json: serde_json::Value = recorded_text
         .and_then(|text| serde_json::from_str(split_byte_order_mark(text).1).ok())
         .unwrap_or_default();
     let is_default = recorded_json["default-runtime"].as_str() == Some(HANDLER);
-    let mut own_runtimes = find_own_runtimes(&recorded_json).peekable();
-    own_runtimes.peek().is_some()
-        && own_runtimes.all(|(name, path)| {
-            let daemon_path = runtimes.get_path(name);
-            runtimes.is_listed(name) && daemon_path.is_none_or(|daemon_path| daemon_path == path)
+    let mut boathook_runtimes = find_boathook_runtimes(&recorded_json).peekable();
+    boathook_runtimes.peek().is_some()
+        && boathook_runtimes.all(|(name, path)| {
+            let daemon_path = runtimes.get_program_path(name);
+            runtimes.has_runtime(name) && daemon_path.is_none_or(|daemon_path| daemon_path == path)
         })
         && runtimes.is_boathook_default() == is_default
 }
 
 /// Returns the names of the runtimes in a daemon.json whose program is `boathook-runtime`, each
 /// with the program's path.
-pub(crate) fn find_own_runtimes(
+pub(crate) fn find_boathook_runtimes(
     daemon_json: &serde_json::Value,
 ) -> impl Iterator<Item = (&str, &str)> {
     let runtimes = daemon_json["runtimes"].as_object().into_iter().flatten();
     runtimes.filter_map(|(name, entry)| {
         let path = entry["path"].as_str()?;
         Path::new(path)
-            .ends_with(RUNTIME_PROGRAM)
+            .ends_with(RUNTIME_PROGRAM_NAME)
             .then_some((name.as_str(), path))
     })
 }
@@ -287,18 +299,18 @@ pub(crate) fn find_own_runtimes(
 /// JSON has no comments by which Boathook's objects could be recognized. Therefore an object that
 /// becomes empty is kept. Without a record the former default runtime is not known. Then every
 /// entry that has only the path of `boathook-runtime` is removed as Boathook's.
-pub(crate) fn remove_own_entries(text: &str, recorded_file: Option<&RecordedFile>) -> String {
-    let (mark, text) = split_byte_order_mark(text);
+pub(crate) fn remove_boathook_entries(text: &str, recorded_file: Option<&RecordedFile>) -> String {
+    let (byte_order_mark, text) = split_byte_order_mark(text);
     let old_text = recorded_file.and_then(|file| file.old_text.as_deref());
     let (_, old_text) = split_byte_order_mark(old_text.unwrap_or_default());
-    mark.to_owned() + &remove_from_object(text, old_text, recorded_file)
+    byte_order_mark.to_owned() + &remove_from_object(text, old_text, recorded_file)
 }
 
 fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&RecordedFile>) -> String {
     if json_text::check_object(Path::new(DAEMON_JSON_PATH), text).is_err() {
         return text.to_owned();
     }
-    let names = find_installed_names(text, old_text, recorded_file);
+    let names = find_installed_runtime_names(text, old_text, recorded_file);
     if names.is_empty() {
         return text.to_owned();
     }
@@ -312,10 +324,14 @@ fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&Recorde
     let old_default =
         json_text::find_value(old_text, &["default-runtime"]).map(|value| &old_text[value]);
     match (default_runtime, json_text::find_value(&text, &[])) {
-        (Some(value), Some(top_object)) if text[value.clone()] == json_text::quote(HANDLER) => {
+        (Some(value), Some(top_object_range))
+            if text[value.clone()] == json_text::quote(HANDLER) =>
+        {
             match old_default {
-                Some(value) => json_text::set_member(&text, top_object, "default-runtime", value),
-                None => json_text::remove_member(&text, top_object, "default-runtime"),
+                Some(value) => {
+                    json_text::set_member(&text, top_object_range, "default-runtime", value)
+                }
+                None => json_text::remove_member(&text, top_object_range, "default-runtime"),
             }
         }
         _ => text,
@@ -324,19 +340,19 @@ fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&Recorde
 
 /// Returns the names of the runtimes in the daemon.json `text` that an installation wrote.
 /// `old_text` is the text from before the installation.
-fn find_installed_names(
+fn find_installed_runtime_names(
     text: &str,
     old_text: &str,
     recorded_file: Option<&RecordedFile>,
 ) -> Vec<String> {
-    let parse =
+    let parse_json =
         |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap_or_default() };
-    let daemon_json = parse(text);
+    let daemon_json = parse_json(text);
     let is_installed = |name: &str| match recorded_file {
         _ if name == HANDLER => true,
         Some(file) => {
             let has_runtime =
-                |text: &str| !parse(split_byte_order_mark(text).1)["runtimes"][name].is_null();
+                |text: &str| !parse_json(split_byte_order_mark(text).1)["runtimes"][name].is_null();
             !has_runtime(old_text) && file.written_texts.iter().any(|text| has_runtime(text))
         }
         None => {
@@ -344,7 +360,7 @@ fn find_installed_names(
             entry.is_some_and(|entry| entry.len() == 1)
         }
     };
-    find_own_runtimes(&daemon_json)
+    find_boathook_runtimes(&daemon_json)
         .map(|(name, _)| name)
         .filter(|name| is_installed(name))
         .map(str::to_owned)

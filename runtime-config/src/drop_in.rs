@@ -7,11 +7,11 @@ use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
 
 /// The first line of a TOML file that only Boathook writes.
-pub(crate) const HEADER: &str = "# Written by boathook-init, which also removes it.\n";
+pub(crate) const DROP_IN_HEADER: &str = "# Written by boathook-init, which also removes it.\n";
 
 /// Reads the files of a directory whose names end with `suffix` into the snapshot. Hidden files
 /// and directories are skipped.
-pub(crate) fn read_dir(
+pub(crate) fn read_drop_ins(
     host: &HostRoot,
     dir: &Path,
     suffix: &str,
@@ -30,20 +30,20 @@ pub(crate) fn read_dir(
     Ok(())
 }
 
-/// Returns the files of a snapshot in the order in which an engine reads them: first `main_files`,
+/// Returns the files of a snapshot in the order in which an engine reads them: first `main_paths`,
 /// and then the files in the drop-in directory `dir`, sorted by name. Missing files are left out.
-pub(crate) fn list_in_load_order(
+pub(crate) fn list_files_in_load_order(
     snapshot: &Snapshot,
-    main_files: &[&str],
+    main_paths: &[&str],
     dir: impl AsRef<Path>,
 ) -> Vec<PathBuf> {
-    let main_files = main_files
+    let main_paths = main_paths
         .iter()
         .map(PathBuf::from)
-        .filter(|path| snapshot.text(path).is_some());
+        .filter(|path| snapshot.get_text(path).is_some());
     let drop_ins = snapshot
         .existing_files()
         .map(|(path, _)| path)
         .filter(|path| path.parent() == Some(dir.as_ref()));
-    main_files.chain(drop_ins.map(Path::to_path_buf)).collect()
+    main_paths.chain(drop_ins.map(Path::to_path_buf)).collect()
 }

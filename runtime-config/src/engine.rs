@@ -43,7 +43,7 @@ impl Engine {
         let dirs = PROGRAM_DIRECTORIES
             .iter()
             .chain(properties.extra_program_dirs);
-        let programs = dirs.flat_map(|dir| {
+        let program_paths = dirs.flat_map(|dir| {
             properties
                 .programs
                 .iter()
@@ -51,12 +51,12 @@ impl Engine {
         });
         // A socket path that two engines have in common does not identify either of them.
         let other_engines = Self::ALL.into_iter().filter(|engine| *engine != self);
-        let is_socket_ambiguous = other_engines
+        let is_socket_path_shared = other_engines
             .map(Self::properties)
             .any(|engine| engine.load_check == properties.load_check);
-        let program = programs.into_iter().find(|path| host.exists(path));
+        let program = program_paths.into_iter().find(|path| host.exists(path));
         program.or_else(|| match properties.load_check {
-            LoadCheck::Socket(path) if !is_socket_ambiguous => {
+            LoadCheck::Socket(path) if !is_socket_path_shared => {
                 Some(PathBuf::from(path)).filter(|path| host.exists(path))
             }
             LoadCheck::DockerApi => docker::find_daemon_socket(host),
@@ -69,7 +69,7 @@ impl Engine {
     /// # Errors
     /// Fails if a file cannot be read. A file that does not parse is not an error here, because the
     /// plan reports it.
-    pub fn read(
+    pub fn read_snapshot(
         self,
         host: &HostRoot,
         record: Option<&InstallationRecord>,
@@ -82,10 +82,12 @@ impl Engine {
             snapshot.search_program(host, Path::new(name));
         }
         match self.config_files() {
-            ConfigFiles::Containerd(layout) => containerd::read_files(layout, host, &mut snapshot)?,
-            ConfigFiles::Crio => crio::read_files(host, &mut snapshot)?,
-            ConfigFiles::Docker => docker::read_files(host, &mut snapshot)?,
-            ConfigFiles::Podman => podman::read_files(host, &mut snapshot)?,
+            ConfigFiles::Containerd(layout) => {
+                containerd::read_config_files(layout, host, &mut snapshot)?
+            }
+            ConfigFiles::Crio => crio::read_config_files(host, &mut snapshot)?,
+            ConfigFiles::Docker => docker::read_daemon_config(host, &mut snapshot)?,
+            ConfigFiles::Podman => podman::read_config_files(host, &mut snapshot)?,
         }
         Ok(snapshot)
     }

@@ -29,7 +29,7 @@ pub enum Engine {
 
 /// The way in which a running engine is made to read a changed configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reload {
+pub enum ReloadMethod {
     /// The engine reads its configuration at each start of a container.
     NotNeeded,
     /// systemd restarts those of the units that are running. Containers continue to run.
@@ -63,7 +63,7 @@ pub struct EngineProperties {
     pub extra_program_dirs: &'static [&'static str],
     /// The default paths of the engine's bundles, as patterns. `*` matches any one component.
     pub bundle_patterns: &'static [&'static str],
-    pub reload: Reload,
+    pub reload_method: ReloadMethod,
     /// A command that starts a container with devices. `None` means that a pod is needed.
     pub example_command: Option<&'static str>,
     pub load_check: LoadCheck,
@@ -76,7 +76,7 @@ pub const HANDLER: &str = "boathook";
 ///
 /// The pattern is written only to the setting `container_annotations`. If it were in
 /// `pod_annotations`, the author of a pod could set these annotations.
-pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
+pub const ANNOTATION_PATTERN: &str = "devices.boathook.dev/*";
 
 /// The path of the hook after an installation. `current` is a link to the installed version, so
 /// the path stays the same at an upgrade.
@@ -107,10 +107,10 @@ pub const PROGRAM_DIRECTORIES: [&str; 8] = [
 
 /// Returns every directory in which a host may have a program of an engine.
 pub fn program_directories() -> impl Iterator<Item = &'static str> {
-    let own = Engine::ALL
+    let extra_dirs = Engine::ALL
         .iter()
         .flat_map(|engine| engine.properties().extra_program_dirs);
-    PROGRAM_DIRECTORIES.iter().chain(own).copied()
+    PROGRAM_DIRECTORIES.iter().chain(extra_dirs).copied()
 }
 
 /// The OCI runtimes that an engine, or a user, may call.
@@ -136,7 +136,7 @@ impl Engine {
                 programs: &["k3s"],
                 extra_program_dirs: &["/var/lib/rancher/k3s/data/current/bin"],
                 bundle_patterns: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["k3s.service", "k3s-agent.service"]),
+                reload_method: ReloadMethod::Restart(&["k3s.service", "k3s-agent.service"]),
                 example_command: None,
                 load_check: LoadCheck::Socket("/run/k3s/containerd/containerd.sock"),
             },
@@ -145,7 +145,10 @@ impl Engine {
                 programs: &["rke2"],
                 extra_program_dirs: &["/opt/rke2/bin", "/var/lib/rancher/rke2/bin"],
                 bundle_patterns: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["rke2-server.service", "rke2-agent.service"]),
+                reload_method: ReloadMethod::Restart(&[
+                    "rke2-server.service",
+                    "rke2-agent.service",
+                ]),
                 example_command: None,
                 load_check: LoadCheck::Socket("/run/k3s/containerd/containerd.sock"),
             },
@@ -154,7 +157,10 @@ impl Engine {
                 programs: &["k0s"],
                 extra_program_dirs: &["/var/lib/k0s/bin"],
                 bundle_patterns: &["/run/k0s/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["k0sworker.service", "k0scontroller.service"]),
+                reload_method: ReloadMethod::Restart(&[
+                    "k0sworker.service",
+                    "k0scontroller.service",
+                ]),
                 example_command: None,
                 load_check: LoadCheck::Socket("/run/k0s/containerd.sock"),
             },
@@ -165,7 +171,7 @@ impl Engine {
                 bundle_patterns: &[
                     "/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*",
                 ],
-                reload: Reload::Restart(&["snap.microk8s.daemon-containerd.service"]),
+                reload_method: ReloadMethod::Restart(&["snap.microk8s.daemon-containerd.service"]),
                 example_command: None,
                 load_check: LoadCheck::Socket("/var/snap/microk8s/common/run/containerd.sock"),
             },
@@ -174,7 +180,7 @@ impl Engine {
                 programs: &["containerd"],
                 extra_program_dirs: &[],
                 bundle_patterns: &["/run/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["containerd.service"]),
+                reload_method: ReloadMethod::Restart(&["containerd.service"]),
                 example_command: None,
                 load_check: LoadCheck::Socket("/run/containerd/containerd.sock"),
             },
@@ -186,7 +192,7 @@ impl Engine {
                     "/run/containers/storage/overlay-containers/*/userdata",
                     "/var/lib/containers/storage/overlay-containers/*/userdata",
                 ],
-                reload: Reload::Restart(&["crio.service"]),
+                reload_method: ReloadMethod::Restart(&["crio.service"]),
                 example_command: None,
                 load_check: LoadCheck::Socket("/run/crio/crio.sock"),
             },
@@ -197,7 +203,7 @@ impl Engine {
                 bundle_patterns: &[
                     "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*",
                 ],
-                reload: Reload::Hangup {
+                reload_method: ReloadMethod::Hangup {
                     unit: "docker.service",
                     pid_file: "/run/docker.pid",
                 },
@@ -212,7 +218,7 @@ impl Engine {
                     "/run/containers/storage/overlay-containers/*/userdata",
                     "/var/lib/containers/storage/overlay-containers/*/userdata",
                 ],
-                reload: Reload::NotNeeded,
+                reload_method: ReloadMethod::NotNeeded,
                 example_command: Some("podman run --rm -e VARIABLE=all IMAGE"),
                 load_check: LoadCheck::NoDaemon,
             },

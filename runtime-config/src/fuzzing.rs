@@ -21,10 +21,10 @@ pub fn install_and_undo(engine: Engine, text: &str) {
     }
     for set_default in [false, true] {
         let options = Options {
-            hook: "/opt/boathook/bin/boathook-hook".into(),
-            runtime: "/opt/boathook/bin/boathook-runtime".into(),
+            hook_path: "/opt/boathook/bin/boathook-hook".into(),
+            runtime_path: "/opt/boathook/bin/boathook-runtime".into(),
             set_default,
-            real_runtime: None,
+            real_runtime_path: None,
             additional_names: Vec::new(),
             base_spec: None,
         };
@@ -56,7 +56,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
         );
         assert_equal_files(&undone_snapshot, &original_snapshot);
         // In JSON, Boathook's parts have no marker comments, so an undo without a record is not
-        // exact (see `docker::remove_own_entries`).
+        // exact (see `docker::remove_boathook_entries`).
         if engine != Engine::Docker {
             let undone_snapshot = apply_plan(
                 &installed_snapshot,
@@ -90,11 +90,11 @@ fn apply_plan(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
                 new_text,
                 ..
             } => {
-                assert_eq!(files.text(path), old_text.as_deref());
+                assert_eq!(files.get_text(path), old_text.as_deref());
                 files.set_text(path, Some(new_text.clone()));
             }
             Change::Remove { path, old_text, .. } => {
-                assert_eq!(files.text(path), Some(old_text.as_str()));
+                assert_eq!(files.get_text(path), Some(old_text.as_str()));
                 files.set_text(path, None);
             }
             Change::MakeDir { .. } | Change::RemoveDir { .. } => {}

@@ -18,18 +18,18 @@ use crate::json_text;
 use crate::toml_text::find_line_number;
 
 /// The wildcard for one key in the path of a setting, such as `runtimes.*.path`.
-const ANY_KEY: &str = "*";
+const KEY_WILDCARD: &str = "*";
 
 /// A key that an engine may read differently from this crate: its case differs from the
 /// documentation, or the key occurs twice.
-struct UnclearKey {
+struct AmbiguousKey {
     found_key: String,
     documented_key: &'static str,
     /// The position of the key in the text, in bytes.
     offset: usize,
 }
 
-impl UnclearKey {
+impl AmbiguousKey {
     /// Returns the error for the file `path`, whose text has the key.
     fn to_error(&self, path: &Path, text: &str) -> Error {
         let Self {
@@ -51,40 +51,44 @@ impl UnclearKey {
 
 /// Returns an error if a TOML file has a key that equals a key of `settings` only if case is
 /// ignored.
-pub(crate) fn check_toml(
+pub(crate) fn check_toml_keys(
     path: &Path,
     text: &str,
     doc: &Document<&str>,
     settings: &[&'static str],
 ) -> Result<(), Error> {
-    let unclear_key = settings
+    let ambiguous_key = settings
         .iter()
         .find_map(|setting| find_in_table(doc.as_item(), setting));
-    unclear_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
+    ambiguous_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
 /// Returns an error if a JSON file has a key that equals a key of `settings` only if case is
 /// ignored, or if a key of `settings` occurs twice. Go's encoding/json merges the objects of equal
 /// keys, and this crate reads only one of the objects.
-pub(crate) fn check_json(path: &Path, text: &str, settings: &[&'static str]) -> Result<(), Error> {
+pub(crate) fn check_json_keys(
+    path: &Path,
+    text: &str,
+    settings: &[&'static str],
+) -> Result<(), Error> {
     let top_object = json_text::find_value(text, &[]).unwrap_or_default();
-    let unclear_key = settings
+    let ambiguous_key = settings
         .iter()
         .find_map(|setting| find_in_object(text, top_object.clone(), setting));
-    unclear_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
+    ambiguous_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
-fn find_in_table(item: &Item, setting: &'static str) -> Option<UnclearKey> {
+fn find_in_table(item: &Item, setting: &'static str) -> Option<AmbiguousKey> {
     let (documented_key, inner_setting) = split_first_key(setting)?;
     let table: &dyn TableLike = item.as_table_like()?;
     table.iter().find_map(|(found_key, value)| {
-        if documented_key == ANY_KEY || found_key == documented_key {
+        if documented_key == KEY_WILDCARD || found_key == documented_key {
             return find_in_table(value, inner_setting);
         }
         let span = table
             .get_key_value(found_key)
             .and_then(|(key, _)| key.span());
-        equals_ignoring_case(found_key, documented_key).then(|| UnclearKey {
+        equals_ignoring_case(found_key, documented_key).then(|| AmbiguousKey {
             found_key: found_key.to_owned(),
             documented_key,
             offset: span.map_or(0, |span| span.start),
@@ -92,18 +96,18 @@ fn find_in_table(item: &Item, setting: &'static str) -> Option<UnclearKey> {
     })
 }
 
-fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Option<UnclearKey> {
+fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Option<AmbiguousKey> {
     let (documented_key, inner_setting) = split_first_key(setting)?;
     let mut is_seen = false;
     for (found_key, value) in json_text::list_members(text, object) {
         let is_exact = found_key == documented_key;
-        if documented_key == ANY_KEY || is_exact && !is_seen {
+        if documented_key == KEY_WILDCARD || is_exact && !is_seen {
             is_seen = true;
-            if let Some(unclear_key) = find_in_object(text, value, inner_setting) {
-                return Some(unclear_key);
+            if let Some(ambiguous_key) = find_in_object(text, value, inner_setting) {
+                return Some(ambiguous_key);
             }
         } else if equals_ignoring_case(&found_key, documented_key) {
-            return Some(UnclearKey {
+            return Some(AmbiguousKey {
                 found_key,
                 documented_key,
                 offset: value.start,

@@ -5,9 +5,9 @@
 //! Without the feature `configure` the crate contains only the table of the engines and the
 //! comparison of versions, which the hook needs, and has no dependency that edits files.
 //!
-//! Data flow: [`Engine::read`] takes a [`Snapshot`] of an engine's files from a [`HostRoot`].
-//! [`Engine::plan_install`] and [`Engine::plan_undo`], two pure functions, compute a [`Plan`]
-//! from the snapshot; a plan is printed as a diff. The caller writes the plan's
+//! Data flow: [`Engine::read_snapshot`] takes a [`Snapshot`] of an engine's files from a
+//! [`HostRoot`]. [`Engine::plan_install`] and [`Engine::plan_undo`], two pure functions, compute a
+//! [`Plan`] from the snapshot; a plan is printed as a diff. The caller writes the plan's
 //! [`InstallationRecord`] to disk and then [applies](Change::apply) each [`Change`].
 //!
 //! If an engine reads drop-ins, Boathook writes files of its own. Otherwise a text edit adds
@@ -82,8 +82,8 @@ pub use default_runtime::{ReplacedRuntime, find_common_runtime};
 #[cfg(feature = "configure")]
 pub use docker::{find_docker_config_path, find_docker_snap};
 pub use engine_properties::{
-    ANNOTATIONS, Engine, EngineProperties, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS,
-    INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, Reload,
+    ANNOTATION_PATTERN, Engine, EngineProperties, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS,
+    INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, ReloadMethod,
     program_directories,
 };
 #[cfg(feature = "configure")]
@@ -106,5 +106,5 @@ pub use state::{
     run_systemctl, wait_for_reload,
 };
 pub use versions::{
-    OtherVersion, PACKAGED_VERSION_PATH, RunningProgram, compare_versions, find_running_programs,
+    PACKAGED_VERSION_PATH, RunningProgram, VersionMismatch, compare_versions, find_running_programs,
 };

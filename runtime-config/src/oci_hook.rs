@@ -13,13 +13,13 @@ use crate::toml_text::{get_item, parse_document, quote};
 /// The name of the hooks.d file, the same in every hooks directory. If two directories have a file
 /// of this name, the engines use only that of the later directory. Therefore the hook never runs
 /// twice.
-pub(crate) const FILE_NAME: &str = "99-boathook.json";
+pub(crate) const HOOK_FILE_NAME: &str = "99-boathook.json";
 
 /// Returns the hook entry of an OCI specification (runtime-spec, config.md, "POSIX-platform
 /// Hooks").
 pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
     json!({
-        "path": options.hook,
+        "path": options.hook_path,
         "args": ["boathook-hook", "prestart"],
         "env": [HOOK_ENV],
         "timeout": HOOK_TIMEOUT_SECONDS,
@@ -42,28 +42,28 @@ pub(crate) fn format_hook_file(options: &Options) -> String {
 }
 
 /// Returns the setting `hooks_dir`, as a line of TOML, with which the engine reads hooks from the
-/// directory `dir`. Returns `None` if `config_files`, in load order, already set that directory.
+/// directory `dir`. Returns `None` if `config_paths`, in load order, already set that directory.
 ///
 /// An engine uses the last list that it reads, so the line repeats the directories of the list
 /// that the files set.
 pub(crate) fn format_hooks_dir_line(
     snapshot: &Snapshot,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     table: &[&str],
     dir: &Path,
 ) -> Result<Option<String>, Error> {
     let mut dirs = vec!["/usr/share/containers/oci/hooks.d".to_owned()];
-    for path in config_files {
-        let doc = parse_document(path, snapshot.text(path).unwrap_or_default())?;
+    for path in config_paths {
+        let doc = parse_document(path, snapshot.get_text(path).unwrap_or_default())?;
         let list = get_item(&doc, table).and_then(|table| table.get("hooks_dir")?.as_array());
         if let Some(list) = list {
             // In podman's files, `{append=true}` in a list adds the list to the previous one.
-            let appends = list.iter().any(|value| value.as_inline_table().is_some());
+            let appends_to_previous = list.iter().any(|value| value.as_inline_table().is_some());
             let strings = list
                 .iter()
                 .filter_map(|value| value.as_str())
                 .map(str::to_owned);
-            dirs = if appends {
+            dirs = if appends_to_previous {
                 dirs.into_iter().chain(strings).collect()
             } else {
                 strings.collect()

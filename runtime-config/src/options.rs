@@ -8,9 +8,9 @@ use crate::engine_properties::HANDLER;
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The absolute path of the hook on the host.
-    pub hook: PathBuf,
+    pub hook_path: PathBuf,
     /// The absolute path of the wrapper, `boathook-runtime`, on the host.
-    pub runtime: PathBuf,
+    pub runtime_path: PathBuf,
     /// Further names of Boathook's runtime, such as the name of a vendor's runtime. For each name
     /// the engine gets a runtime or handler, beside [`HANDLER`].
     pub additional_names: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Options {
     /// that name no runtime use it too.
     pub set_default: bool,
     /// The path of the program that `boathook-runtime` calls, if config.toml sets one.
-    pub real_runtime: Option<PathBuf>,
+    pub real_runtime_path: Option<PathBuf>,
     /// For containerd only: the text of an OCI specification (the output of `ctr oci spec`).
     /// The hook is added to it, and containerd uses it as `base_runtime_spec`. The handler then
     /// keeps the program of the default runtime.

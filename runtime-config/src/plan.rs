@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
-use crate::toml_text::{self, OWN_FILE_STEM};
+use crate::toml_text::{self, BOATHOOK_FILE_STEM};
 
 /// The mode of a configuration file that an installation creates.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -59,15 +59,15 @@ impl Engine {
     /// runtime cannot be replaced without a loss of isolation.
     pub fn plan_install(
         self,
-        current: &Snapshot,
+        current_snapshot: &Snapshot,
         record: Option<&InstallationRecord>,
         options: &Options,
     ) -> Result<Plan, Error> {
-        let original = remove_installation(current, record);
-        let files = self.plan_files(&original, options)?;
+        let original_snapshot = remove_installation(current_snapshot, record);
+        let files = self.plan_files(&original_snapshot, options)?;
         let replaced_runtime = if options.set_default {
-            self.find_default_runtime(&original)?
-                .plan_replacement(self, &original, options)?
+            self.find_default_runtime(&original_snapshot)?
+                .plan_replacement(self, &original_snapshot, options)?
         } else {
             None
         };
@@ -79,7 +79,7 @@ impl Engine {
         for (path, text) in &files {
             // The administrator may have formatted daemon.json again after an earlier
             // installation. The same content in another format is not rewritten.
-            let text = match current.text(path) {
+            let text = match current_snapshot.get_text(path) {
                 Some(current_text)
                     if self == Self::Docker && docker::has_same_json(current_text, text) =>
                 {
@@ -87,7 +87,7 @@ impl Engine {
                 }
                 _ => text,
             };
-            for dir in current.missing_dirs(path) {
+            for dir in current_snapshot.missing_dirs(path) {
                 let change = Change::MakeDir { path: dir.clone() };
                 if !changes.contains(&change) {
                     changes.push(change);
@@ -96,19 +96,23 @@ impl Engine {
                     new_record.made_dirs.push(dir.clone());
                 }
             }
-            changes.extend(rewrite(path, current.text(path), Some(text)));
+            changes.extend(new_file_change(
+                path,
+                current_snapshot.get_text(path),
+                Some(text),
+            ));
             new_record.files.push(RecordedFile {
                 path: path.clone(),
-                old_text: original.text(path).map(str::to_owned),
-                written_texts: collect_written_texts(path, text, current, record),
+                old_text: original_snapshot.get_text(path).map(str::to_owned),
+                written_texts: collect_written_texts(path, text, current_snapshot, record),
             });
         }
         for file in record.iter().flat_map(|record| &record.files) {
             if !files.iter().any(|(path, _)| *path == file.path) {
-                changes.extend(rewrite(
+                changes.extend(new_file_change(
                     &file.path,
-                    current.text(&file.path),
-                    original.text(&file.path),
+                    current_snapshot.get_text(&file.path),
+                    original_snapshot.get_text(&file.path),
                 ));
             }
         }
@@ -123,30 +127,30 @@ impl Engine {
     /// Plans an intermediate change after which the running engine drops Boathook's runtime at a
     /// reload. It comes before the changes of [`Engine::plan_undo`]. Returns `None` for all engines
     /// except Docker, because the others need no intermediate change.
-    pub fn plan_release(
+    pub fn plan_runtime_drop(
         self,
-        current: &Snapshot,
+        current_snapshot: &Snapshot,
         record: Option<&InstallationRecord>,
     ) -> Result<Option<Plan>, Error> {
         if self != Self::Docker {
             return Ok(None);
         }
-        let original = remove_installation(current, record);
-        let (path, text) = docker::plan_release_file(&original)?;
+        let original_snapshot = remove_installation(current_snapshot, record);
+        let (path, text) = docker::plan_runtime_drop_file(&original_snapshot)?;
         let mut new_record = record
             .cloned()
             .unwrap_or_else(|| InstallationRecord::new(self));
         match new_record.files.iter_mut().find(|file| file.path == path) {
             Some(file) => file.written_texts.push(text.clone()),
             None => new_record.files.push(RecordedFile {
-                old_text: original.text(&path).map(str::to_owned),
+                old_text: original_snapshot.get_text(&path).map(str::to_owned),
                 written_texts: vec![text.clone()],
                 path: path.clone(),
             }),
         }
         Ok(Some(Plan {
             engine: self,
-            changes: rewrite(&path, current.text(&path), Some(&text))
+            changes: new_file_change(&path, current_snapshot.get_text(&path), Some(&text))
                 .into_iter()
                 .collect(),
             record: Some(new_record),
@@ -156,8 +160,12 @@ impl Engine {
 
     /// Plans the changes that undo an installation. Without a record, Boathook's parts are found
     /// by file names and marker comments.
-    pub fn plan_undo(self, current: &Snapshot, record: Option<&InstallationRecord>) -> Plan {
-        let original = remove_installation(current, record);
+    pub fn plan_undo(
+        self,
+        current_snapshot: &Snapshot,
+        record: Option<&InstallationRecord>,
+    ) -> Plan {
+        let original_snapshot = remove_installation(current_snapshot, record);
         // The file that was written last is undone first, so that a reference is removed before
         // the file to which it refers.
         let mut ordered_paths: Vec<PathBuf> = record
@@ -168,14 +176,18 @@ impl Engine {
         ordered_paths.reverse();
         let recorded_paths: BTreeSet<_> = ordered_paths.iter().cloned().collect();
         ordered_paths.extend(
-            current
+            current_snapshot
                 .writable_paths()
                 .map(Path::to_path_buf)
                 .filter(|path| !recorded_paths.contains(path)),
         );
-        let file_changes = ordered_paths
-            .iter()
-            .filter_map(|path| rewrite(path, current.text(path), original.text(path)));
+        let file_changes = ordered_paths.iter().filter_map(|path| {
+            new_file_change(
+                path,
+                current_snapshot.get_text(path),
+                original_snapshot.get_text(path),
+            )
+        });
         let made_dirs = record.map_or(&[][..], |record| &record.made_dirs);
         let dir_changes = made_dirs
             .iter()
@@ -195,13 +207,16 @@ impl Engine {
 /// If a file has a text that an installation wrote, according to the record, the snapshot gets the
 /// recorded text from before the installation. From other files Boathook's parts are removed, which
 /// are found by file names and marker comments.
-fn remove_installation(current: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
-    let mut original = current.clone();
+fn remove_installation(
+    current_snapshot: &Snapshot,
+    record: Option<&InstallationRecord>,
+) -> Snapshot {
+    let mut original_snapshot = current_snapshot.clone();
     // A generated file contains Boathook's parts, too. The snapshot keeps the text of this file,
     // because the engine generates the file again at its next start.
-    for (path, text) in current
+    for (path, text) in current_snapshot
         .existing_files()
-        .filter(|(path, _)| !current.is_generated(path))
+        .filter(|(path, _)| !current_snapshot.is_generated(path))
     {
         let recorded_file = record.and_then(|record| record.find_file(path));
         let text = match recorded_file {
@@ -213,23 +228,24 @@ fn remove_installation(current: &Snapshot, record: Option<&InstallationRecord>) 
             {
                 file.old_text.clone()
             }
-            _ if is_own_file(path) => None,
+            _ if is_boathook_file(path) => None,
             _ if path
                 .extension()
                 .is_some_and(|extension| extension == "json") =>
             {
-                Some(docker::remove_own_entries(text, recorded_file))
+                Some(docker::remove_boathook_entries(text, recorded_file))
             }
             _ => toml_text::strip_edits(text),
         };
-        original.set_text(path, text);
+        original_snapshot.set_text(path, text);
     }
-    original
+    original_snapshot
 }
 
 /// Returns whether only Boathook writes the file, according to its name.
-fn is_own_file(path: &Path) -> bool {
-    path.file_stem().is_some_and(|stem| stem == OWN_FILE_STEM)
+fn is_boathook_file(path: &Path) -> bool {
+    path.file_stem()
+        .is_some_and(|stem| stem == BOATHOOK_FILE_STEM)
 }
 
 /// Returns the texts that the record has to contain for a file: the new text, and the current text
@@ -238,12 +254,12 @@ fn is_own_file(path: &Path) -> bool {
 fn collect_written_texts(
     path: &Path,
     text: &str,
-    current: &Snapshot,
+    current_snapshot: &Snapshot,
     record: Option<&InstallationRecord>,
 ) -> Vec<String> {
     let replaced_text = record
         .and_then(|record| record.find_file(path))
-        .zip(current.text(path))
+        .zip(current_snapshot.get_text(path))
         .filter(|(file, current_text)| {
             *current_text != text
                 && file
@@ -257,6 +273,6 @@ fn collect_written_texts(
         .collect()
 }
 
-fn rewrite(path: &Path, old_text: Option<&str>, new_text: Option<&str>) -> Option<Change> {
-    Change::rewrite(path, old_text, new_text, NEW_FILE_MODE)
+fn new_file_change(path: &Path, old_text: Option<&str>, new_text: Option<&str>) -> Option<Change> {
+    Change::from_texts(path, old_text, new_text, NEW_FILE_MODE)
 }

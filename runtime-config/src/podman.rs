@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::{Item, TableLike};
 
 use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
-use crate::drop_in::{self, HEADER};
+use crate::drop_in::{self, DROP_IN_HEADER};
 use crate::engine_properties::HANDLER;
 use crate::error::Error;
 use crate::host::HostRoot;
@@ -39,20 +39,20 @@ const DROP_IN_PATH: &str = "/etc/containers/containers.conf.d/99-boathook.conf";
 const HOOKS_D_DIR: &str = "/etc/containers/oci/hooks.d";
 
 /// The settings that decide what the default runtime is (containers.conf(5)).
-const RUNTIME_SETTINGS: [&str; 2] = ["engine.runtime", "engine.runtimes"];
+const DEFAULT_RUNTIME_SETTINGS: [&str; 2] = ["engine.runtime", "engine.runtimes"];
 
 /// Reads all files on which a plan for podman depends into the snapshot.
-pub(crate) fn read_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     for path in MAIN_FILE_PATHS.iter().chain(&[DROP_IN_PATH]) {
         snapshot.read(host, Path::new(path))?;
     }
-    snapshot.read(host, &Path::new(HOOKS_D_DIR).join(oci_hook::FILE_NAME))?;
+    snapshot.read(host, &Path::new(HOOKS_D_DIR).join(oci_hook::HOOK_FILE_NAME))?;
     for dir in NEWER_CONF_D_DIRS.iter().chain(&[CONF_D_DIR]) {
-        drop_in::read_dir(host, Path::new(dir), ".conf", snapshot)?;
+        drop_in::read_drop_ins(host, Path::new(dir), ".conf", snapshot)?;
     }
     // A file that does not parse is no error here, because the plan reports it.
-    let config_files = drop_in::list_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
-    let (_, runtimes) = merge_runtimes(snapshot, &config_files).unwrap_or_default();
+    let config_paths = drop_in::list_files_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
+    let (_, runtimes) = merge_runtimes(snapshot, &config_paths).unwrap_or_default();
     for path in runtimes.into_values().flatten() {
         snapshot.search_program(host, &path);
     }
@@ -68,23 +68,23 @@ pub(crate) fn read_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(),
 /// read names runtimes. Also fails if no file names a runtime and the host has neither crun
 /// nor runc.
 pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
-    let config_files = drop_in::list_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
+    let config_paths = drop_in::list_files_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
     for dir in NEWER_CONF_D_DIRS {
-        for path in drop_in::list_in_load_order(snapshot, &[], dir) {
+        for path in drop_in::list_files_in_load_order(snapshot, &[], dir) {
             refuse_runtime_settings(snapshot, &path)?;
         }
     }
-    for path in &config_files {
-        let text = snapshot.text(path).unwrap_or_default();
+    for path in &config_paths {
+        let text = snapshot.get_text(path).unwrap_or_default();
         let doc = parse_document(path, text)?;
-        key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
+        key_case::check_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
         let table = get_item(&doc, &["engine"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("runtime")) {
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));
             refuse_later_setting(Path::new(DROP_IN_PATH), path, line)?;
         }
     }
-    let (default_name, runtimes) = merge_runtimes(snapshot, &config_files)?;
+    let (default_name, runtimes) = merge_runtimes(snapshot, &config_paths)?;
     let get_program = |name: &str| {
         let paths = runtimes.get(name).map_or(&[][..], Vec::as_slice);
         let existing_path = paths.iter().find(|path| snapshot.has_program(path));
@@ -110,12 +110,12 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     Ok(DefaultRuntime::new_program(name, program))
 }
 
-/// Returns an error if a file that only newer versions of podman read has settings of runtimes. The
-/// version of the host's podman is not known, so neither is the effect of such settings.
+/// Refuses settings of runtimes in a file that only newer versions of podman read. The version of
+/// the host's podman is not known, so it is not known whether these settings have an effect.
 fn refuse_runtime_settings(snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
-    let text = snapshot.text(path).unwrap_or_default();
+    let text = snapshot.get_text(path).unwrap_or_default();
     let doc = parse_document(path, text)?;
-    key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
+    key_case::check_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
     let table = get_item(&doc, &["engine"]).and_then(Item::as_table_like);
     for setting in ["runtime", "runtimes"] {
         if let Some((key, _)) = table.and_then(|table| table.get_key_value(setting)) {
@@ -138,12 +138,12 @@ type RuntimePaths = BTreeMap<String, Vec<PathBuf>>;
 /// sets one, and the paths of all runtimes.
 fn merge_runtimes(
     snapshot: &Snapshot,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
 ) -> Result<(Option<String>, RuntimePaths), Error> {
     let mut default_name = None;
     let mut runtimes = BTreeMap::new();
-    for path in config_files {
-        let doc = parse_document(path, snapshot.text(path).unwrap_or_default())?;
+    for path in config_paths {
+        let doc = parse_document(path, snapshot.get_text(path).unwrap_or_default())?;
         let engine = get_item(&doc, &["engine"]);
         let name = engine.and_then(|engine| engine.get("runtime")?.as_str());
         default_name = name
@@ -170,11 +170,11 @@ pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let config_files = drop_in::list_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
-    let mut text = format!("{HEADER}[engine]\n");
+    let config_paths = drop_in::list_files_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
+    let mut text = format!("{DROP_IN_HEADER}[engine]\n");
     if let Some(line) = oci_hook::format_hooks_dir_line(
         snapshot,
-        &config_files,
+        &config_paths,
         &["engine"],
         Path::new(HOOKS_D_DIR),
     )? {
@@ -183,13 +183,13 @@ pub(crate) fn plan_files(
     if options.set_default {
         text += &format!("runtime = \"{HANDLER}\"\n");
     }
-    let runtime = quote(&options.runtime.to_string_lossy());
+    let runtime = quote(&options.runtime_path.to_string_lossy());
     text += "\n[engine.runtimes]\n";
     for name in options.names() {
-        toml_text::refuse_existing_runtime(snapshot, &config_files, &["engine", "runtimes"], name)?;
+        toml_text::refuse_existing_runtime(snapshot, &config_paths, &["engine", "runtimes"], name)?;
         text += &format!("{name} = [{runtime}]\n");
     }
-    let hook = Path::new(HOOKS_D_DIR).join(oci_hook::FILE_NAME);
+    let hook = Path::new(HOOKS_D_DIR).join(oci_hook::HOOK_FILE_NAME);
     Ok(vec![
         (hook, oci_hook::format_hook_file(options)),
         (DROP_IN_PATH.into(), text),

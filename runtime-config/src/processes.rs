@@ -25,21 +25,21 @@ pub struct Process {
     pub uid: u32,
     /// The file name of the executable. If the link `exe` cannot be read, only the first 15 bytes
     /// of the name are known, from `comm`.
-    pub program: String,
+    pub program_name: String,
     pub arguments: Vec<String>,
 }
 
 impl Process {
     /// Returns the first value of an option on the command line (`--name VALUE` or `--name=VALUE`).
-    /// `names` are the names of the option.
-    pub fn find_option(&self, names: &[&str]) -> Option<&str> {
-        self.find_options(names).next()
+    /// `option_names` are the names of the option.
+    pub fn get_option_value(&self, option_names: &[&str]) -> Option<&str> {
+        self.get_option_values(option_names).next()
     }
 
     /// Returns every value of an option that may be repeated on the command line. An address may
     /// also follow a name of one letter without a blank (`-Hunix://…`).
-    pub(crate) fn find_options(&self, names: &[&str]) -> impl Iterator<Item = &str> {
-        find_option_values(self.arguments.get(1..).unwrap_or_default(), names)
+    pub(crate) fn get_option_values(&self, option_names: &[&str]) -> impl Iterator<Item = &str> {
+        find_option_values(self.arguments.get(1..).unwrap_or_default(), option_names)
     }
 
     /// Opens the parent of the process's working directory, in the mount namespace of the process.
@@ -51,19 +51,21 @@ impl Process {
 }
 
 /// Returns every value of an option in `arguments`, in the forms that [`Process::find_options`]
-/// accepts. `names` are the names of the option.
+/// accepts. `option_names` are the names of the option.
 pub(crate) fn find_option_values<'a>(
     arguments: &'a [String],
-    names: &[&str],
+    option_names: &[&str],
 ) -> impl Iterator<Item = &'a str> {
     let mut arguments = arguments.iter();
     std::iter::from_fn(move || {
         while let Some(argument) = arguments.next() {
-            for name in names {
+            for name in option_names {
                 match argument.strip_prefix(name) {
                     Some("") => return arguments.next().map(String::as_str),
-                    Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
-                    Some(rest) if name.len() == 2 && rest.contains("://") => return Some(rest),
+                    Some(suffix) if suffix.starts_with('=') => return Some(&suffix[1..]),
+                    Some(suffix) if name.len() == 2 && suffix.contains("://") => {
+                        return Some(suffix);
+                    }
                     _ => {}
                 }
             }
@@ -72,8 +74,8 @@ pub(crate) fn find_option_values<'a>(
     })
 }
 
-/// Returns the processes whose program has a name for which `matches_name` returns `true`. There
-/// are none if the host's /proc is not visible.
+/// Returns the processes for whose program name `matches_name` returns `true`. The list is empty if
+/// the host's /proc is not visible.
 pub fn find_processes(host: &HostRoot, matches_name: impl Fn(&str) -> bool) -> Vec<Process> {
     let proc = Path::new("/proc");
     let (names, proc_entry) = (host.list(proc).unwrap_or_default(), host.find_entry(proc));
@@ -105,9 +107,8 @@ fn read_process(
         read_program_name(&exe)
             .or_else(|| Some(read_text(&exe.sibling("comm"))?.trim_end().to_owned()))
     } else {
-        // The path of the executable is that in the mount namespace of the process, where a user
-        // can mount another file at a path of the host. Therefore the executable itself is compared
-        // with the host's file.
+        // The link `exe` has the path in the mount namespace of the process. There a user can mount
+        // another file at a path of the host. Therefore the inodes are compared, too.
         read_program_name(&exe).filter(|_| is_host_executable(host, &exe))
     };
     let program = program.filter(|program| matches_name(program))?;
@@ -115,7 +116,7 @@ fn read_process(
     Some(Process {
         pid,
         uid: *uids.first()?,
-        program,
+        program_name: program,
         arguments: command_line
             .split_terminator('\0')
             .map(str::to_owned)
@@ -138,17 +139,18 @@ fn read_program_name(exe: &HostEntry) -> Option<String> {
 /// Returns whether the executable of a process is the host's file at the same path, which only root
 /// can change. An executable of root that was removed is accepted, too.
 fn is_host_executable(host: &HostRoot, exe: &HostEntry) -> bool {
-    let (Ok(path), Ok(executable)) = (exe.read_link(), exe.stat_target()) else {
+    let (Ok(path), Ok(executable_stat)) = (exe.read_link(), exe.stat_target()) else {
         return false;
     };
-    let Some(text) = path.to_str().filter(|_| executable.st_uid == 0) else {
+    let Some(path_text) = path.to_str().filter(|_| executable_stat.st_uid == 0) else {
         return false;
     };
-    let path = Path::new(text.strip_suffix(REMOVED_SUFFIX).unwrap_or(text));
-    let is_executable =
-        |file: FileStat| (file.st_dev, file.st_ino) == (executable.st_dev, executable.st_ino);
+    let path = Path::new(path_text.strip_suffix(REMOVED_SUFFIX).unwrap_or(path_text));
+    let is_executable = |file: FileStat| {
+        (file.st_dev, file.st_ino) == (executable_stat.st_dev, executable_stat.st_ino)
+    };
     host.check_private(path).is_ok()
-        && (executable.st_nlink == 0 || host.stat(path).is_some_and(is_executable))
+        && (executable_stat.st_nlink == 0 || host.stat(path).is_some_and(is_executable))
 }
 
 fn read_text(file: &HostEntry) -> Option<String> {

@@ -18,7 +18,8 @@ use crate::host::HostRoot;
 #[serde(deny_unknown_fields)]
 pub struct InstallationRecord {
     /// The version of the record's format, always 1.
-    format: u32,
+    #[serde(rename = "format")]
+    format_version: u32,
     pub(crate) engine: Engine,
     /// The directories that the installation made, outermost first.
     pub(crate) made_dirs: Vec<PathBuf>,
@@ -41,7 +42,7 @@ pub(crate) struct RecordedFile {
 }
 
 impl InstallationRecord {
-    const FORMAT: u32 = 1;
+    const FORMAT_VERSION: u32 = 1;
 
     /// Returns the first recorded file whose directory existed before the installation and is
     /// missing now. Either the engine was removed from the host, or the directory is not mounted in
@@ -58,7 +59,7 @@ impl InstallationRecord {
 
     pub(crate) fn new(engine: Engine) -> Self {
         Self {
-            format: Self::FORMAT,
+            format_version: Self::FORMAT_VERSION,
             engine,
             made_dirs: Vec::new(),
             files: Vec::new(),
@@ -102,8 +103,11 @@ impl InstallationRecord {
         };
         let record: Self =
             serde_json::from_str(&text).map_err(|error| new_error(error.to_string()))?;
-        if record.format != Self::FORMAT {
-            return Err(new_error(format!("format {} is not known", record.format)));
+        if record.format_version != Self::FORMAT_VERSION {
+            return Err(new_error(format!(
+                "format {} is not known",
+                record.format_version
+            )));
         }
         Ok(Some(record))
     }

@@ -11,7 +11,7 @@ use rooted_path::read_regular_text;
 
 use crate::docker;
 use crate::docker::Runtimes;
-use crate::engine_properties::{Engine, HANDLER, LoadCheck, Reload};
+use crate::engine_properties::{Engine, HANDLER, LoadCheck, ReloadMethod};
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::processes::find_processes;
@@ -23,10 +23,10 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time between two checks of whether an engine has read its configuration after a reload.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The maximum size of a file with a process id or with the name of a program.
+/// The maximum size in bytes of a file with a process id or with the name of a program.
 const MAX_PID_FILE_BYTES: u64 = 4096;
 
-/// The state of an engine's configuration: whether the running engine has read it.
+/// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadState {
     /// The engine is running with this configuration.
@@ -45,9 +45,9 @@ pub enum LoadState {
 pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.properties().load_check {
         LoadCheck::NoDaemon => LoadState::Loaded,
-        LoadCheck::DockerApi => match Runtimes::from_daemon(host) {
+        LoadCheck::DockerApi => match Runtimes::query_daemon(host) {
             None => LoadState::NotRunning,
-            Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Loaded,
+            Some(runtimes) if docker::are_runtimes_loaded(&runtimes, record) => LoadState::Loaded,
             Some(_) => LoadState::NotLoaded,
         },
         LoadCheck::Socket(socket) => {
@@ -72,7 +72,7 @@ pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRec
 pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     match engine.properties().load_check {
         LoadCheck::NoDaemon => false,
-        LoadCheck::DockerApi => Runtimes::from_daemon(host).is_some(),
+        LoadCheck::DockerApi => Runtimes::query_daemon(host).is_some(),
         LoadCheck::Socket(socket) => find_daemon_socket(host, engine, socket).is_some(),
     }
 }
@@ -85,14 +85,15 @@ fn find_daemon_socket(host: &HostRoot, engine: Engine, default_path: &str) -> Op
     if host.exists(&default_path) {
         return Some(default_path);
     }
-    let usual_dir = Path::new("/etc").join(engine.name());
+    let default_config_dir = Path::new("/etc").join(engine.name());
     let processes = find_processes(host, |program| program == engine.name());
     let mut daemons = processes.iter().filter(|process| {
-        let config = process.find_option(&["-c", "--config"]);
-        process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual_dir))
+        let config = process.get_option_value(&["-c", "--config"]);
+        process.uid == 0
+            && config.is_none_or(|config| Path::new(config).starts_with(&default_config_dir))
     });
     daemons.find_map(|daemon| {
-        let socket = daemon.find_option(&["-a", "--address", "--listen"])?;
+        let socket = daemon.get_option_value(&["-a", "--address", "--listen"])?;
         let socket = PathBuf::from(socket.strip_prefix("unix://").unwrap_or(socket));
         host.exists(&socket).then_some(socket)
     })
@@ -109,7 +110,7 @@ fn get_change_time(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeUse {
     /// The engine does not have the runtime, or forgets it without a restart.
-    Nothing,
+    None,
     /// Containers can name the runtime.
     Runtime,
     /// The runtime is the default runtime of all containers.
@@ -120,12 +121,12 @@ pub enum RuntimeUse {
 /// at a reload, so it keeps a runtime that was removed from its configuration until a restart.
 pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     if engine.properties().load_check != LoadCheck::DockerApi {
-        return RuntimeUse::Nothing;
+        return RuntimeUse::None;
     }
-    match Runtimes::from_daemon(host) {
+    match Runtimes::query_daemon(host) {
         Some(runtimes) if runtimes.is_boathook_default() => RuntimeUse::DefaultRuntime,
-        Some(runtimes) if runtimes.is_listed(HANDLER) => RuntimeUse::Runtime,
-        _ => RuntimeUse::Nothing,
+        Some(runtimes) if runtimes.has_runtime(HANDLER) => RuntimeUse::Runtime,
+        _ => RuntimeUse::None,
     }
 }
 
@@ -158,12 +159,12 @@ pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result
 /// Fails if systemctl fails, or if the host has no systemd and the engine has no signal for it.
 pub fn reload_engine(engine: Engine) -> Result<String, Error> {
     let has_systemd = Path::new("/run/systemd/system").is_dir();
-    match engine.properties().reload {
-        Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
-        Reload::Restart(units) if has_systemd => run_systemctl("try-restart", units),
-        Reload::Hangup { unit, .. } if has_systemd => run_systemctl("reload", &[unit]),
-        Reload::Hangup { pid_file, .. } => send_hangup(Path::new(pid_file)),
-        Reload::Restart(_) => Err(Error::Io {
+    match engine.properties().reload_method {
+        ReloadMethod::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
+        ReloadMethod::Restart(units) if has_systemd => run_systemctl("try-restart", units),
+        ReloadMethod::Hangup { unit, .. } if has_systemd => run_systemctl("reload", &[unit]),
+        ReloadMethod::Hangup { pid_file, .. } => send_hangup(Path::new(pid_file)),
+        ReloadMethod::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
             path: "/run/systemd/system".into(),
             cause: std::io::ErrorKind::NotFound.into(),

@@ -33,7 +33,7 @@ const ADDED_LINE_SUFFIX: &str = " # boathook: added";
 const REPLACED_LINE_PREFIX: &str = "# boathook: was: ";
 
 /// The file name, without the extension, of every configuration file that only Boathook writes.
-pub(crate) const OWN_FILE_STEM: &str = "99-boathook";
+pub(crate) const BOATHOOK_FILE_STEM: &str = "99-boathook";
 
 /// Parses the text of the TOML file `path`. A syntax error has the number of its line.
 pub(crate) fn parse_document<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
@@ -55,15 +55,15 @@ pub(crate) fn get_item<'d>(doc: &'d Document<&str>, keys: &[&str]) -> Option<&'d
     keys.try_fold(doc.as_item(), |item, key| item.get(key))
 }
 
-/// Returns an error if one of `config_files` has the runtime `name` in the table `table_path`.
+/// Returns an error if one of `config_paths` has the runtime `name` in the table `table_path`.
 pub(crate) fn refuse_existing_runtime(
     snapshot: &Snapshot,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     table_path: &[&str],
     name: &str,
 ) -> Result<(), Error> {
-    for path in config_files {
-        let text = snapshot.text(path).unwrap_or_default();
+    for path in config_paths {
+        let text = snapshot.get_text(path).unwrap_or_default();
         let doc = parse_document(path, text)?;
         let table = get_item(&doc, table_path).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value(name)) {

@@ -25,14 +25,14 @@ pub(crate) fn has_unit(host: &HostRoot, unit: &str) -> bool {
 /// file that sets it. Variables are replaced by their values. A file that cannot be read counts as
 /// empty.
 pub(crate) fn find_command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
-    let Some(main_file) = find_main_unit_file(host, unit) else {
+    let Some(main_unit_path) = find_main_unit_file(host, unit) else {
         return Vec::new();
     };
     let read_text = |path: &Path| host.read(path).ok().flatten().unwrap_or_default();
     let mut commands = Vec::new();
     let mut environment = BTreeMap::new();
     let mut environment_files = Vec::new();
-    for path in std::iter::once(main_file).chain(find_drop_ins(host, unit)) {
+    for path in std::iter::once(main_unit_path).chain(find_drop_ins(host, unit)) {
         for (key, value) in parse_service_settings(&read_text(&path)) {
             match (key.as_str(), value.as_str()) {
                 ("ExecStart", "") => commands.clear(),
@@ -51,7 +51,7 @@ pub(crate) fn find_command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, S
         let variables = parse_variables(&read_text(&path)).into_iter();
         environment.extend(variables.map(|(name, value)| (name, (path.clone(), value))));
     }
-    let mut lines = Vec::new();
+    let mut command_lines = Vec::new();
     for (path, command) in commands {
         let mut line = String::new();
         let mut source = path;
@@ -66,9 +66,9 @@ pub(crate) fn find_command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, S
                 }
             }
         }
-        lines.push((source, line));
+        command_lines.push((source, line));
     }
-    lines
+    command_lines
 }
 
 /// Returns the variables, each as its name and value, in the text of a file with `NAME=VALUE`
@@ -140,7 +140,7 @@ fn join_lines(text: &str) -> Vec<String> {
         if line.starts_with(['#', ';']) {
             continue;
         }
-        let (line, continues) = match line.strip_suffix('\\') {
+        let (line, is_continued) = match line.strip_suffix('\\') {
             Some(start) => (start, true),
             None => (line, false),
         };
@@ -148,7 +148,7 @@ fn join_lines(text: &str) -> Vec<String> {
             Some(last) => *last = format!("{last} {line}"),
             None => lines.push(line.to_owned()),
         }
-        is_continuation = continues;
+        is_continuation = is_continued;
     }
     lines.retain(|line| !line.trim().is_empty());
     lines
@@ -158,18 +158,25 @@ fn join_lines(text: &str) -> Vec<String> {
 /// in quotes. Returns the name of each variable, with its value and the file `path`.
 fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     let mut assignments = Vec::new();
-    let mut rest = value.trim_start();
-    while !rest.is_empty() {
-        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
-        let (assignment, after) = match quote {
-            Some(quote) => rest[1..].split_once(quote).unwrap_or((&rest[1..], "")),
-            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+    let mut unparsed_text = value.trim_start();
+    while !unparsed_text.is_empty() {
+        let quote = unparsed_text
+            .chars()
+            .next()
+            .filter(|c| matches!(c, '"' | '\''));
+        let (assignment, remaining_text) = match quote {
+            Some(quote) => unparsed_text[1..]
+                .split_once(quote)
+                .unwrap_or((&unparsed_text[1..], "")),
+            None => unparsed_text
+                .split_once(char::is_whitespace)
+                .unwrap_or((unparsed_text, "")),
         };
         if let Some((name, value)) = assignment.split_once('=') {
             let value = value.trim_matches(['"', '\'']).to_owned();
             assignments.push((name.to_owned(), (path.to_owned(), value)));
         }
-        rest = after.trim_start();
+        unparsed_text = remaining_text.trim_start();
     }
     assignments
 }
@@ -183,23 +190,25 @@ enum CommandPart<'t> {
 
 /// Splits a command into literal texts and variables (`$NAME` and `${NAME}`).
 fn split_variables(command: &str) -> Vec<CommandPart<'_>> {
-    let mut parts = Vec::new();
-    let mut rest = command;
-    while let Some((text, after)) = rest.split_once('$') {
-        parts.push(CommandPart::Text(text));
+    let mut command_parts = Vec::new();
+    let mut unparsed_text = command;
+    while let Some((text, remaining_text)) = unparsed_text.split_once('$') {
+        command_parts.push(CommandPart::Text(text));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let braced_name = after
+        let braced_name = remaining_text
             .strip_prefix('{')
-            .and_then(|after| after.split_once('}'));
-        let (name, after) = braced_name.unwrap_or_else(|| {
-            let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
-            after.split_at(end)
+            .and_then(|remaining_text| remaining_text.split_once('}'));
+        let (name, remaining_text) = braced_name.unwrap_or_else(|| {
+            let end = remaining_text
+                .find(|c| !is_name(c))
+                .unwrap_or(remaining_text.len());
+            remaining_text.split_at(end)
         });
-        parts.push(CommandPart::Variable(name));
-        rest = after;
+        command_parts.push(CommandPart::Variable(name));
+        unparsed_text = remaining_text;
     }
-    parts.push(CommandPart::Text(rest));
-    parts
+    command_parts.push(CommandPart::Text(unparsed_text));
+    command_parts
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub struct RunningProgram {
 
 /// The report of a program that has another version than the one that engines call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtherVersion {
+pub struct VersionMismatch {
     /// The description of the program and its version.
     pub text: String,
     /// The command or action by which an administrator changes to the right version.
@@ -38,8 +38,9 @@ pub fn find_running_programs(proc_dir: &Path, programs_dir: &Path) -> Vec<Runnin
         .filter_map(|process| {
             let pid = process.file_name().to_str()?.parse().ok()?;
             let path = fs::read_link(process.path().join("exe")).ok()?;
-            let is_own = path.starts_with(programs_dir) || path.starts_with(PACKAGED_PROGRAMS_DIR);
-            is_own.then_some(RunningProgram { pid, path })
+            let is_boathook_program =
+                path.starts_with(programs_dir) || path.starts_with(PACKAGED_PROGRAMS_DIR);
+            is_boathook_program.then_some(RunningProgram { pid, path })
         })
         .collect()
 }
@@ -52,10 +53,10 @@ pub fn compare_versions(
     installed_version: &str,
     package_version: Option<&str>,
     running_programs: &[RunningProgram],
-) -> Vec<OtherVersion> {
-    let mut other_versions = Vec::new();
+) -> Vec<VersionMismatch> {
+    let mut mismatches = Vec::new();
     if let Some(version) = package_version.filter(|version| *version != installed_version) {
-        other_versions.push(OtherVersion {
+        mismatches.push(VersionMismatch {
             text: format!(
                 "the package has boathook {version}, but engines call {installed_version}"
             ),
@@ -68,13 +69,13 @@ pub fn compare_versions(
         let path = path.to_string_lossy();
         if !is_installed || path.ends_with(REMOVED_SUFFIX) {
             let path = path.trim_end_matches(REMOVED_SUFFIX);
-            other_versions.push(OtherVersion {
+            mismatches.push(VersionMismatch {
                 text: format!("process {pid} runs an earlier {path}"),
                 fix: "restart its service",
             });
         }
     }
-    other_versions
+    mismatches
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ fn webhook(names: &[(&str, &str)]) -> Reviewer {
             assert_eq!(mappings.set("default", name, Object::Function(spec)), None);
             listed.insert(("default".to_owned(), (*name).to_owned()));
         }
-        mappings.keep_only(Kind::Function, &listed);
-        mappings.keep_only(Kind::Region, &std::collections::BTreeSet::new());
+        mappings.retain_listed(Kind::Function, &listed);
+        mappings.retain_listed(Kind::Region, &std::collections::BTreeSet::new());
     });
     reviewer
 }

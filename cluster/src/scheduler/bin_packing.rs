@@ -2,34 +2,34 @@
 //! fewer devices certainly has no room. A node with enough devices may still have no room, because
 //! only its kubelet knows which device each container has.
 
-/// Returns a lower bound for the number of devices that are needed for all portions. Each device
-/// has `units_per_device` units. A portion is the number of units that one container requests, and
-/// must be on one device.
+/// Returns a lower bound for the number of devices that are needed for all `unit_requests`. Each
+/// device has `units_per_device` units. A unit request is the number of units that one container
+/// requests, and these units must be on one device.
 ///
 /// This is the bound L2 of Martello and Toth for bin packing: the maximum over all sizes of the
-/// following number. Each portion of more than half a device needs a device of its own. Portions
-/// from the size up to half a device use the units that the large portions leave free on their
+/// following number. Each request of more than half a device needs a device of its own. Requests
+/// from the size up to half a device use the units that the large requests leave free on their
 /// devices, if these are at least as many as the size. The other units are divided evenly among
-/// further devices. Portions below the size are ignored.
-pub fn compute_min_devices(portions: &[u64], units_per_device: u64) -> u64 {
+/// further devices. Requests below the size are ignored.
+pub fn compute_min_devices(unit_requests: &[u64], units_per_device: u64) -> u64 {
     let half_device = units_per_device / 2;
-    let sizes = portions
+    let sizes = unit_requests
         .iter()
         .copied()
-        .filter(|portion| *portion <= half_device);
+        .filter(|request| *request <= half_device);
     let compute_bound = |size: u64| {
         let (mut device_count, mut free_units, mut small_units) = (0_u64, 0_u64, 0_u64);
-        for portion in portions {
-            if *portion > half_device {
+        for request in unit_requests {
+            if *request > half_device {
                 device_count += 1;
-                let free_on_device = units_per_device.saturating_sub(*portion);
+                let free_on_device = units_per_device.saturating_sub(*request);
                 free_units += if free_on_device < size {
                     0
                 } else {
                     free_on_device
                 };
-            } else if *portion >= size {
-                small_units += portion;
+            } else if *request >= size {
+                small_units += request;
             }
         }
         device_count
@@ -51,30 +51,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn portions_that_do_not_fit_on_one_device_need_one_each() {
-        for (portions, units, expected) in [
+    fn requests_that_do_not_fit_on_one_device_need_one_each() {
+        for (unit_requests, units, expected) in [
             (&[][..], 8, 0),
             (&[4, 4], 8, 1),
             (&[4, 5], 8, 2),
             (&[4, 4, 8], 8, 2),
             (&[4, 5, 8], 8, 3),
-            // Beside a portion of 6, only 1 or 2 units fit, so the two portions of 3 need a third
+            // Beside a request of 6, only 1 or 2 units fit, so the two requests of 3 need a third
             // device.
             (&[6, 6, 3, 3], 8, 3),
             (&[3, 3, 3], 8, 2),
             (&[9], 8, 1),
         ] {
             assert_eq!(
-                compute_min_devices(portions, units),
+                compute_min_devices(unit_requests, units),
                 expected,
-                "{portions:?}"
+                "{unit_requests:?}"
             );
         }
     }
 
-    /// Returns whether the portions can be distributed over devices with these free units.
-    fn can_distribute(free: &mut [u64], portions: &[u64]) -> bool {
-        let Some((first, rest)) = portions.split_first() else {
+    /// Returns whether the requests can be distributed over devices with these free units.
+    fn can_distribute(free: &mut [u64], unit_requests: &[u64]) -> bool {
+        let Some((first, rest)) = unit_requests.split_first() else {
             return true;
         };
         (0..free.len()).any(|index| {
@@ -90,9 +90,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_arrangement_needs_fewer_devices(portions in prop::collection::vec(1..=8_u64, 0..8)) {
-            let min = usize::try_from(compute_min_devices(&portions, 8)).unwrap();
-            prop_assert!(min == 0 || !can_distribute(&mut vec![8; min - 1], &portions));
+        fn no_arrangement_needs_fewer_devices(unit_requests in prop::collection::vec(1..=8_u64, 0..8)) {
+            let min = usize::try_from(compute_min_devices(&unit_requests, 8)).unwrap();
+            prop_assert!(min == 0 || !can_distribute(&mut vec![8; min - 1], &unit_requests));
         }
     }
 }

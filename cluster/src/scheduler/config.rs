@@ -14,7 +14,7 @@ use serde::Deserialize;
 const MAX_RESOURCES: usize = 64;
 
 /// The maximum size of the configuration file, in bytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_CONFIG_FILE_BYTES: u64 = 1 << 20;
 
 /// The labels of a node of the cluster: their values by name.
 pub type Labels = BTreeMap<String, String>;
@@ -22,12 +22,12 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The resources by which nodes are scored: the tables `[[resource]]` of the file.
+    /// The resources that count in the score of a node: the tables `[[resource]]` of the file.
     #[serde(rename = "resource")]
     pub resources: Vec<Resource>,
 }
 
-/// An extended resource by which nodes are scored.
+/// An extended resource that counts in the score of a node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
@@ -61,7 +61,7 @@ fn default_weight() -> u32 {
 impl Config {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let path_text = path.display();
-        let text = read_regular_text(path, MAX_FILE_BYTES)
+        let text = read_regular_text(path, MAX_CONFIG_FILE_BYTES)
             .with_context(|| format!("{path_text}: cannot read"))?;
         let config: Self = strict_toml::parse(path, &text)?;
         config.validate().with_context(|| path_text.to_string())?;
@@ -102,7 +102,7 @@ impl Config {
 impl Resource {
     /// Returns the number of units of each device of a node with these labels, or `None` if no
     /// layout applies to the node.
-    pub fn units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
+    pub fn find_units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
         let matches_labels = |layout: &&Layout| {
             let mut required_labels = layout.labels.iter();
             required_labels

@@ -1,5 +1,5 @@
-//! Computes how many units of a resource a pod needs by kube-scheduler's rules, and in which
-//! portions the kubelet allocates these units to containers.
+//! Computes how many units of a resource a pod needs by kube-scheduler's rules, and how many of
+//! these units the kubelet allocates to each container.
 
 use crate::quantity;
 
@@ -10,9 +10,10 @@ use super::objects::{Container, Pod};
 pub struct Demand {
     /// The number of units that kube-scheduler subtracts from the free units of the pod's node.
     pub units: u64,
-    /// The number of units of each container that holds units at the time of the largest demand.
-    /// The kubelet allocates each portion in one call.
-    pub portions: Vec<u64>,
+    /// The unit requests of the containers that hold units at the time of the largest demand: one
+    /// number of units for each container. The kubelet allocates the units of a container in one
+    /// call.
+    pub unit_requests: Vec<u64>,
 }
 
 /// Computes a pod's demand for a resource. The pod's init containers run one after the other
@@ -20,50 +21,50 @@ pub struct Demand {
 /// later containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
 /// Returns `None` if a quantity is not valid for devices.
 pub fn compute_demand(pod: &Pod, resource: &str) -> Option<Demand> {
-    // The portions of the sidecars that precede the current container, and after the loop also
-    // those of the main containers.
-    let mut persistent_portions = Vec::new();
-    // The portions that are held while the init containers run, at the time at which their sum is
-    // largest.
-    let mut peak_portions: Vec<u64> = Vec::new();
+    // The unit requests of the containers that run until the pod ends: the sidecars that precede
+    // the current container, and after the loop also the main containers.
+    let mut persistent_requests = Vec::new();
+    // The unit requests of the containers that run together at the peak of the init phase, when the
+    // sum of the requests is largest.
+    let mut peak_requests: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
         let units = parse_requested_units(container, resource)?;
-        let concurrent_portions: Vec<u64> =
-            persistent_portions.iter().copied().chain([units]).collect();
-        if sum_units(&concurrent_portions) > sum_units(&peak_portions) {
-            peak_portions = concurrent_portions;
+        let concurrent_requests: Vec<u64> =
+            persistent_requests.iter().copied().chain([units]).collect();
+        if sum_units(&concurrent_requests) > sum_units(&peak_requests) {
+            peak_requests = concurrent_requests;
         }
         if container.restart_policy.as_deref() == Some("Always") {
-            persistent_portions.push(units);
+            persistent_requests.push(units);
         }
     }
     for container in &pod.spec.containers {
-        persistent_portions.push(parse_requested_units(container, resource)?);
+        persistent_requests.push(parse_requested_units(container, resource)?);
     }
     let overhead = parse_units(pod.spec.overhead.get(resource))?;
-    let mut portions = if sum_units(&peak_portions) > sum_units(&persistent_portions) {
-        peak_portions
+    let mut unit_requests = if sum_units(&peak_requests) > sum_units(&persistent_requests) {
+        peak_requests
     } else {
-        persistent_portions
+        persistent_requests
     };
-    portions.retain(|units| *units > 0);
+    unit_requests.retain(|units| *units > 0);
     Some(Demand {
-        units: sum_units(&portions).saturating_add(overhead),
-        portions,
+        units: sum_units(&unit_requests).saturating_add(overhead),
+        unit_requests,
     })
 }
 
-fn sum_units(portions: &[u64]) -> u64 {
-    let add = |sum: u64, portion: &u64| sum.saturating_add(*portion);
-    portions.iter().fold(0, add)
+fn sum_units(unit_requests: &[u64]) -> u64 {
+    let add = |sum: u64, request: &u64| sum.saturating_add(*request);
+    unit_requests.iter().fold(0, add)
 }
 
 /// Returns the number of units that a container requests. If the request is missing, the limit is
 /// used, because the API server sets missing requests for extended resources to the limits.
 fn parse_requested_units(container: &Container, resource: &str) -> Option<u64> {
     let resources = &container.resources;
-    let text = resources.requests.get(resource);
-    parse_units(text.or_else(|| resources.limits.get(resource)))
+    let quantity_text = resources.requests.get(resource);
+    parse_units(quantity_text.or_else(|| resources.limits.get(resource)))
 }
 
 /// Parses a quantity of an extended resource. A missing quantity is 0 units.
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn pods_are_counted_as_the_scheduler_counts_them() {
-        for (init, containers, units, portions) in [
+        for (init, containers, units, unit_requests) in [
             (&[][..], &["1", "2"][..], 3, &[1, 2][..]),
             (&[("2", false)], &["1"], 2, &[2]),
             (&[("2", false), ("3", false)], &["1"], 3, &[3]),
@@ -114,8 +115,8 @@ mod tests {
             (&[], &[], 0, &[]),
         ] {
             let demand = demand_of_containers(init, containers).unwrap();
-            let found = (demand.units, &demand.portions[..]);
-            assert_eq!(found, (units, portions), "{init:?} {containers:?}");
+            let found = (demand.units, &demand.unit_requests[..]);
+            assert_eq!(found, (units, unit_requests), "{init:?} {containers:?}");
         }
     }
 
@@ -123,7 +124,7 @@ mod tests {
     fn overhead_counts_but_is_not_allocated_and_limits_stand_in_for_requests() {
         let two = [container("2", false)];
         let limited = json!([{"resources": {"limits": {"v.com/gpu": "2"}}}]);
-        for (spec, units, portions) in [
+        for (spec, units, unit_requests) in [
             (
                 json!({"containers": two, "overhead": {"v.com/gpu": "1"}}),
                 3,
@@ -138,7 +139,11 @@ mod tests {
             ),
         ] {
             let demand = demand_of_spec(spec.clone()).unwrap();
-            assert_eq!((demand.units, demand.portions), (units, portions), "{spec}");
+            assert_eq!(
+                (demand.units, demand.unit_requests),
+                (units, unit_requests),
+                "{spec}"
+            );
         }
     }
 

@@ -4,7 +4,9 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use http_server::{Answer, Handler, Limits, Method, StatusCode, json_answer, text_answer};
+use http_server::{
+    Answer, Handler, Limits, Method, StatusCode, build_json_answer, build_text_answer,
+};
 
 use super::config::Config;
 use super::metrics::Metrics;
@@ -27,8 +29,8 @@ pub const LIMITS: Limits = Limits {
 /// the body of the answer.
 type VerbFunction = fn(&Extender, &[u8]) -> serde_json::Result<Vec<u8>>;
 
-/// The scheduler extender. The threads that answer calls and the tasks that watch the cluster share
-/// it.
+/// The scheduler extender. It is shared by the threads that answer calls and the tasks that watch
+/// the cluster.
 #[derive(Debug)]
 pub struct Extender {
     config: Arc<Config>,
@@ -59,13 +61,13 @@ impl Extender {
     }
 
     /// Changes the view of the cluster, and updates the metrics of the numbers of nodes and pods.
-    pub fn change_view(&self, change: impl FnOnce(&mut ClusterView)) {
+    pub fn update_view(&self, change: impl FnOnce(&mut ClusterView)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
         let (nodes, pods) = view.count_nodes_and_pods();
         drop(view);
         for (kind, count) in [("nodes", nodes), ("pods", pods)] {
-            let gauge = self.metrics.known_objects.get_or_create(&[("kind", kind)]);
+            let gauge = self.metrics.object_count.get_or_create(&[("kind", kind)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
@@ -78,24 +80,30 @@ impl Extender {
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
-        let (verb, call): (_, VerbFunction) = match path {
+        let (verb, verb_function): (_, VerbFunction) = match path {
             "/filter" => ("filter", Self::filter),
             "/prioritize" => ("prioritize", Self::prioritize),
-            _ => return text_answer(StatusCode::NOT_FOUND, "use /filter or /prioritize\n"),
+            _ => return build_text_answer(StatusCode::NOT_FOUND, "use /filter or /prioritize\n"),
         };
         if method != Method::POST {
-            return text_answer(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
+            return build_text_answer(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
         }
-        let start = Instant::now();
-        let (result, answer) = match call(self, body) {
-            Ok(answer) => ("ok", json_answer(answer)),
+        let start_time = Instant::now();
+        let (result, answer) = match verb_function(self, body) {
+            Ok(answer) => ("ok", build_json_answer(answer)),
             Err(error) => {
                 let reason = format!("not a request of kube-scheduler: {error}\n");
-                ("refused", text_answer(StatusCode::BAD_REQUEST, reason))
+                (
+                    "refused",
+                    build_text_answer(StatusCode::BAD_REQUEST, reason),
+                )
             }
         };
-        let duration = self.metrics.duration.get_or_create(&[("verb", verb)]);
-        duration.observe(start.elapsed().as_secs_f64());
+        let duration = self
+            .metrics
+            .request_duration
+            .get_or_create(&[("verb", verb)]);
+        duration.observe(start_time.elapsed().as_secs_f64());
         let labels = [("verb", verb), ("result", result)];
         self.metrics.requests.get_or_create(&labels).inc();
         answer

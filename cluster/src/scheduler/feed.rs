@@ -9,7 +9,7 @@ use kube::runtime::watcher::{Config, Event};
 
 use super::extender::Extender;
 use super::objects::{Node, Pod};
-use super::view::PlacedPod;
+use super::view::BoundPod;
 use crate::watch::watch_objects;
 
 /// Watches all nodes and updates the view of the extender. Never returns: a failed watch is
@@ -31,13 +31,13 @@ pub async fn watch_nodes(
             Event::Init => initial_nodes.clear(),
             Event::InitApply(node) => initial_nodes.push(node),
             Event::InitDone => {
-                extender.change_view(|view| view.replace_nodes(&initial_nodes));
+                extender.update_view(|view| view.replace_nodes(&initial_nodes));
                 initial_nodes = Vec::new();
             }
-            Event::Apply(node) => extender.change_view(|view| view.apply_node(&node)),
+            Event::Apply(node) => extender.update_view(|view| view.apply_node(&node)),
             Event::Delete(node) => {
                 let name = node.metadata.name.unwrap_or_default();
-                extender.change_view(|view| view.remove_node(&name));
+                extender.update_view(|view| view.remove_node(&name));
             }
         },
     )
@@ -60,16 +60,16 @@ pub async fn watch_pods(client: Client, extender: Arc<Extender>, retry_delays: E
         |event| match event {
             Event::Init => initial_pods.clear(),
             Event::InitApply(pod) => {
-                initial_pods.extend(PlacedPod::from_pod(&pod, extender.config()))
+                initial_pods.extend(BoundPod::from_pod(&pod, extender.config()))
             }
             Event::InitDone => {
                 let initial_pods = std::mem::take(&mut initial_pods);
-                extender.change_view(|view| view.replace_pods(initial_pods));
+                extender.update_view(|view| view.replace_pods(initial_pods));
             }
-            Event::Apply(pod) => extender.change_view(|view| view.apply_pod(&pod)),
+            Event::Apply(pod) => extender.update_view(|view| view.apply_pod(&pod)),
             Event::Delete(pod) => {
                 let uid = pod.metadata.uid.unwrap_or_default();
-                extender.change_view(|view| view.remove_pod(&uid));
+                extender.update_view(|view| view.remove_pod(&uid));
             }
         },
     )

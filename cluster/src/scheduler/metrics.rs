@@ -16,12 +16,12 @@ pub struct Metrics {
     /// `refused`).
     pub requests: Family<[Label; 2], Counter>,
     /// The time from the end of a request's body to its answer, in seconds, by verb.
-    pub duration: Family<[Label; 1], Histogram>,
+    pub request_duration: Family<[Label; 1], Histogram>,
     /// The number of nodes that `filter` refused.
     pub refused_nodes: Counter,
     /// The number of objects in the view of the cluster, by kind (`nodes`, `pods`).
-    pub known_objects: Family<[Label; 1], Gauge>,
-    /// The number of failures of the watches, by kind of object (`nodes`, `pods`).
+    pub object_count: Family<[Label; 1], Gauge>,
+    /// The number of watch failures, by kind of object (`nodes`, `pods`).
     pub watch_errors: Family<[Label; 1], Counter>,
 }
 
@@ -31,9 +31,9 @@ impl Default for Metrics {
             || Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0]);
         Self {
             requests: Family::default(),
-            duration: Family::new_with_constructor(new_histogram),
+            request_duration: Family::new_with_constructor(new_histogram),
             refused_nodes: Counter::default(),
-            known_objects: Family::default(),
+            object_count: Family::default(),
             watch_errors: Family::default(),
         }
     }
@@ -57,7 +57,7 @@ impl Metrics {
         program_metrics.register(
             "request_duration_seconds",
             "Time from a request's body to its answer",
-            self.duration.clone(),
+            self.request_duration.clone(),
         );
         program_metrics.register(
             "refused_nodes",
@@ -67,7 +67,7 @@ impl Metrics {
         program_metrics.register(
             "known_objects",
             "Nodes, and pods that hold one of the resources",
-            self.known_objects.clone(),
+            self.object_count.clone(),
         );
         program_metrics.register(
             "watch_errors",

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-/// Quantities of resources, by the resources' names. The quantities are texts that are not parsed
-/// yet.
+/// The quantities of resources by the name of the resource. Each quantity is a text that is not
+/// parsed yet.
 pub type Quantities = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Default, Resource, Deserialize)]

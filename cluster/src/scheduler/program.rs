@@ -38,11 +38,11 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve kube-scheduler until SIGTERM
-    Run(Run),
+    Run(RunOptions),
 }
 
 #[derive(Debug, Args)]
-struct Run {
+struct RunOptions {
     /// Configuration file
     #[arg(
         long,
@@ -52,16 +52,16 @@ struct Run {
     config: PathBuf,
 
     /// Listen address for kube-scheduler
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888", value_parser = parse_listen_address)]
-    listen: SocketAddr,
+    #[arg(long = "listen", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888", value_parser = parse_listen_address)]
+    listen_address: SocketAddr,
 
     /// Directory with tls.crt and tls.key; without it the extender serves plain HTTP
     #[arg(long, value_name = "DIR")]
     tls_dir: Option<PathBuf>,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
-    http: SocketAddr,
+    #[arg(long = "http", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
+    http_address: SocketAddr,
 
     #[command(flatten)]
     log: LogOptions,
@@ -69,22 +69,22 @@ struct Run {
 
 impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
-        let Command::Run(run) = self.command;
-        run.log.start();
-        process::serve_until_signal(serve(run))
+        let Command::Run(options) = self.command;
+        options.log.start();
+        process::serve_until_signal(serve(options))
     }
 }
 
-async fn serve(run: Run) -> anyhow::Result<()> {
-    let config = Config::read(&run.config).context("configuration")?;
-    let identity = match &run.tls_dir {
+async fn serve(options: RunOptions) -> anyhow::Result<()> {
+    let config = Config::read(&options.config).context("configuration")?;
+    let identity = match &options.tls_dir {
         None => None,
         Some(dir) => Some(Identity::from_dir(dir)?),
     };
-    let listener = pages::listen(run.listen)?;
+    let listener = pages::listen(options.listen_address)?;
     let client = process::connect_to_api_server().await?;
     let extender = Extender::new(config);
-    let not_ready_reason = {
+    let find_unready_reason = {
         let extender = Arc::clone(&extender);
         move || {
             let is_complete = extender.view().is_complete();
@@ -94,7 +94,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let registry = extender.metrics().registry();
     let server = async {
         let handler = extender.handler();
-        match (identity, run.tls_dir) {
+        match (identity, options.tls_dir) {
             (Some(identity), Some(dir)) => {
                 let server_identity = Arc::clone(&identity);
                 tokio::select! {
@@ -105,8 +105,8 @@ async fn serve(run: Run) -> anyhow::Result<()> {
             _ => http_server::serve(listener, LIMITS, handler).await,
         }
     };
-    pages::start_server(run.http, registry, not_ready_reason)?;
-    tracing::info!("listening on {}", run.listen);
+    pages::start_server(options.http_address, registry, find_unready_reason)?;
+    tracing::info!("listening on {}", options.listen_address);
     tokio::select! {
         () = feed::watch_nodes(client.clone(), Arc::clone(&extender), RETRY_DELAYS) => {}
         () = feed::watch_pods(client, Arc::clone(&extender), RETRY_DELAYS) => {}

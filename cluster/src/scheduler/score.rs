@@ -44,15 +44,15 @@ impl ResourceUsage {
         if self.total_units == 0 {
             return 0;
         }
-        let used_or_requested = u128::from(self.requested_units) + u128::from(self.used_units);
-        let dividend = used_or_requested * u128::from(MAX_SCORE);
-        let total = u128::from(self.total_units);
-        let rounded = if self.used_units == 0 {
-            dividend / total
+        let occupied_units = u128::from(self.requested_units) + u128::from(self.used_units);
+        let dividend = occupied_units * u128::from(MAX_SCORE);
+        let total_units = u128::from(self.total_units);
+        let rounded_score = if self.used_units == 0 {
+            dividend / total_units
         } else {
-            dividend.div_ceil(total)
+            dividend.div_ceil(total_units)
         };
-        u8::try_from(rounded).map_or(MAX_SCORE, |score| score.min(MAX_SCORE))
+        u8::try_from(rounded_score).map_or(MAX_SCORE, |score| score.min(MAX_SCORE))
     }
 }
 

@@ -22,15 +22,15 @@ struct ResourceRequest {
     /// The index of the resource in the configuration.
     resource_index: usize,
     units: u64,
-    portions: Box<[u64]>,
+    unit_requests: Box<[u64]>,
 }
 
 /// A pod that is bound to a node and uses some of the configured resources. Only these fields are
 /// stored, because a cluster may have 150,000 pods.
 #[derive(Debug)]
-pub struct PlacedPod {
+pub struct BoundPod {
     uid: Arc<str>,
-    node: Arc<str>,
+    node_name: Arc<str>,
     request: PodRequest,
 }
 
@@ -56,9 +56,9 @@ struct NodeResource {
     /// no layout of the configuration matches the node, or because the node's capacity is not a
     /// multiple of the layout's units per device.
     device_sizes: Option<DeviceSizes>,
-    /// The portions of the pods on the node: the number of units that each container uses. All
+    /// The unit requests of the pods on the node: the number of units that each container uses. All
     /// units of a container are on one device.
-    portions: Vec<u64>,
+    unit_requests: Vec<u64>,
 }
 
 /// The number of a node's devices, and the number of units of each device.
@@ -73,7 +73,7 @@ struct DeviceSizes {
 pub struct ClusterView {
     config: Arc<Config>,
     nodes: HashMap<Arc<str>, Node>,
-    pods: HashMap<Arc<str>, PlacedPod>,
+    pods: HashMap<Arc<str>, BoundPod>,
     has_listed_nodes: bool,
     has_listed_pods: bool,
 }
@@ -89,7 +89,7 @@ impl PodRequest {
                 request.push(ResourceRequest {
                     resource_index,
                     units: demand.units,
-                    portions: demand.portions.into(),
+                    unit_requests: demand.unit_requests.into(),
                 });
             }
         }
@@ -102,7 +102,7 @@ impl PodRequest {
     }
 }
 
-impl PlacedPod {
+impl BoundPod {
     /// Converts a pod to the form in which the view stores it. Returns `None` if the pod is not
     /// bound to a node, has ended, or requests none of the configured resources.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
@@ -116,7 +116,7 @@ impl PlacedPod {
         }
         Some(Self {
             uid: pod.metadata.uid.as_deref()?.into(),
-            node: node_name.into(),
+            node_name: node_name.into(),
             request,
         })
     }
@@ -133,8 +133,8 @@ impl ClusterView {
         }
     }
 
-    /// Returns whether the view has all nodes and pods: both lists of the API server were read
-    /// completely at least once.
+    /// Returns whether the view is complete: the lists of nodes and pods of the API server were
+    /// both read to their end at least once.
     pub fn is_complete(&self) -> bool {
         self.has_listed_nodes && self.has_listed_pods
     }
@@ -157,23 +157,24 @@ impl ClusterView {
                 units_per_device,
             } = resource.device_sizes?;
             let name = &self.config.resources[resource_request.resource_index].name;
-            if let Some(portion) = resource_request
-                .portions
+            if let Some(unit_request) = resource_request
+                .unit_requests
                 .iter()
-                .find(|portion| **portion > units_per_device)
+                .find(|unit_request| **unit_request > units_per_device)
             {
                 return Some(format!(
-                    "no device has {portion} units of {name}, each has {units_per_device}"
+                    "no device has {unit_request} units of {name}, each has {units_per_device}"
                 ));
             }
-            let portions = [&resource.portions, &*resource_request.portions].concat();
-            (compute_min_devices(&portions, units_per_device) > device_count).then(|| {
-                let portion_texts: Vec<String> = resource_request
-                    .portions
+            let unit_requests =
+                [&resource.unit_requests, &*resource_request.unit_requests].concat();
+            (compute_min_devices(&unit_requests, units_per_device) > device_count).then(|| {
+                let request_texts: Vec<String> = resource_request
+                    .unit_requests
                     .iter()
                     .map(u64::to_string)
                     .collect();
-                let requested_units = portion_texts.join(" + ");
+                let requested_units = request_texts.join(" + ");
                 format!("no device has {requested_units} free units of {name}")
             })
         })
@@ -207,12 +208,12 @@ impl ClusterView {
         for (configured_resource, resource) in config.resources.iter().zip(&mut node.resources) {
             // A quantity that is missing or invalid counts as 0 units.
             let parse_quantity = |quantities: &objects::Quantities| {
-                let text = quantities.get(configured_resource.name.as_str());
-                text.map_or(0, |text| quantity::parse_units(text).unwrap_or(0))
+                let quantity_text = quantities.get(configured_resource.name.as_str());
+                quantity_text.map_or(0, |text| quantity::parse_units(text).unwrap_or(0))
             };
             resource.allocatable_units = parse_quantity(&object.status.allocatable);
             let capacity = parse_quantity(&object.status.capacity).max(resource.allocatable_units);
-            let units = configured_resource.units_per_device(object.metadata.labels.as_ref());
+            let units = configured_resource.find_units_per_device(object.metadata.labels.as_ref());
             resource.device_sizes =
                 units
                     .filter(|units| capacity.is_multiple_of(*units))
@@ -251,7 +252,7 @@ impl ClusterView {
 
     /// Adds a pod if it uses configured resources, and removes it if it has ended.
     pub fn apply_pod(&mut self, object: &objects::Pod) {
-        match PlacedPod::from_pod(object, &Arc::clone(&self.config)) {
+        match BoundPod::from_pod(object, &Arc::clone(&self.config)) {
             Some(pod) => self.add_pod(pod),
             None if object.is_terminal() => {
                 let uid = object.metadata.uid.as_deref();
@@ -265,28 +266,28 @@ impl ClusterView {
         let Some(pod) = self.pods.remove(uid) else {
             return;
         };
-        let node = self.get_or_add_node(&pod.node);
+        let node = self.get_or_add_node(&pod.node_name);
         node.pod_count -= 1;
         for resource_request in &pod.request.0 {
             let resource = &mut node.resources[resource_request.resource_index];
             resource.used_units = resource.used_units.saturating_sub(resource_request.units);
-            for portion in &resource_request.portions {
-                // Any portion of the same size can be removed, because portions of one size are
+            for unit_request in &resource_request.unit_requests {
+                // Any request of the same size can be removed, because equal requests are
                 // interchangeable.
                 let index = resource
-                    .portions
+                    .unit_requests
                     .iter()
-                    .position(|stored_portion| stored_portion == portion);
+                    .position(|stored_request| stored_request == unit_request);
                 if let Some(index) = index {
-                    resource.portions.swap_remove(index);
+                    resource.unit_requests.swap_remove(index);
                 }
             }
         }
-        self.remove_unused_node(&pod.node);
+        self.remove_unused_node(&pod.node_name);
     }
 
     /// Replaces all pods by a complete list of the pods in the API server.
-    pub fn replace_pods(&mut self, listed_pods: Vec<PlacedPod>) {
+    pub fn replace_pods(&mut self, listed_pods: Vec<BoundPod>) {
         let listed_uids: HashSet<&str> = listed_pods.iter().map(|pod| &*pod.uid).collect();
         let removed_uids: Vec<Arc<str>> = self
             .pods
@@ -301,20 +302,22 @@ impl ClusterView {
 
     /// Adds a pod if the view does not have it yet. A pod that the view has is not updated, because
     /// the node of a pod and its requests for extended resources are immutable.
-    fn add_pod(&mut self, mut pod: PlacedPod) {
+    fn add_pod(&mut self, mut pod: BoundPod) {
         if self.pods.contains_key(&pod.uid) {
             return;
         }
-        let node = self.get_or_add_node(&pod.node);
+        let node = self.get_or_add_node(&pod.node_name);
         node.pod_count += 1;
         for resource_request in &pod.request.0 {
             let resource = &mut node.resources[resource_request.resource_index];
             resource.used_units = resource.used_units.saturating_add(resource_request.units);
-            resource.portions.extend(&resource_request.portions);
+            resource
+                .unit_requests
+                .extend(&resource_request.unit_requests);
         }
         // All pods of a node share one allocation of the node's name, to save memory.
-        if let Some((name, _)) = self.nodes.get_key_value(&pod.node) {
-            pod.node = Arc::clone(name);
+        if let Some((name, _)) = self.nodes.get_key_value(&pod.node_name) {
+            pod.node_name = Arc::clone(name);
         }
         self.pods.insert(Arc::clone(&pod.uid), pod);
     }

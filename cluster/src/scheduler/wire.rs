@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::objects::{Pod, deserialize_or_default};
-use crate::json::{BoundedList, Text};
+use crate::json::{BoundedList, JsonString};
 
 /// The maximum number of nodes in a request. Kubernetes supports clusters of up to 5,000 nodes.
 const MAX_NODES: usize = 100_000;
@@ -23,15 +23,15 @@ const MAX_POD_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pub pod: Pod,
-    pub nodes: Candidates<'a>,
+    pub nodes: CandidateNodes<'a>,
 }
 
-/// The nodes of which kube-scheduler may choose one for a pod.
+/// The candidate nodes of a request. kube-scheduler chooses one of them for the pod.
 #[derive(Debug)]
-pub enum Candidates<'a> {
+pub enum CandidateNodes<'a> {
     /// The names of the nodes. kube-scheduler sends only names if its configuration has
     /// `nodeCacheCapable: true` for the extender.
-    Names(Vec<Text<'a>>),
+    Names(Vec<JsonString<'a>>),
     /// The names and the whole objects of the nodes. The objects are returned unchanged.
     Objects(Vec<(String, &'a RawValue)>),
     None,
@@ -44,7 +44,7 @@ struct ExtenderArgs<'a> {
     #[serde(rename = "Nodes", alias = "nodes", borrow, default)]
     nodes: Option<NodeList<'a>>,
     #[serde(rename = "NodeNames", alias = "nodenames", borrow, default)]
-    names: Option<BoundedList<Text<'a>, MAX_NODES>>,
+    names: Option<BoundedList<JsonString<'a>, MAX_NODES>>,
 }
 
 #[derive(Deserialize)]
@@ -71,16 +71,16 @@ impl<'a> Arguments<'a> {
     pub fn parse(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: ExtenderArgs<'a> = serde_json::from_slice(body)?;
         let nodes = match (request.names, request.nodes) {
-            (Some(names), _) => Candidates::Names(names.0),
+            (Some(names), _) => CandidateNodes::Names(names.0),
             (None, Some(list)) => {
                 let items = list.items.unwrap_or_default().0.into_iter();
                 let named_items = items.map(|item| {
                     let identity: NodeIdentity = serde_json::from_str(item.get())?;
                     Ok((identity.metadata.name, item))
                 });
-                Candidates::Objects(named_items.collect::<serde_json::Result<_>>()?)
+                CandidateNodes::Objects(named_items.collect::<serde_json::Result<_>>()?)
             }
-            (None, None) => Candidates::None,
+            (None, None) => CandidateNodes::None,
         };
         let pod_text = request.pod.map_or("null", RawValue::get);
         if pod_text.len() > MAX_POD_BYTES {
@@ -95,21 +95,21 @@ impl<'a> Arguments<'a> {
     }
 }
 
-impl Candidates<'_> {
+impl CandidateNodes<'_> {
     pub fn names(&self) -> Vec<&str> {
         match self {
-            Candidates::Names(names) => names.iter().map(|name| &*name.0).collect(),
-            Candidates::Objects(objects) => objects.iter().map(|(name, _)| &**name).collect(),
-            Candidates::None => Vec::new(),
+            CandidateNodes::Names(names) => names.iter().map(|name| &*name.0).collect(),
+            CandidateNodes::Objects(objects) => objects.iter().map(|(name, _)| &**name).collect(),
+            CandidateNodes::None => Vec::new(),
         }
     }
 
-    /// Keeps the nodes whose names `keep` accepts, and removes the others.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+    /// Keeps the nodes for whose names `should_keep` returns true, and removes the others.
+    pub fn retain(&mut self, should_keep: impl Fn(&str) -> bool) {
         match self {
-            Candidates::Names(names) => names.retain(|name| keep(&name.0)),
-            Candidates::Objects(objects) => objects.retain(|(name, _)| keep(name)),
-            Candidates::None => {}
+            CandidateNodes::Names(names) => names.retain(|name| should_keep(&name.0)),
+            CandidateNodes::Objects(objects) => objects.retain(|(name, _)| should_keep(name)),
+            CandidateNodes::None => {}
         }
     }
 }
@@ -122,13 +122,13 @@ pub type RefusedNodes = BTreeMap<String, String>;
 /// preemption may not help. Older versions of kube-scheduler only read `FailedNodes`, so the nodes
 /// are also in this map.
 pub fn build_filter_answer(
-    accepted_nodes: &Candidates<'_>,
+    accepted_nodes: &CandidateNodes<'_>,
     refused_nodes: &RefusedNodes,
 ) -> serde_json::Result<Vec<u8>> {
     let (names, objects) = match accepted_nodes {
-        Candidates::Names(names) => (Some(&names[..]), None),
-        Candidates::Objects(objects) => (None, Some(objects)),
-        Candidates::None => (None, None),
+        CandidateNodes::Names(names) => (Some(&names[..]), None),
+        CandidateNodes::Objects(objects) => (None, Some(objects)),
+        CandidateNodes::None => (None, None),
     };
     serde_json::to_vec(&FilterResult {
         nodes: objects.map(|objects| AcceptedNodes {
@@ -150,7 +150,7 @@ struct AcceptedNodes<'a> {
 #[serde(rename_all = "PascalCase")]
 struct FilterResult<'a> {
     nodes: Option<AcceptedNodes<'a>>,
-    node_names: Option<&'a [Text<'a>]>,
+    node_names: Option<&'a [JsonString<'a>]>,
     failed_nodes: &'a RefusedNodes,
     failed_and_unresolvable_nodes: &'a RefusedNodes,
     error: &'a str,

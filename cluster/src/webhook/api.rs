@@ -73,7 +73,7 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
 }
 
 /// Returns the CustomResourceDefinitions of both kinds as a stream of YAML documents.
-pub fn definitions_yaml() -> anyhow::Result<String> {
+pub fn build_definitions_yaml() -> anyhow::Result<String> {
     let mut text = String::new();
     for definition in definitions() {
         text += "---\n";

@@ -15,7 +15,7 @@ use super::api::{FUNCTION_VARIABLE_PREFIX, REGION_VARIABLE_PREFIX, RESOURCE_PREF
 use super::mappings::{Mapping, Namespace};
 use super::names::{self, Mode};
 use super::pod::{Container, Quantities};
-use crate::json::Text;
+use crate::json::JsonString;
 use crate::quantity;
 
 /// The maximum number of units of mapped resources that a container may request. It limits the
@@ -25,7 +25,7 @@ const MAX_MAPPED_UNITS: u64 = 64;
 /// A container of a pod, with the JSON pointer to the container in the pod.
 pub(super) struct PodContainer<'a> {
     pub(super) container: &'a Container<'a>,
-    pub(super) pointer: PointerBuf,
+    pub(super) json_pointer: PointerBuf,
 }
 
 /// The resources with the prefix [`RESOURCE_PREFIX`] that a container requests.
@@ -41,8 +41,8 @@ impl PodContainer<'_> {
     /// plugin's resources. The list is empty if the container uses no friendly name.
     ///
     /// # Errors
-    /// Returns the reason why the container is refused. Error messages that the vendor's webhook
-    /// has too have the same text.
+    /// Returns the reason why the container is refused. Errors that the vendor's webhook reports
+    /// too have the vendor's text.
     pub(super) fn plan_operations(
         &self,
         namespace: &Namespace,
@@ -92,7 +92,7 @@ impl PodContainer<'_> {
                 fpga_request.modes.insert(mode);
                 continue;
             }
-            let mapping = namespace.look_up(name)?;
+            let mapping = namespace.find_mapping(name)?;
             let parse_quantity = |quantities: Option<&Quantities<'_>>| {
                 let value = quantities.and_then(|quantities| quantities.0.get(key));
                 value.map(|value| parse_units(name, value)).transpose()
@@ -127,7 +127,7 @@ impl PodContainer<'_> {
             return Ok(Vec::new());
         };
         let build_pointer = |key: &str| {
-            let mut pointer = self.pointer.clone();
+            let mut pointer = self.json_pointer.clone();
             for token in ["resources", section, key] {
                 pointer.push_back(token);
             }
@@ -181,7 +181,7 @@ impl PodContainer<'_> {
             );
         }
         let build_addition = |tokens: &[&str], value: Value| {
-            let mut path = self.pointer.clone();
+            let mut path = self.json_pointer.clone();
             for token in tokens {
                 path.push_back(*token);
             }
@@ -193,8 +193,8 @@ impl PodContainer<'_> {
         }
         for (index, program) in programs.into_iter().enumerate() {
             for (prefix, id) in [
-                (REGION_VARIABLE_PREFIX, &program.interface),
-                (FUNCTION_VARIABLE_PREFIX, &program.function),
+                (REGION_VARIABLE_PREFIX, &program.interface_id),
+                (FUNCTION_VARIABLE_PREFIX, &program.function_id),
             ] {
                 let variable = json!({"name": format!("{prefix}{}", index + 1), "value": id});
                 operations.push(build_addition(&["env", "-"], variable));
@@ -204,14 +204,15 @@ impl PodContainer<'_> {
     }
 }
 
-fn to_text(name: &str) -> Text<'_> {
-    Text(name.into())
+fn to_text(name: &str) -> JsonString<'_> {
+    JsonString(name.into())
 }
 
 /// Parses the quantity of the resource `name`. The quantity may be a JSON string or a JSON number.
 fn parse_units(name: &str, value: &RawValue) -> anyhow::Result<u64> {
-    let string = serde_json::from_str::<Text<'_>>(value.get());
-    let quantity = string.map_or_else(|_| value.get().to_owned(), |text| text.0.into_owned());
+    let parsed_string = serde_json::from_str::<JsonString<'_>>(value.get());
+    let quantity =
+        parsed_string.map_or_else(|_| value.get().to_owned(), |text| text.0.into_owned());
     quantity::parse_units(&quantity).with_context(|| {
         let name = excerpt(name);
         format!("resource quantity isn't of integral type for \"{RESOURCE_PREFIX}{name}\"")

@@ -21,14 +21,14 @@ pub trait MappedObject:
 {
     const KIND: Kind;
     /// The plural name of the kind, as in URLs and log messages.
-    const PLURAL: &'static str;
+    const PLURAL_NAME: &'static str;
     /// Returns the object in the form in which the mappings store it, without metadata.
     fn to_object(&self) -> Object;
 }
 
 impl MappedObject for AcceleratorFunction {
     const KIND: Kind = Kind::Function;
-    const PLURAL: &'static str = "acceleratorfunctions";
+    const PLURAL_NAME: &'static str = "acceleratorfunctions";
 
     fn to_object(&self) -> Object {
         Object::Function(self.spec.clone())
@@ -37,7 +37,7 @@ impl MappedObject for AcceleratorFunction {
 
 impl MappedObject for FpgaRegion {
     const KIND: Kind = Kind::Region;
-    const PLURAL: &'static str = "fpgaregions";
+    const PLURAL_NAME: &'static str = "fpgaregions";
 
     fn to_object(&self) -> Object {
         Object::Region(self.spec.clone())
@@ -56,24 +56,24 @@ pub async fn watch_mappings<K: MappedObject>(
         Event::Init => initial_objects.clear(),
         Event::InitApply(object) => initial_objects.push(object),
         Event::InitDone => {
-            let keys: BTreeSet<_> = initial_objects.iter().map(object_key).collect();
-            // All objects are stored before `keep_only` marks the kind as listed, because the
+            let keys: BTreeSet<_> = initial_objects.iter().map(build_object_key).collect();
+            // All objects are stored before `retain_listed` marks the kind as listed, because the
             // webhook answers reviews from that moment on.
             initial_objects
                 .iter()
                 .for_each(|object| store_object(&reviewer, object));
-            reviewer.change_mappings(|mappings| mappings.keep_only(K::KIND, &keys));
+            reviewer.change_mappings(|mappings| mappings.retain_listed(K::KIND, &keys));
             initial_objects = Vec::new();
         }
         Event::Apply(object) => store_object(&reviewer, &object),
         Event::Delete(object) => {
-            let (namespace, name) = object_key(&object);
+            let (namespace, name) = build_object_key(&object);
             reviewer.change_mappings(|mappings| mappings.remove(&namespace, &name, K::KIND));
         }
     };
     let error_counters = &reviewer.metrics().watch_errors;
     watch::watch_objects(
-        K::PLURAL,
+        K::PLURAL_NAME,
         client,
         Config::default(),
         error_counters,
@@ -84,15 +84,15 @@ pub async fn watch_mappings<K: MappedObject>(
 }
 
 /// Returns the namespace and the name of an object, which identify it within its kind.
-fn object_key<K: MappedObject>(object: &K) -> (String, String) {
+fn build_object_key<K: MappedObject>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 fn store_object<K: MappedObject>(reviewer: &Reviewer, object: &K) {
-    let (namespace, name) = object_key(object);
+    let (namespace, name) = build_object_key(object);
     let problem =
         reviewer.change_mappings(|mappings| mappings.set(&namespace, &name, object.to_object()));
     if let Some(problem) = problem {
-        tracing::warn!("{} {namespace}/{name}: {problem}", K::PLURAL);
+        tracing::warn!("{} {namespace}/{name}: {problem}", K::PLURAL_NAME);
     }
 }

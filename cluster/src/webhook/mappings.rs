@@ -9,7 +9,7 @@ use device_class::name::excerpt;
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
-/// The resource by which the webhook replaces a friendly name, with its mode.
+/// The resource that replaces a friendly name, and the mode of the resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The name of the device plugin's resource.
@@ -25,8 +25,8 @@ pub struct Mapping {
 /// the region is programmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    pub interface: String,
-    pub function: String,
+    pub interface_id: String,
+    pub function_id: String,
 }
 
 /// The objects of one namespace, by name. A name has one object, or one object of each kind.
@@ -60,16 +60,16 @@ impl Namespace {
     ///
     /// # Errors
     /// Returns an error if the namespace has no object with the name, or one of each kind, or if
-    /// the object's id or mode is invalid. Error messages that the vendor's webhook has too have
-    /// the same text.
-    pub fn look_up(&self, name: &str) -> anyhow::Result<Mapping> {
+    /// the object's id or mode is invalid. Errors that the vendor's webhook reports too have the
+    /// vendor's text.
+    pub fn find_mapping(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
             [] => bail!("no such resource: \"{}\"", excerpt(name)),
             [Object::Function(spec)] => map_function(name, spec),
             [Object::Region(FpgaRegionSpec { interface_id })] => {
                 ensure!(is_id(interface_id, 32), describe_bad_id(name));
                 Ok(Mapping {
-                    resource: names::name_development_resource(interface_id),
+                    resource: names::build_development_resource_name(interface_id),
                     mode: Mode::RegionDevelopment,
                     program: None,
                 })
@@ -90,17 +90,17 @@ fn map_function(name: &str, spec: &AcceleratorFunctionSpec) -> anyhow::Result<Ma
     );
     match spec.mode.as_str() {
         "af" => Ok(Mapping {
-            resource: names::name_function_resource(interface, function)
+            resource: names::build_function_resource_name(interface, function)
                 .with_context(|| describe_bad_id(name))?,
             mode: Mode::Function,
             program: None,
         }),
         "region" => Ok(Mapping {
-            resource: names::name_region_resource(interface),
+            resource: names::build_region_resource_name(interface),
             mode: Mode::Region,
             program: Some(Program {
-                interface: interface.clone(),
-                function: function.clone(),
+                interface_id: interface.clone(),
+                function_id: function.clone(),
             }),
         }),
         mode => bail!(
@@ -118,7 +118,7 @@ fn describe_bad_id(name: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,
-    /// The kinds of which all objects have been read at least once.
+    /// The kinds whose objects have all been read at least once.
     listed_kinds: BTreeSet<Kind>,
 }
 
@@ -151,7 +151,10 @@ impl Mappings {
                  the object is ignored"
             ));
         }
-        names.look_up(name).err().map(|error| error.to_string())
+        names
+            .find_mapping(name)
+            .err()
+            .map(|error| error.to_string())
     }
 
     pub fn remove(&mut self, namespace: &str, name: &str, kind: Kind) {
@@ -160,19 +163,19 @@ impl Mappings {
         });
     }
 
-    /// Removes the objects of a kind whose namespace and name are not in `listed_keys`, the
-    /// complete list of the API server. Also records that the kind has been listed.
-    pub fn keep_only(&mut self, kind: Kind, listed_keys: &BTreeSet<(String, String)>) {
+    /// Removes the objects of a kind whose namespace and name are not in `listed_keys`, which is
+    /// the complete list of the API server. Also marks the kind as listed.
+    pub fn retain_listed(&mut self, kind: Kind, listed_keys: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
             object.kind() != kind || listed_keys.contains(&(namespace.to_owned(), name.to_owned()))
         });
         self.listed_kinds.insert(kind);
     }
 
-    fn retain(&mut self, keep: impl Fn(&str, &str, &Object) -> bool) {
+    fn retain(&mut self, should_keep: impl Fn(&str, &str, &Object) -> bool) {
         self.namespaces.retain(|namespace, names| {
             names.0.retain(|name, objects| {
-                objects.retain(|object| keep(namespace, name, object));
+                objects.retain(|object| should_keep(namespace, name, object));
                 !objects.is_empty()
             });
             !names.0.is_empty()

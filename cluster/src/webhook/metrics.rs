@@ -14,8 +14,8 @@ pub struct Metrics {
     /// The number of admission reviews, by result: `mapped`, `unchanged`, `denied` or `invalid`.
     pub reviews: Family<[Label; 1], Counter>,
     /// The number of friendly names in all namespaces.
-    pub known_names: Gauge,
-    /// The number of failures of the watches, by kind of object.
+    pub friendly_name_count: Gauge,
+    /// The number of watch failures, by kind of object.
     pub watch_errors: Family<[Label; 1], Counter>,
 }
 
@@ -33,7 +33,7 @@ impl Metrics {
         program_metrics.register(
             "known_names",
             "Names of AcceleratorFunctions and FpgaRegions",
-            self.known_names.clone(),
+            self.friendly_name_count.clone(),
         );
         program_metrics.register(
             "watch_errors",

@@ -30,15 +30,18 @@ pub struct Mutation {
 pub fn plan_mutation(pod: &Pod<'_>, namespace: &Namespace) -> anyhow::Result<Mutation> {
     let mut mutation = Mutation::default();
     for (list_name, index, container) in pod.containers() {
-        let mut pointer = PointerBuf::new();
-        pointer.push_back("spec");
-        pointer.push_back(list_name);
-        pointer.push_back(index);
+        let mut json_pointer = PointerBuf::new();
+        json_pointer.push_back("spec");
+        json_pointer.push_back(list_name);
+        json_pointer.push_back(index);
         let name = container.name.as_ref();
         let name = name.map_or("?".to_owned(), |name| excerpt(&name.0));
-        let operations = PodContainer { container, pointer }
-            .plan_operations(namespace)
-            .map_err(|reason| anyhow!("container {name}: {reason}"))?;
+        let operations = PodContainer {
+            container,
+            json_pointer,
+        }
+        .plan_operations(namespace)
+        .map_err(|reason| anyhow!("container {name}: {reason}"))?;
         let sets_variables = operations
             .iter()
             .any(|operation| operation.path().to_string().contains("/env"));

@@ -49,7 +49,7 @@ pub fn parse_mode(name: &str) -> Option<Mode> {
 /// consists of the first three digits of both ids, for people, and of both whole ids in Base64.
 /// Returns `None` if an id is not hexadecimal or shorter than three digits, or if the ids together
 /// have an odd number of digits.
-pub fn name_function_resource(interface: &str, function: &str) -> Option<String> {
+pub fn build_function_resource_name(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let has_valid_length = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
     if !has_valid_length || !is_hex(&digits) {
@@ -69,13 +69,13 @@ pub fn name_function_resource(interface: &str, function: &str) -> Option<String>
 
 /// Returns the name of the resource whose ports are programmed when a container starts. All ports
 /// of the resource are in regions with this interface id.
-pub fn name_region_resource(interface: &str) -> String {
+pub fn build_region_resource_name(interface: &str) -> String {
     format!("{RESOURCE_PREFIX}region-{interface}")
 }
 
 /// Returns the name of the resource whose ports the container itself programs. All ports of the
 /// resource are in regions with this interface id.
-pub fn name_development_resource(interface: &str) -> String {
+pub fn build_development_resource_name(interface: &str) -> String {
     format!("{RESOURCE_PREFIX}regiondevel-{interface}")
 }
 
@@ -103,14 +103,14 @@ mod tests {
         let first = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
         let second = "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs";
         for (interface, name) in [(INTERFACE, first), (other, second)] {
-            let resource = name_function_resource(interface, NLB0).unwrap();
+            let resource = build_function_resource_name(interface, NLB0).unwrap();
             assert_eq!(resource, format!("fpga.intel.com/{name}"));
             assert_eq!(parse_mode(name), Some(Mode::Function));
         }
-        assert_eq!(name_function_resource(INTERFACE, "abcdefab1"), None);
-        assert_eq!(name_function_resource(INTERFACE, "xyzxyzxyzx"), None);
-        assert_eq!(name_function_resource("ä", NLB0), None);
-        assert_eq!(name_function_resource("", ""), None);
+        assert_eq!(build_function_resource_name(INTERFACE, "abcdefab1"), None);
+        assert_eq!(build_function_resource_name(INTERFACE, "xyzxyzxyzx"), None);
+        assert_eq!(build_function_resource_name("ä", NLB0), None);
+        assert_eq!(build_function_resource_name("", ""), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::api::{FUNCTION_VARIABLE_PREFIX, REGION_VARIABLE_PREFIX, RESOURCE_PREFIX};
-use crate::json::{BoundedList, Text};
+use crate::json::{BoundedList, JsonString};
 
 /// The maximum number of entries in each of a pod's two lists of containers.
 const MAX_CONTAINERS: usize = 1024;
@@ -41,7 +41,7 @@ struct Spec<'a> {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Container<'a> {
     #[serde(borrow)]
-    pub(super) name: Option<Text<'a>>,
+    pub(super) name: Option<JsonString<'a>>,
     #[serde(borrow)]
     pub(super) resources: Option<Resources<'a>>,
     #[serde(borrow)]
@@ -63,13 +63,13 @@ pub(super) struct Resources<'a> {
 /// The quantities of the resources whose names have the prefix [`RESOURCE_PREFIX`], by the
 /// resources' full names. The quantities are not parsed yet.
 #[derive(Debug, Default)]
-pub(super) struct Quantities<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
+pub(super) struct Quantities<'a>(pub(super) BTreeMap<JsonString<'a>, &'a RawValue>);
 
-/// The environment variables of a container, of which only reserved ones are stored.
+/// The environment variables of a container. Only the name of a reserved variable is stored.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
     /// The name of the first variable that only the webhook may set, if the container sets one.
-    pub(super) reserved_name: Option<Text<'a>>,
+    pub(super) reserved_name: Option<JsonString<'a>>,
 }
 
 impl<'a> Pod<'a> {
@@ -129,7 +129,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Quantities<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut quantities = Quantities::default();
-                while let Some(name) = map.next_key::<Text<'de>>()? {
+                while let Some(name) = map.next_key::<JsonString<'de>>()? {
                     if name.0.starts_with(RESOURCE_PREFIX) {
                         quantities.0.insert(name, map.next_value()?);
                     } else {
@@ -152,7 +152,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
         #[derive(Deserialize)]
         struct Variable<'a> {
             #[serde(borrow, default)]
-            name: Option<Text<'a>>,
+            name: Option<JsonString<'a>>,
         }
 
         struct ListVisitor;

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, parse_listen_address};
 use http_server::tls::{self, Identity};
 
-use super::api::{AcceleratorFunction, FpgaRegion, definitions_yaml};
+use super::api::{AcceleratorFunction, FpgaRegion, build_definitions_yaml};
 use super::feed::watch_mappings;
 use super::review::{LIMITS, Reviewer};
 use crate::watch::RETRY_DELAYS;
@@ -37,20 +37,20 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the API server until SIGTERM
-    Run(Run),
+    Run(RunOptions),
     /// Print the CustomResourceDefinitions
     Crds,
 }
 
 #[derive(Debug, Args)]
-struct Run {
+struct RunOptions {
     /// Listen address for the API server
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443", value_parser = parse_listen_address)]
-    listen: SocketAddr,
+    #[arg(long = "listen", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443", value_parser = parse_listen_address)]
+    listen_address: SocketAddr,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
-    http: SocketAddr,
+    #[arg(long = "http", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
+    http_address: SocketAddr,
 
     /// Directory with tls.crt and tls.key, which are read again as they change
     #[arg(long, value_name = "DIR", default_value = "/tls")]
@@ -63,23 +63,23 @@ struct Run {
 impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Crds => Ok(command_line::print_lines(&definitions_yaml()?)?),
-            Command::Run(run) => {
-                run.log.start();
-                process::serve_until_signal(serve(run))
+            Command::Crds => Ok(command_line::print_lines(&build_definitions_yaml()?)?),
+            Command::Run(options) => {
+                options.log.start();
+                process::serve_until_signal(serve(options))
             }
         }
     }
 }
 
-async fn serve(run: Run) -> anyhow::Result<()> {
-    let identity = Identity::from_dir(&run.tls_dir)?;
-    let listener = pages::listen(run.listen)?;
+async fn serve(options: RunOptions) -> anyhow::Result<()> {
+    let identity = Identity::from_dir(&options.tls_dir)?;
+    let listener = pages::listen(options.listen_address)?;
     let client = process::connect_to_api_server().await?;
     let reviewer = Arc::new(Reviewer::default());
-    let not_ready_reason = {
+    let find_unready_reason = {
         let reviewer = Arc::clone(&reviewer);
-        move || reviewer.not_ready_reason()
+        move || reviewer.find_unready_reason()
     };
     let registry = reviewer.metrics().registry();
     let function_watch =
@@ -87,13 +87,13 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let region_watch = watch_mappings::<FpgaRegion>(client, Arc::clone(&reviewer), RETRY_DELAYS);
     let handler = reviewer.handler();
     let server_identity = Arc::clone(&identity);
-    pages::start_server(run.http, registry, not_ready_reason)?;
-    tracing::info!("listening on {}", run.listen);
+    pages::start_server(options.http_address, registry, find_unready_reason)?;
+    tracing::info!("listening on {}", options.listen_address);
     tokio::select! {
         () = function_watch => {}
         () = region_watch => {}
         () = http_server::serve_tls(listener, LIMITS, handler, server_identity) => {}
-        () = tls::reload_on_change(identity, run.tls_dir) => {}
+        () = tls::reload_on_change(identity, options.tls_dir) => {}
     }
     anyhow::bail!("a task ended unexpectedly")
 }

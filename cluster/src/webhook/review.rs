@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use device_class::name::excerpt;
-use http_server::{Handler, Limits, Method, StatusCode, json_answer, text_answer};
+use http_server::{Handler, Limits, Method, StatusCode, build_json_answer, build_text_answer};
 use json_patch::Patch;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Reviewer {
 
     /// Returns the reason why the webhook cannot answer reviews yet, or `None` if it can answer
     /// them.
-    pub fn not_ready_reason(&self) -> Option<&'static str> {
+    pub fn find_unready_reason(&self) -> Option<&'static str> {
         let is_complete = self.mappings().is_complete();
         (!is_complete).then_some("the mappings have not been listed yet")
     }
@@ -57,7 +57,7 @@ impl Reviewer {
             .unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut mappings);
         let count = i64::try_from(mappings.count()).unwrap_or(i64::MAX);
-        self.metrics.known_names.set(count);
+        self.metrics.friendly_name_count.set(count);
         result
     }
 
@@ -66,16 +66,16 @@ impl Reviewer {
         let reviewer = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| {
             if path != "/pods" {
-                return text_answer(StatusCode::NOT_FOUND, "use /pods\n");
+                return build_text_answer(StatusCode::NOT_FOUND, "use /pods\n");
             }
             if method != Method::POST {
-                return text_answer(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
+                return build_text_answer(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
             match reviewer.review(body) {
-                Ok(answer) => json_answer(answer.to_string().into()),
+                Ok(answer) => build_json_answer(answer.to_string().into()),
                 Err(reason) => {
                     reviewer.count_review("invalid");
-                    text_answer(StatusCode::BAD_REQUEST, format!("{reason}\n"))
+                    build_text_answer(StatusCode::BAD_REQUEST, format!("{reason}\n"))
                 }
             }
         }

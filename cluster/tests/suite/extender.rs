@@ -44,7 +44,7 @@ pub(crate) fn pod(uid: &str, node: Option<&str>, resource: &str, units: &str) ->
 fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
     let extender = Extender::new(parse_config(CONFIG));
     let nodes: Vec<Node> = nodes.iter().cloned().map(deserialize).collect();
-    extender.change_view(|view| {
+    extender.update_view(|view| {
         view.replace_nodes(&nodes);
         view.replace_pods(Vec::new());
     });
@@ -54,7 +54,7 @@ fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
 
 /// Updates the view with a pod that was created or changed.
 fn apply(extender: &Extender, pod: &Value) {
-    extender.change_view(|view| view.apply_pod(&deserialize::<Pod>(pod.clone())));
+    extender.update_view(|view| view.apply_pod(&deserialize::<Pod>(pod.clone())));
 }
 
 fn deserialize<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -193,7 +193,7 @@ fn a_node_is_refused_only_if_no_arrangement_of_its_pods_leaves_room() {
     apply(&extender, &pod("e", Some("n"), MEMORY, "4"));
     // A pod of 4 units fits on the third device only.
     assert!(!passes("5") && passes("4"));
-    extender.change_view(|view| view.remove_pod("a"));
+    extender.update_view(|view| view.remove_pod("a"));
     assert!(passes("8"));
 }
 
@@ -218,12 +218,12 @@ fn before_the_first_list_filter_passes_and_prioritize_gives_zeros() {
     };
     for step in 0..3 {
         assert_eq!(asked(), (json!(["n"]), vec![0]), "{step}");
-        extender.change_view(|view| match step {
+        extender.update_view(|view| match step {
             0 => view.apply_node(&node),
             _ => view.replace_nodes(std::slice::from_ref(&node)),
         });
     }
-    extender.change_view(|view| view.replace_pods(Vec::new()));
+    extender.update_view(|view| view.replace_pods(Vec::new()));
     assert_eq!(asked(), (json!([]), vec![5]));
 }
 
@@ -261,11 +261,11 @@ fn a_pod_uses_units_from_its_binding_to_its_end() {
     apply(&extender, &pod("early", Some("late"), GPU, "1"));
     let late: Node = deserialize(node("late", GPU, "2"));
     let score = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "1"), &["late"]);
-    extender.change_view(|view| view.apply_node(&late));
+    extender.update_view(|view| view.apply_node(&late));
     assert_eq!(score("q"), [10]);
-    extender.change_view(|view| view.remove_node("late"));
+    extender.update_view(|view| view.remove_node("late"));
     assert_eq!(score("r"), [0]);
-    extender.change_view(|view| view.remove_pod("early"));
-    extender.change_view(|view| view.apply_node(&late));
+    extender.update_view(|view| view.remove_pod("early"));
+    extender.update_view(|view| view.apply_node(&late));
     assert_eq!(score("s"), [5]);
 }

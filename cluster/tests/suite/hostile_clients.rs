@@ -15,7 +15,7 @@ use crate::extender::{CONFIG, node, parse_config, pod};
 async fn start_extender() -> SocketAddr {
     let extender = Extender::new(parse_config(CONFIG));
     let node = serde_json::from_value(node("n", "vendor.com/gpu", "2")).unwrap();
-    extender.change_view(|view| {
+    extender.update_view(|view| {
         view.replace_nodes(&[node]);
         view.replace_pods(Vec::new());
     });

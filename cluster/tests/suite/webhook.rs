@@ -64,8 +64,8 @@ pub(crate) fn mappings() -> Mappings {
     for (name, object) in objects {
         mappings.set("fpga", name, object);
     }
-    mappings.keep_only(Kind::Function, &functions);
-    mappings.keep_only(Kind::Region, &regions);
+    mappings.retain_listed(Kind::Function, &functions);
+    mappings.retain_listed(Kind::Region, &regions);
     mappings
 }
 

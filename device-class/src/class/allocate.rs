@@ -15,16 +15,16 @@ pub struct Allocate {
     /// from another device. `spread-shares` takes each share of a shared device from the device
     /// with the fewest shares in use, and chooses devices that are not shared as `packed` does.
     #[serde(default)]
-    pub placement: Preference,
+    pub placement: PlacementPolicy,
 }
 
 /// The rule by which the plugin recommends devices for one container to the kubelet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Preference {
-    /// The plugin recommends devices near each other: as few devices, groups and NUMA nodes as
-    /// possible, and among these the ones with the fewest unused devices.
+pub enum PlacementPolicy {
+    /// The plugin recommends devices near each other: from as few devices, groups and NUMA nodes as
+    /// possible, and from those with the fewest unused devices first.
     #[default]
     Packed,
     /// The plugin recommends devices apart from each other, so that NUMA nodes, groups and hardware

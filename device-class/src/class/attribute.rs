@@ -17,7 +17,7 @@ pub struct AttributeSource {
     pub origin: Origin,
     /// Replacements of values. The key is a value that was read, and the value is used in its
     /// place.
-    pub map: BTreeMap<String, String>,
+    pub replacements: BTreeMap<String, String>,
     /// The value, as a template, that is used if no value can be read. Without a default, a
     /// candidate that lacks the value is not a device.
     pub default: Option<Template>,
@@ -47,11 +47,11 @@ pub enum Origin {
         /// The attribute that is set to the number of matching paths. With it, the captures are not
         /// stored.
         count_name: Option<AttributeName>,
-        /// The pattern for the path. Its captures are the attributes that are set.
+        /// The pattern for the path. Each capture sets the attribute of the same name.
         pattern: PathPattern,
         /// The content that the file at a matching path must have.
         expected_content: Option<ExpectedContent>,
-        /// The path to which a matching path, a symbolic link, must lead, as a template.
+        /// The required target of the matching path, which must be a symbolic link, as a template.
         link_target: Option<Template>,
     },
 }
@@ -70,8 +70,8 @@ pub enum Text {
     Formula(Template),
     /// A path with all symbolic links resolved.
     RealPath(Template),
-    /// The first fact with this key.
-    Fact(Template),
+    /// The first value of the driver property with this key.
+    DriverProperty(Template),
 }
 
 /// A regular expression.
@@ -128,8 +128,8 @@ impl AttributeSource {
         name.into_iter().chain(captures.into_iter().flatten())
     }
 
-    /// Returns whether the source sets the attribute. A capture of a path does not set an attribute
-    /// that is already known: the path must contain its value.
+    /// Returns whether the source sets the attribute. A capture does not set an attribute that is
+    /// already known, because the pattern then matches only paths with the known value.
     pub(crate) fn sets_attribute(&self, attribute: &AttributeName, is_known: bool) -> bool {
         let has_captures = matches!(
             self.origin,
@@ -149,7 +149,7 @@ impl AttributeSource {
                 Text::Value(template)
                 | Text::Formula(template)
                 | Text::RealPath(template)
-                | Text::Fact(template) => (std::slice::from_ref(template), None),
+                | Text::DriverProperty(template) => (std::slice::from_ref(template), None),
             },
             Origin::Link { link, .. } => (std::slice::from_ref(link), None),
             Origin::Path {
@@ -190,7 +190,8 @@ pub(super) struct RawAttributeSource {
     value: Option<Template>,
     /// The first fact with this key, by template, of those that the programs of
     /// `[[facts]]` report. It needs a `default`, for hosts without these programs.
-    fact: Option<Template>,
+    #[serde(rename = "fact")]
+    property_key: Option<Template>,
     /// An integer, computed from attributes that were read before: a template
     /// with numbers (hexadecimal with `0x`), + - * / and parentheses. Division
     /// rounds down.
@@ -204,14 +205,18 @@ pub(super) struct RawAttributeSource {
     /// directory trees. With `name`: the value is the number of matching paths.
     path: Option<PathPattern>,
     /// With `path`: the value that the file at the path, or its line `key`, must have, by template.
-    equals: Option<Template>,
-    /// With `path`: the path, by template, to which the match must lead as a symbolic link.
-    leads_to: Option<Template>,
+    #[serde(rename = "equals")]
+    expected_value: Option<Template>,
+    /// With `path`: the required target, by template, of the matching path, which must be a
+    /// symbolic link.
+    #[serde(rename = "leads_to")]
+    link_target: Option<Template>,
     /// With `path`: the accepted values, by template, of the file or of its line `key`.
-    one_of: Option<Vec<Template>>,
+    #[serde(rename = "one_of")]
+    accepted_values: Option<Vec<Template>>,
     /// Replacements of values. A value that is not listed is kept.
-    #[serde(default)]
-    map: BTreeMap<String, String>,
+    #[serde(default, rename = "map")]
+    replacements: BTreeMap<String, String>,
     /// The value if it cannot be read, by template. Without a default, a
     /// candidate that lacks the value is not a device.
     default: Option<Template>,
@@ -232,41 +237,44 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             Some(path) => raw.take_path_origin(path),
             None => raw.take_named_origin()?,
         };
-        let map = match &origin {
+        let replacements = match &origin {
             Origin::Path {
                 count_name: None, ..
             } => BTreeMap::new(),
-            _ => std::mem::take(&mut raw.map),
+            _ => std::mem::take(&mut raw.replacements),
         };
         let (default, advice) = (raw.default.take(), raw.advice.take());
-        // Each form takes its keys out of `raw`. A key that is left belongs to another form.
+        // The keys of the selected form were taken out of `raw`. A remaining key is an error,
+        // because it belongs to another form.
         if raw != RawAttributeSource::default() {
             return Err(VALID_FORMS.into());
         }
         Ok(AttributeSource {
             origin,
-            map,
+            replacements,
             default,
             advice,
         })
     }
 }
 
-/// Each function takes the keys of one form of an attribute out of the table.
+/// Each function removes the keys of one form of an attribute from the table, and returns its
+/// value.
 impl RawAttributeSource {
     fn take_path_origin(&mut self, pattern: PathPattern) -> Origin {
-        let value = self.equals.take().map(|value| vec![value]);
-        let expected_content = value
-            .or_else(|| self.one_of.take())
-            .map(|values| ExpectedContent {
-                key: self.key.take(),
-                values,
-            });
+        let value = self.expected_value.take().map(|value| vec![value]);
+        let expected_content =
+            value
+                .or_else(|| self.accepted_values.take())
+                .map(|values| ExpectedContent {
+                    key: self.key.take(),
+                    values,
+                });
         Origin::Path {
             count_name: self.name.take(),
             pattern,
             expected_content,
-            link_target: self.leads_to.take(),
+            link_target: self.link_target.take(),
         }
     }
 
@@ -277,11 +285,11 @@ impl RawAttributeSource {
             Text::File { file, key }
         } else if let Some(value) = self.value.take() {
             Text::Value(value)
-        } else if let Some(key) = self.fact.take() {
+        } else if let Some(key) = self.property_key.take() {
             if self.default.is_none() {
                 return Err("an attribute with `fact` has a `default`".into());
             }
-            Text::Fact(key)
+            Text::DriverProperty(key)
         } else if let Some(formula) = self.formula.take() {
             let text = Text::Formula(check_formula(formula)?);
             let regex = None;

@@ -14,9 +14,9 @@ pub enum Condition {
         value: Template,
         expected: Expectation,
     },
-    /// At least one path of the host matches the pattern, with known attributes filled in.
-    Exists(PathPattern),
-    Absent(PathPattern),
+    /// At least one path of the host matches the pattern. Known attributes are filled into it.
+    PathExists(PathPattern),
+    PathAbsent(PathPattern),
 }
 
 /// The values that a text must have, or must not have.
@@ -31,7 +31,9 @@ impl Condition {
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         let (template, pattern) = match self {
             Condition::Value { value, .. } => (Some(value), None),
-            Condition::Exists(pattern) | Condition::Absent(pattern) => (None, Some(pattern)),
+            Condition::PathExists(pattern) | Condition::PathAbsent(pattern) => {
+                (None, Some(pattern))
+            }
         };
         let attributes = template.into_iter().flat_map(Template::attributes);
         attributes.chain(pattern.into_iter().flat_map(PathPattern::captures))
@@ -64,17 +66,22 @@ impl Expectation {
 pub(super) struct RawCondition {
     /// A value, by template.
     value: Option<Template>,
-    /// The text to which `value` must be equal.
-    equals: Option<String>,
-    /// The texts to one of which `value` must be equal.
-    one_of: Option<Vec<String>>,
-    /// The texts to none of which `value` may be equal.
-    none_of: Option<Vec<String>>,
+    /// The only accepted value of `value`.
+    #[serde(rename = "equals")]
+    expected_value: Option<String>,
+    /// The accepted values of `value`.
+    #[serde(rename = "one_of")]
+    accepted_values: Option<Vec<String>>,
+    /// The values that `value` must not have.
+    #[serde(rename = "none_of")]
+    excluded_values: Option<Vec<String>>,
     /// A pattern that at least one path must match. Known attributes are
     /// substituted for its captures.
-    exists: Option<PathPattern>,
+    #[serde(rename = "exists")]
+    required_path: Option<PathPattern>,
     /// A pattern that no path may match.
-    absent: Option<PathPattern>,
+    #[serde(rename = "absent")]
+    forbidden_path: Option<PathPattern>,
 }
 
 const VALID_FORMS: &str = "a condition is `value` with one of `equals`, `one_of`, `none_of`; or \
@@ -84,23 +91,24 @@ impl TryFrom<RawCondition> for Condition {
     type Error = &'static str;
 
     fn try_from(mut raw: RawCondition) -> Result<Self, &'static str> {
-        let condition = if let Some(pattern) = raw.exists.take() {
-            Condition::Exists(pattern)
-        } else if let Some(pattern) = raw.absent.take() {
-            Condition::Absent(pattern)
+        let condition = if let Some(pattern) = raw.required_path.take() {
+            Condition::PathExists(pattern)
+        } else if let Some(pattern) = raw.forbidden_path.take() {
+            Condition::PathAbsent(pattern)
         } else {
-            let equals = raw.equals.take().map(|value| vec![value]);
-            let accepted_values = equals.or_else(|| raw.one_of.take());
-            let none_of = || raw.none_of.take().map(Expectation::NoneOf);
+            let expected_value = raw.expected_value.take().map(|value| vec![value]);
+            let accepted_values = expected_value.or_else(|| raw.accepted_values.take());
+            let excluded_values = || raw.excluded_values.take().map(Expectation::NoneOf);
             Condition::Value {
                 value: raw.value.take().ok_or(VALID_FORMS)?,
                 expected: accepted_values
                     .map(Expectation::OneOf)
-                    .or_else(none_of)
+                    .or_else(excluded_values)
                     .ok_or(VALID_FORMS)?,
             }
         };
-        // Each form takes its keys out of `raw`. A key that is left belongs to another form.
+        // The keys of the selected form were taken out of `raw`. A remaining key is an error,
+        // because it belongs to another form.
         if raw == RawCondition::default() {
             Ok(condition)
         } else {

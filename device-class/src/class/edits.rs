@@ -8,7 +8,7 @@ use super::image_libraries::ImageLibraries;
 use super::path_template::PathTemplate;
 #[cfg(test)]
 use super::schema::TextOr;
-use super::{Directory, File, Library, LibraryNames, Node};
+use super::{Directory, File, Library, LibraryNamePatterns, Node};
 use crate::name::CapabilityName;
 use crate::template::Template;
 
@@ -43,7 +43,7 @@ pub struct Edits {
     /// Additional libraries, by patterns for the names in the host's ld.so.cache and in
     /// `library_directories`. They include libraries of drivers that are newer than the class file.
     /// Libraries that are not of `library_version` are omitted.
-    pub libraries_matching: Option<LibraryNames>,
+    pub libraries_matching: Option<LibraryNamePatterns>,
     /// Directories of the image whose libraries are used instead of the host's
     /// if they are newer.
     #[serde(default)]
@@ -65,7 +65,8 @@ pub struct Edits {
     /// on each line; empty lines and those that begin with `#` are ignored. By
     /// template, with `{list}` for a name in the variable `lists_env`. Only
     /// root may be able to change a list. Paths that the host lacks are omitted.
-    pub files_listed_in: Option<PathTemplate>,
+    #[serde(rename = "files_listed_in")]
+    pub file_list_path: Option<PathTemplate>,
     /// The lines of these lists are `kind, path`. This table has the meaning of each kind: `node`
     /// for a device node, `path` for a file or directory. Other lines are ignored, and nodes that
     /// the host lacks are omitted.
@@ -103,29 +104,31 @@ pub struct Mask {
     /// when the container starts. A file that the host lacks is omitted.
     #[serde(default)]
     pub copies: Vec<PathTemplate>,
-    /// Lines `key: value` of the copies whose value is replaced.
-    #[serde(default)]
-    pub set: BTreeMap<String, String>,
+    /// The new values of lines `key: value` in the copies, by key.
+    #[serde(default, rename = "set")]
+    pub replaced_values: BTreeMap<String, String>,
     /// Files that are written for the container's devices. A container without a device gets none.
-    #[serde(default)]
-    pub texts: Vec<TextFile>,
+    #[serde(default, rename = "texts")]
+    pub bitmask_files: Vec<BitmaskFileSpec>,
 }
 
 /// # `texts`
 ///
-/// A file in a masked directory that tells programs which devices the container has, by a
-/// bit for each.
+/// A file in a masked directory whose content has a bit mask with one bit for each device of the
+/// container.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "text"))]
-pub struct TextFile {
+pub struct BitmaskFileSpec {
     /// The path of the file, by template.
     pub path: PathTemplate,
     /// The text of the file, in which `BITS` is replaced by the bits of all devices, in
     /// hexadecimal.
-    pub text: String,
+    #[serde(rename = "text")]
+    pub content: String,
     /// The number of the bit of a device, from 0 to 63, by template over its attributes. A device
     /// with another number has no bit.
-    pub bit: Template,
+    #[serde(rename = "bit")]
+    pub bit_number: Template,
 }

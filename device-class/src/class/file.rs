@@ -31,7 +31,8 @@ pub struct File {
     pub fallbacks: Vec<PathTemplate>,
     /// A pattern of host paths. The container gets one file for each matching path, and templates
     /// may use the captures of the match.
-    pub for_each: Option<PathPattern>,
+    #[serde(rename = "for_each")]
+    pub path_pattern: Option<PathPattern>,
     /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
     /// With `type = "socket"`: whether the mount is writable. Then an engine in the container can

@@ -11,19 +11,19 @@ impl ClassSpec {
     /// Returns the names of the resources that the class can have on some host, without those
     /// that contain a value read from a host. A template such as `vendor.example/{sort}` has one
     /// name for each fixed value that an attribute `sort` can have.
-    pub fn fixed_resources(&self) -> BTreeSet<String> {
+    pub fn list_fixed_resources(&self) -> BTreeSet<String> {
         let mut names = fill_with_fixed_values(&self.resource, self);
         names.extend(self.count_resource().map(String::from));
         names
     }
 
     /// Returns the fixed values that an attribute of the class can have.
-    fn fixed_values(&self, attribute: &AttributeName) -> BTreeSet<String> {
+    fn list_fixed_values(&self, attribute: &AttributeName) -> BTreeSet<String> {
         let sources = self.discover.iter().flat_map(|source| &source.attributes);
         let sources = self.attributes.iter().chain(sources);
         sources
             .filter(|source| source.names().any(|name| name == attribute))
-            .flat_map(fixed_values_of_source)
+            .flat_map(list_fixed_source_values)
             .collect()
     }
 }
@@ -36,7 +36,7 @@ fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<Str
     if attributes.len() > 1 {
         return BTreeSet::new();
     }
-    let values = spec.fixed_values(attribute).into_iter();
+    let values = spec.list_fixed_values(attribute).into_iter();
     let names = values.filter_map(|value| {
         let mut attributes = Attributes::default();
         attributes.insert((*attribute).clone(), value);
@@ -45,21 +45,21 @@ fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<Str
     names.collect()
 }
 
-/// Returns the values that a source can give to its attribute and that do not depend on a host.
-fn fixed_values_of_source(source: &AttributeSource) -> impl Iterator<Item = String> {
+/// Returns the values that a source can give to its attribute on every host.
+fn list_fixed_source_values(source: &AttributeSource) -> impl Iterator<Item = String> {
     let fixed_value = match &source.origin {
         Origin::Text {
             text: Text::Value(value),
             regex: None,
             ..
-        } if source.map.is_empty() => Some(value),
+        } if source.replacements.is_empty() => Some(value),
         _ => None,
     };
     let texts = fixed_value.into_iter().chain(&source.default);
     let texts = texts.filter(|text| text.attributes().next().is_none());
     texts
         .map(ToString::to_string)
-        .chain(source.map.values().cloned())
+        .chain(source.replacements.values().cloned())
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
             );
             let name = "x".to_owned().try_into().unwrap();
             let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
-            let found: Vec<String> = class.spec.fixed_resources().into_iter().collect();
+            let found: Vec<String> = class.spec.list_fixed_resources().into_iter().collect();
             assert_eq!(found.join(" "), expected, "{text}");
         }
     }

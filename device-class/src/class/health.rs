@@ -17,7 +17,7 @@ pub struct HealthCheck {
     pub test: HealthTest,
     /// The time for which a new outcome must last before it counts, so that a flickering device
     /// keeps its health. [`crate::discover::HealthHistory`] measures the time.
-    pub steady_for: Option<Duration>,
+    pub debounce_time: Option<Duration>,
     /// The action by which an administrator repairs the device if the check fails.
     pub advice: Option<String>,
     /// Whether the check concerns only the device as a whole. Parts can be made of the device
@@ -27,7 +27,7 @@ pub struct HealthCheck {
 
 #[derive(Debug, Clone)]
 pub enum HealthTest {
-    Exists(PathPattern),
+    PathExists(PathPattern),
     /// A text that is composed of attributes has an expected value.
     Value {
         value: Template,
@@ -60,9 +60,9 @@ pub struct LoggedFaults {
     pub codes: Vec<u32>,
     /// A pattern that a line with one of `codes` must match too. `None` means that the number alone
     /// means a fault.
-    pub fault_text: Option<Pattern>,
+    pub fault_pattern: Option<Pattern>,
     /// A pattern for lines that mean the end of the fault.
-    pub repair_text: Option<Pattern>,
+    pub recovery_pattern: Option<Pattern>,
 }
 
 /// A program of the host that reports whether a device is healthy.
@@ -100,17 +100,17 @@ pub enum OutputPart {
 pub enum FileRule {
     Expected(Expectation),
     /// The content does not begin with these bytes.
-    NotLeadingBytes(Vec<u8>),
+    ForbiddenPrefix(Vec<u8>),
     /// The content is a number below a limit.
-    Below {
+    UpperLimit {
         /// The lowest number with which the device is unhealthy, in the unit of the file.
         limit: i64,
         /// After the limit was reached, the device is healthy again only below this number.
-        recovers_below: i64,
+        recovery_limit: i64,
     },
     /// The content is a number that keeps changing, such as a heartbeat. One scan cannot show a
     /// change, so [`crate::discover::HealthHistory`] compares several scans.
-    Advances {
+    Heartbeat {
         /// The longest time for which a healthy device's number may stay the same.
         max_interval: Duration,
     },
@@ -131,17 +131,22 @@ pub(super) struct RawHealthCheck {
     /// device is unhealthy if the log has such a line with one of `codes` after it. Only the plugin
     /// reads the log. The device is healthy again after it was absent, and after root has written
     /// the line `boathook: repaired ID` to /dev/kmsg.
-    kernel_log: Option<Template>,
+    #[serde(rename = "kernel_log")]
+    log_line_prefix: Option<Template>,
     /// With `kernel_log`: the numbers that mean a fault.
-    codes: Option<Vec<u32>>,
-    /// With `kernel_log`: a regular expression that a line with one of `codes` must match too, from
-    /// the number on, if the number alone does not mean a fault. It must not match names that a
-    /// local user chooses, such as those of processes.
-    words: Option<Pattern>,
+    #[serde(rename = "codes")]
+    fault_codes: Option<Vec<u32>>,
+    /// With `kernel_log`: a regular expression that a line with one of `codes` must match in
+    /// addition, if the number alone does not mean a fault. It is matched against the line from the
+    /// number to the end. It must not match names that a local user chooses, such as those of
+    /// processes.
+    #[serde(rename = "words")]
+    fault_pattern: Option<Pattern>,
     /// With `kernel_log`: a regular expression for the line by which the driver reports the end of
-    /// the fault. The line must begin with the text of `kernel_log`, and its rest, the number and
-    /// what follows, must match the expression.
-    repaired: Option<Pattern>,
+    /// the fault. The line must begin with the text of `kernel_log`, and the remaining text must
+    /// match the expression.
+    #[serde(rename = "repaired")]
+    recovery_pattern: Option<Pattern>,
     /// A program of the host: its absolute path and its arguments, by template. The
     /// device is healthy if the program exits with status 0 and prints what `equals`,
     /// `one_of` or `not_equals` requires. If `health_programs` in `[class.NAME]` of
@@ -152,45 +157,54 @@ pub(super) struct RawHealthCheck {
     /// With `program`: the time in seconds after which the program and all processes of its group
     /// are killed, and the device is unhealthy. Default 10.
     timeout: Option<Timeout>,
-    /// With `program`: the key of the line `key: value` of the output that is compared, instead of
-    /// the whole output.
+    /// With `program`: only the value of the output line `key: value` with this key is compared,
+    /// instead of the whole output.
     key: Option<String>,
     /// With `program`: a regular expression, by template, whose first group in the output is the
     /// value that is compared. A program that reports all devices is run once for all of them.
     regex: Option<Template>,
-    /// A pattern that at least one path of the host must match.
-    exists: Option<PathPattern>,
+    /// A pattern of host paths. At least one path must match.
+    #[serde(rename = "exists")]
+    required_path: Option<PathPattern>,
     /// The text that is compared, by template over the attributes of the device.
     value: Option<Template>,
     /// The file to read: absolute, or relative to the path that the source
     /// matched.
     file: Option<Template>,
-    /// The text to which the content of the file, the output, or `value` must be equal.
-    equals: Option<String>,
-    /// The texts to one of which the content of the file, the output, or `value` must be equal.
-    one_of: Option<Vec<String>>,
-    /// The text to which the content of the file, the output, or `value` must not be equal.
-    not_equals: Option<String>,
-    /// With `file`: bytes, in hexadecimal, with which the content must not
-    /// begin. The configuration space of a PCI device that no longer
-    /// answers reads as `ffffffff`.
-    not_leading_bytes: Option<String>,
-    /// With `file`: the limit below which the number in the file must be, in the file's unit.
-    below: Option<i64>,
-    /// A device that exceeded the limit becomes healthy again below this value.
-    recovers_below: Option<i64>,
-    /// With `file`: the time in seconds within which the number in the file
-    /// must change at least once, as a heartbeat does.
-    changes_within: Option<u32>,
+    /// The only accepted value of the file's content, the output, or `value`.
+    #[serde(rename = "equals")]
+    expected_value: Option<String>,
+    /// The accepted values of the file's content, the output, or `value`.
+    #[serde(rename = "one_of")]
+    accepted_values: Option<Vec<String>>,
+    /// The value that the file's content, the output, or `value` must not have.
+    #[serde(rename = "not_equals")]
+    forbidden_value: Option<String>,
+    /// With `file`: bytes in hexadecimal. The content must not begin with them. The configuration
+    /// space of a PCI device that no longer answers reads as `ffffffff`.
+    #[serde(rename = "not_leading_bytes")]
+    forbidden_prefix_hex: Option<String>,
+    /// With `file`: an upper limit. The number in the file must be lower, in the unit of the file.
+    #[serde(rename = "below")]
+    upper_limit: Option<i64>,
+    /// With `below`: the number below which a device that has reached the limit is healthy again.
+    #[serde(rename = "recovers_below")]
+    recovery_limit: Option<i64>,
+    /// With `file`: the maximum time in seconds for which the number in the file, such as a
+    /// heartbeat counter, may stay unchanged.
+    #[serde(rename = "changes_within")]
+    max_unchanged_seconds: Option<u32>,
     /// The time in seconds for which a new outcome of the check must last before
     /// it counts, so that short interruptions have no effect. The first outcome
     /// counts at once. Not with `recovers_below` or `changes_within`.
-    steady_for: Option<u32>,
+    #[serde(rename = "steady_for")]
+    debounce_seconds: Option<u32>,
     /// The action that the administrator should take if the check fails; appended to the reason.
     advice: Option<String>,
     /// With `value`: whether the check concerns only the device as a whole. Then parts of the
     /// device (`[[parts]]`) can be made although the check fails.
-    of_whole: Option<bool>,
+    #[serde(rename = "of_whole")]
+    concerns_whole_only: Option<bool>,
 }
 
 const VALID_FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_of` or \
@@ -201,35 +215,35 @@ const VALID_FORMS: &str = "a health check is `exists`, or `value` with `equals`,
 const KERNEL_LOG_KEYS: &str = "`kernel_log` goes with `codes`, `words`, `repaired` and `advice`";
 const PROGRAM_KEYS: &str = "`program` goes with `timeout` and `advice`, and with `equals`, `one_of` \
                        or `not_equals` for its output, or `key` or `regex` in it";
-const STEADY_FOR_KEYS: &str = "`steady_for` goes with `exists` and `file`, and with neither \
+const DEBOUNCE_KEYS: &str = "`steady_for` goes with `exists` and `file`, and with neither \
                       `recovers_below` nor `changes_within`";
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
     type Error = &'static str;
 
     fn try_from(mut raw: RawHealthCheck) -> Result<Self, &'static str> {
-        let (steady_for, advice) = (raw.steady_for.take(), raw.advice.take());
-        let of_whole = raw.of_whole.take().unwrap_or(false);
+        let (debounce_seconds, advice) = (raw.debounce_seconds.take(), raw.advice.take());
+        let concerns_whole_only = raw.concerns_whole_only.take().unwrap_or(false);
         let (test, form) = if let Some(command) = raw.program.take() {
             (
                 HealthTest::Program(raw.take_program(command)?),
                 PROGRAM_KEYS,
             )
-        } else if let Some(line_prefix) = raw.kernel_log.take() {
-            let codes = raw.codes.take().filter(|codes| !codes.is_empty());
+        } else if let Some(line_prefix) = raw.log_line_prefix.take() {
+            let codes = raw.fault_codes.take().filter(|codes| !codes.is_empty());
             let codes = codes.ok_or(KERNEL_LOG_KEYS)?;
             let faults = LoggedFaults {
                 codes,
-                fault_text: raw.words.take(),
-                repair_text: raw.repaired.take(),
+                fault_pattern: raw.fault_pattern.take(),
+                recovery_pattern: raw.recovery_pattern.take(),
             };
             let test = HealthTest::NoLoggedFault {
                 line_prefix,
                 faults,
             };
             (test, KERNEL_LOG_KEYS)
-        } else if let Some(pattern) = raw.exists.take() {
-            (HealthTest::Exists(pattern), VALID_FORMS)
+        } else if let Some(pattern) = raw.required_path.take() {
+            (HealthTest::PathExists(pattern), VALID_FORMS)
         } else if let Some(value) = raw.value.take() {
             let expected = raw.take_expectation().ok_or(VALID_FORMS)?;
             (HealthTest::Value { value, expected }, VALID_FORMS)
@@ -238,46 +252,48 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             let rule = raw.take_file_rule()?;
             (HealthTest::File { file, rule }, VALID_FORMS)
         };
-        // Each form takes its keys out of `raw`. A key that is left belongs to another form.
+        // The keys of the selected form were taken out of `raw`. A remaining key is an error,
+        // because it belongs to another form.
         if raw != RawHealthCheck::default() {
             return Err(form);
         }
-        if steady_for.is_some() && !test.supports_steady_for() {
-            return Err(STEADY_FOR_KEYS);
+        if debounce_seconds.is_some() && !test.supports_debouncing() {
+            return Err(DEBOUNCE_KEYS);
         }
-        if of_whole && !matches!(test, HealthTest::Value { .. }) {
+        if concerns_whole_only && !matches!(test, HealthTest::Value { .. }) {
             return Err("`of_whole` goes with `value`");
         }
         Ok(HealthCheck {
             test,
-            steady_for: steady_for.map(to_duration),
+            debounce_time: debounce_seconds.map(to_duration),
             advice,
-            concerns_whole_only: of_whole,
+            concerns_whole_only,
         })
     }
 }
 
 impl HealthTest {
     /// Returns whether `steady_for` may delay the outcome of the test.
-    fn supports_steady_for(&self) -> bool {
+    fn supports_debouncing(&self) -> bool {
         match self {
-            HealthTest::Exists(_) => true,
+            HealthTest::PathExists(_) => true,
             HealthTest::Value { .. }
             | HealthTest::Program(_)
             | HealthTest::NoLoggedFault { .. } => false,
             HealthTest::File { rule, .. } => match rule {
-                FileRule::Expected(_) | FileRule::NotLeadingBytes(_) => true,
-                FileRule::Advances { .. } => false,
-                FileRule::Below {
+                FileRule::Expected(_) | FileRule::ForbiddenPrefix(_) => true,
+                FileRule::Heartbeat { .. } => false,
+                FileRule::UpperLimit {
                     limit,
-                    recovers_below,
-                } => limit == recovers_below,
+                    recovery_limit,
+                } => limit == recovery_limit,
             },
         }
     }
 }
 
-/// Each function takes the keys of one form of a health check out of the table.
+/// Each function removes the keys of one form of a health check from the table, and returns its
+/// value.
 impl RawHealthCheck {
     fn take_program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
         let is_fixed_path = |path: &Template| {
@@ -306,28 +322,30 @@ impl RawHealthCheck {
     fn take_file_rule(&mut self) -> Result<FileRule, &'static str> {
         if let Some(expected) = self.take_expectation() {
             Ok(FileRule::Expected(expected))
-        } else if let Some(text) = self.not_leading_bytes.take() {
+        } else if let Some(text) = self.forbidden_prefix_hex.take() {
             let bytes = decode_hexadecimal(&text).filter(|bytes| !bytes.is_empty());
-            let bytes = bytes.map(FileRule::NotLeadingBytes);
+            let bytes = bytes.map(FileRule::ForbiddenPrefix);
             bytes.ok_or("`not_leading_bytes` are bytes in hexadecimal, such as ffffffff")
-        } else if let Some(limit) = self.below.take() {
-            let recovers_below = self.recovers_below.take().unwrap_or(limit);
-            let rule = FileRule::Below {
+        } else if let Some(limit) = self.upper_limit.take() {
+            let recovery_limit = self.recovery_limit.take().unwrap_or(limit);
+            let rule = FileRule::UpperLimit {
                 limit,
-                recovers_below,
+                recovery_limit,
             };
-            (recovers_below <= limit).then_some(rule).ok_or(VALID_FORMS)
+            (recovery_limit <= limit).then_some(rule).ok_or(VALID_FORMS)
         } else {
-            let max_interval = to_duration(self.changes_within.take().ok_or(VALID_FORMS)?);
-            Ok(FileRule::Advances { max_interval })
+            let max_interval = to_duration(self.max_unchanged_seconds.take().ok_or(VALID_FORMS)?);
+            Ok(FileRule::Heartbeat { max_interval })
         }
     }
 
     fn take_expectation(&mut self) -> Option<Expectation> {
-        let equals = self.equals.take().map(|value| vec![value]);
-        let accepted_values = equals.or_else(|| self.one_of.take());
-        let not_equals = || Some(Expectation::NoneOf(vec![self.not_equals.take()?]));
-        accepted_values.map(Expectation::OneOf).or_else(not_equals)
+        let expected_value = self.expected_value.take().map(|value| vec![value]);
+        let accepted_values = expected_value.or_else(|| self.accepted_values.take());
+        let forbidden_value = || Some(Expectation::NoneOf(vec![self.forbidden_value.take()?]));
+        accepted_values
+            .map(Expectation::OneOf)
+            .or_else(forbidden_value)
     }
 }
 

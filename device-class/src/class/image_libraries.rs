@@ -9,12 +9,11 @@ use crate::template::Template;
 
 /// # `image_libraries`
 ///
-/// A directory of the image whose libraries are used instead of the host's,
-/// such as a newer user-space driver that works with the host's kernel driver.
-/// It is used if the image has exactly one file `library.VERSION` in it whose
-/// major version (the first number) is greater than that of `newer_than`. The
-/// container's loader then searches this directory first; nothing in it is
-/// opened, mounted or run by the hook.
+/// A directory of the image whose libraries are used instead of the host's, such as a newer
+/// user-space driver that works with the host's kernel driver. It is used if it has exactly one
+/// file `library.VERSION` whose major version (the first number) is greater than that of
+/// `newer_than`. The container's loader then searches this directory first. The hook opens, mounts
+/// and runs nothing in it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -27,7 +26,8 @@ pub struct ImageLibraries {
     /// `libx.so.550.54.15` for `libx.so`.
     pub library: SoName,
     /// The version of the host's library, by template over the host's attributes.
-    pub newer_than: Template,
+    #[serde(rename = "newer_than")]
+    pub host_version: Template,
     /// Conditions on the host's attributes, such as the versions of its driver
     /// with which newer libraries work.
     #[serde(default)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::unplanned_pattern::UnplannedPattern;
+use super::report_pattern::ReportPattern;
 use crate::name::{NameError, ResourceName};
 use crate::template::{Attributes, Template};
 
@@ -45,14 +45,14 @@ pub struct Label {
     /// attributes does not have the label.
     pub value: Template,
     /// Replacements of values, before `regex`. A value that is not listed is kept.
-    #[serde(default)]
-    pub map: BTreeMap<String, String>,
+    #[serde(default, rename = "map")]
+    pub replacements: BTreeMap<String, String>,
     /// A regular expression for the used part of the value: its first group, or else the whole
     /// match. A device whose value does not match does not have the label.
-    pub regex: Option<UnplannedPattern>,
+    pub regex: Option<ReportPattern>,
     /// Values with which a device does not have the label.
-    #[serde(default)]
-    pub none_of: Vec<String>,
+    #[serde(default, rename = "none_of")]
+    pub excluded_values: Vec<String>,
 }
 
 impl LabelName {
@@ -118,7 +118,7 @@ impl Label {
     /// device has no such label.
     pub fn fill(&self, attributes: &Attributes) -> Option<String> {
         let text = self.value.fill(attributes).ok()?;
-        let text = self.map.get(&text).unwrap_or(&text);
+        let text = self.replacements.get(&text).unwrap_or(&text);
         let used_part = match &self.regex {
             None => text.as_str(),
             Some(regex) => {
@@ -127,7 +127,7 @@ impl Label {
             }
         };
         if self
-            .none_of
+            .excluded_values
             .iter()
             .any(|excluded_value| excluded_value == used_part)
         {

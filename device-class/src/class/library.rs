@@ -37,19 +37,21 @@ pub struct Library {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library_names"))]
-pub struct LibraryNames {
+pub struct LibraryNamePatterns {
     /// Patterns for the names of libraries. A library is added if one of them matches its name.
-    pub names: Vec<NamePattern>,
+    #[serde(rename = "names")]
+    pub included_names: Vec<NamePattern>,
     /// Patterns for the names of libraries that are not added.
-    #[serde(default)]
-    pub except: Vec<NamePattern>,
+    #[serde(default, rename = "except")]
+    pub excluded_names: Vec<NamePattern>,
 }
 
-impl LibraryNames {
+impl LibraryNamePatterns {
     /// Returns whether the patterns select a library of this name.
     pub(crate) fn matches_name(&self, name: &str) -> bool {
         let matches_name = |pattern: &NamePattern| pattern.matches(name);
-        self.names.iter().any(matches_name) && !self.except.iter().any(matches_name)
+        self.included_names.iter().any(matches_name)
+            && !self.excluded_names.iter().any(matches_name)
     }
 }
 
@@ -61,7 +63,11 @@ pub struct NamePattern(PathPattern);
 impl NamePattern {
     pub(crate) fn matches(&self, name: &str) -> bool {
         let component = self.0.components().first();
-        component.is_some_and(|component| component.matches(name, &Attributes::new()).is_some())
+        component.is_some_and(|component| {
+            component
+                .capture_attributes(name, &Attributes::new())
+                .is_some()
+        })
     }
 }
 

@@ -8,7 +8,6 @@ mod compatibility;
 mod condition;
 mod device;
 mod edits;
-mod facts;
 mod file;
 mod fixed_resources;
 mod health;
@@ -25,14 +24,15 @@ mod parts;
 mod path_template;
 mod prefilter;
 mod prepare;
+mod property_program;
 mod read_paths;
+mod report_pattern;
 mod request;
 mod schema;
 mod settings;
 mod sharing;
 mod source;
 mod unmask;
-mod unplanned_pattern;
 mod validate;
 
 use crate::inserted;
@@ -41,33 +41,34 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-pub use allocate::{Allocate, Preference};
+pub use allocate::{Allocate, PlacementPolicy};
 pub use attribute::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
 pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
 pub use device::DeviceSpec;
-pub use edits::{Edits, ListedKind, Mask, TextFile};
-pub use facts::FactsProgram;
-pub(crate) use facts::word_attributes;
+pub use edits::{BitmaskFileSpec, Edits, ListedKind, Mask};
 pub use file::{Directory, File, FileKind};
 pub use health::{
     ExpectedOutput, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, OutputPart,
 };
 pub use image_libraries::ImageLibraries;
 pub use label::{Label, LabelName, LabelNameError};
-pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
+pub use library::{Library, LibraryNamePatterns, NamePattern, SoName, SoNameTemplate};
 pub use links::{LinkPeers, Links};
 pub use list_changes::ListChanges;
 pub use name_owners::{NameConflict, NameOwners};
 pub use need::Need;
 pub use net_device::NetDevice;
 pub use node::{Group, GroupId, Node, NodeCreation, NodeMode, PROC_DEVICES_PATH};
-pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
+pub use parts::{PartMatchRule, PartProfile, PartStep, WriteStep};
 pub(crate) use path_template::is_plain_path;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{find_extended_class, find_request_variable, may_be_requested};
 pub use prepare::{MAX_CONTAINER_START_TIME, Prepare, Timeout};
+pub use property_program::PropertyProgram;
+pub(crate) use property_program::list_word_attributes;
+pub use report_pattern::{ReportPattern, skip_report_patterns};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 #[cfg(test)]
@@ -76,7 +77,6 @@ pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub use source::{Source, SymlinkRule, UnclaimedHardware};
 pub use unmask::Unmask;
-pub use unplanned_pattern::{UnplannedPattern, leave_out_unplanned_patterns};
 
 use crate::name::{CapabilityName, ClassName, ResourceName};
 use crate::pattern::PathPattern;
@@ -136,14 +136,14 @@ pub struct ClassSpec {
     /// With `follow`: whether programs in the container that wait for messages of the kernel or of
     /// udev get a message when the device comes or goes, as programs on the host do. `announce` in
     /// `[class.NAME]` of config.toml overrides it. Default `false`.
-    #[serde(default)]
-    pub announce: bool,
+    #[serde(default, rename = "announce")]
+    pub announces_devices: bool,
     /// With `follow`: whether a container that requests a device by its name starts without it
     /// if the host does not have it, and gets it from `boathook follow` when it comes, as with
     /// `NAME?` in the request. `late` in `[class.NAME]` of config.toml overrides it.
     /// Default `false`.
-    #[serde(default)]
-    pub late: bool,
+    #[serde(default, rename = "late")]
+    pub allows_late_devices: bool,
     /// Linux capabilities that programs need to use the devices. The class gives them to no
     /// container.
     #[serde(default)]
@@ -171,16 +171,16 @@ pub struct ClassSpec {
     /// has no devices.
     pub driver_path: Option<PathPattern>,
     /// Programs of the driver that report facts which cannot be read from files.
-    #[serde(default)]
-    pub facts: Vec<FactsProgram>,
+    #[serde(default, rename = "facts")]
+    pub property_programs: Vec<PropertyProgram>,
     /// Attributes of the host, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
     /// The directory trees in which devices are found.
     pub discover: Vec<Source>,
     /// Hardware that would be a device if the driver had taken it.
-    #[serde(default)]
-    pub unclaimed: Vec<UnclaimedHardware>,
+    #[serde(default, rename = "unclaimed")]
+    pub unclaimed_hardware: Vec<UnclaimedHardware>,
     /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
     /// The choice of devices that the plugin recommends to the kubelet.
@@ -203,7 +203,7 @@ pub struct ClassSpec {
     pub counters: BTreeMap<String, Template>,
     /// Parts of devices, which are made when a claim gets one.
     #[serde(default)]
-    pub parts: Vec<Parts>,
+    pub parts: Vec<PartProfile>,
     /// Nodes and files that a container gets once, regardless of the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
@@ -234,8 +234,8 @@ fn default_true() -> bool {
 }
 
 impl ClassSpec {
-    /// Returns the second resource of `[sharing]`, whose quantity on a node is the number of
-    /// devices.
+    /// Returns the resource `count_resource` of `[sharing]`, whose quantity on a node is the number
+    /// of devices.
     pub fn count_resource(&self) -> Option<ResourceName> {
         let template = self.sharing.as_ref()?.count_resource.as_ref()?;
         ResourceName::try_from(template.to_string()).ok()
@@ -243,7 +243,7 @@ impl ClassSpec {
 
     /// Returns whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
-        self.resource.may_become(resource)
+        self.resource.matches_filled_text(resource)
     }
 
     /// Returns the capabilities with which a container gets further nodes or files.
@@ -257,8 +257,9 @@ impl ClassSpec {
         inserted(names.flatten().cloned())
     }
 
-    /// Returns the capabilities with which a container does not get some `[[edits]]`.
-    pub fn exceptions(&self) -> BTreeSet<CapabilityName> {
+    /// Returns the capabilities that exclude a container from some `[[edits]]`
+    /// (`unless_capability`).
+    pub fn list_excluding_capabilities(&self) -> BTreeSet<CapabilityName> {
         let exceptions = self
             .edits
             .iter()

@@ -30,16 +30,17 @@ pub struct Node {
     /// The path on the host, by template.
     pub path: PathTemplate,
     /// Paths that are used instead of `path` if the host has them, by template.
-    #[serde(default)]
-    pub prefer: Vec<PathTemplate>,
-    /// A pattern. The container gets one node for each match, and templates may use its captures.
-    /// It is not an error if nothing matches.
-    pub for_each: Option<PathPattern>,
+    #[serde(default, rename = "prefer")]
+    pub preferred_paths: Vec<PathTemplate>,
+    /// A pattern of host paths. The container gets one node for each matching path, and templates
+    /// may use the captures of the match. It is not an error if nothing matches.
+    #[serde(rename = "for_each")]
+    pub path_pattern: Option<PathPattern>,
     /// Symbolic links that lead to the node, by template, such as those of udev
     /// in `/dev/dri/by-path`. The container gets those that the host has.
     #[serde(default)]
     pub links: Vec<PathTemplate>,
-    /// The path in the container, if it differs.
+    /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
     /// The capability that a container must have to get the node.
     pub capability: Option<CapabilityName>,
@@ -66,11 +67,12 @@ pub struct Node {
     pub needed_for: Option<String>,
     /// Whether `driver` is looked up in the list of block devices in /proc/devices, instead of the
     /// list of character devices.
-    #[serde(default)]
-    pub block: bool,
+    #[serde(default, rename = "block")]
+    pub is_block_device: bool,
     /// The node that the hook creates in the container if the host has no such node and the driver
     /// is loaded.
-    pub make: Option<NodeCreation>,
+    #[serde(rename = "make")]
+    pub node_creation: Option<NodeCreation>,
     /// The action that the administrator should take if the node is missing; appended to the
     /// message.
     pub advice: Option<String>,
@@ -88,9 +90,11 @@ pub struct Node {
 pub struct NodeCreation {
     /// The minor number of the node, by template.
     pub minor: Template,
-    /// The mode of the node that is created, in octal. Default `0660`, or the node's `mode`.
+    /// The mode of the created node, in octal. Default: `mode` of the entry in `nodes`; if it has
+    /// none, `0660`.
     pub mode: Option<NodeMode>,
-    /// The number of the group in the container. Default 0, or the node's `gid` or `group`.
+    /// The number of the created node's group. Default: `gid` or `group` of the entry in `nodes`;
+    /// if it has neither, 0.
     pub gid: Option<GroupId>,
     /// In place of `gid`: the name of a group in the host's /etc/group.
     pub group: Option<GroupName>,
@@ -151,23 +155,29 @@ impl Node {
     }
 
     /// Returns the group of the node that `make` creates.
-    pub(crate) fn created_node_group(&self, make: &NodeCreation) -> Option<Group> {
-        Group::from_keys(make.gid, make.group.as_ref()).or_else(|| self.configured_group())
+    pub(crate) fn created_node_group(&self, node_creation: &NodeCreation) -> Option<Group> {
+        Group::from_keys(node_creation.gid, node_creation.group.as_ref())
+            .or_else(|| self.configured_group())
     }
 
     /// Returns whether the node or its `make` sets a group by its name, which is looked up on the
     /// host.
     pub(crate) fn has_named_group(&self) -> bool {
-        let make_group = self.make.as_ref().and_then(|make| make.group.as_ref());
-        self.group.as_ref().or(make_group).is_some()
+        let group_name = self
+            .node_creation
+            .as_ref()
+            .and_then(|node_creation| node_creation.group.as_ref());
+        self.group.as_ref().or(group_name).is_some()
     }
 
     /// Returns whether the node or its `make` sets both the number and the name of a group, which
     /// is an error.
     pub(crate) fn has_two_groups(&self) -> bool {
-        let make = self.make.as_ref();
-        let make_has_two = make.is_some_and(|make| make.gid.is_some() && make.group.is_some());
-        make_has_two || self.gid.is_some() && self.group.is_some()
+        let node_creation = self.node_creation.as_ref();
+        let creation_has_two_groups = node_creation.is_some_and(|node_creation| {
+            node_creation.gid.is_some() && node_creation.group.is_some()
+        });
+        creation_has_two_groups || self.gid.is_some() && self.group.is_some()
     }
 }
 

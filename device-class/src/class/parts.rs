@@ -41,7 +41,8 @@ pub struct WriteStep {
     /// The path of the file, by template: an absolute path below /sys.
     pub file: PathTemplate,
     /// The text that is written to the file, by template.
-    pub write: Template,
+    #[serde(rename = "write")]
+    pub text: Template,
 }
 
 /// # `found`
@@ -52,11 +53,12 @@ pub struct WriteStep {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "found_part"))]
-pub struct FoundPart {
+pub struct PartMatchRule {
     /// A text by template over the attributes of a part of the device that exists.
     pub value: Template,
     /// The expected text, by template over the attributes of the whole device and of this table.
-    pub equals: Template,
+    #[serde(rename = "equals")]
+    pub expected_value: Template,
 }
 
 /// # `[[parts]]`
@@ -68,12 +70,12 @@ pub struct FoundPart {
 #[serde(deny_unknown_fields, remote = "Self")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "parts"))]
-pub struct Parts {
+pub struct PartProfile {
     /// The key of a fact, by template over the attributes of the whole device. The table then
     /// describes one type of parts for each value of the fact, which is the attribute `each` of
     /// that type.
     #[serde(rename = "each")]
-    pub each_fact: Option<Template>,
+    pub property_key: Option<Template>,
     /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`, `_`.
     /// Like `placements`, `slots`, `takes` and `has`, it is a template over the attributes of the
     /// whole device and those attributes of this table that do not depend on `placement`.
@@ -101,7 +103,8 @@ pub struct Parts {
     #[serde(default)]
     attributes: Vec<AttributeSource>,
     /// The rule by which the part is found among the devices with `part_of` after it was made.
-    pub found: FoundPart,
+    #[serde(rename = "found")]
+    pub match_rule: PartMatchRule,
     /// Whether all parts of this table are made in one operation, by the steps of any one of them,
     /// and removed in one operation. Parts of other tables of the same device cannot exist at the
     /// same time, and those tables must set this key too.
@@ -123,10 +126,10 @@ pub struct Parts {
 }
 
 /// A message for people about the reason why a part is invalid.
-pub(crate) type PartFault = String;
+pub(crate) type PartError = String;
 
 /// Checks that a text is a valid profile.
-pub(crate) fn check_profile(text: &str) -> Result<(), PartFault> {
+pub(crate) fn check_profile(text: &str) -> Result<(), PartError> {
     let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
     if (1..=32).contains(&text.len()) && text.chars().all(is_valid) {
         Ok(())
@@ -138,19 +141,19 @@ pub(crate) fn check_profile(text: &str) -> Result<(), PartFault> {
     }
 }
 
-/// Parses the whole number that the template of a key was filled in to. `key` names the key in the
+/// Parses the filled-in template of a key as a whole number. `key` is the name of the key, for the
 /// error.
-pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartFault> {
+pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartError> {
     let number = text.trim().parse();
     number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
 }
 
-/// Parses the placements of a part and returns the range of slots that each of them takes. `slots`
-/// is the number of slots of one part.
+/// Parses the placements of a part, and returns the range of slots that a part takes at each
+/// placement. `slots` is the number of slots of one part.
 pub(crate) fn parse_placements(
     placements: &str,
     slots: &str,
-) -> Result<Vec<Range<u16>>, PartFault> {
+) -> Result<Vec<Range<u16>>, PartError> {
     let slots = parse_number("slots", slots)?;
     let mut slot_ranges: Vec<Range<u16>> = Vec::new();
     for text in placements.split(',') {
@@ -162,11 +165,11 @@ pub(crate) fn parse_placements(
         if last < first {
             return Err(format!("`placements`: `{}` names no place", excerpt(text)));
         }
-        for first in first..=last {
-            let end = first.saturating_add(slots);
-            let range = u16::try_from(first).ok().zip(u16::try_from(end).ok());
+        for start in first..=last {
+            let end = start.saturating_add(slots);
+            let range = u16::try_from(start).ok().zip(u16::try_from(end).ok());
             let range = range.filter(|(_, end)| usize::from(*end) <= MAX_COUNTERS);
-            let Some((first, end)) = range else {
+            let Some((start, end)) = range else {
                 return Err(format!(
                     "a part ends at the slot {end}; a device has at most {MAX_COUNTERS}"
                 ));
@@ -174,24 +177,24 @@ pub(crate) fn parse_placements(
             if slots == 0 {
                 return Err("a part takes at least one of the `slots`".into());
             }
-            if slot_ranges.iter().any(|other| other.start == first) {
+            if slot_ranges.iter().any(|other| other.start == start) {
                 return Err("`placements` names a place twice".into());
             }
-            slot_ranges.push(first..end);
+            slot_ranges.push(start..end);
         }
     }
     Ok(slot_ranges)
 }
 
-impl Parts {
+impl PartProfile {
     /// Returns the templates that may use `placement`: those of the steps, and `equals` of `found`.
     pub(super) fn placement_templates(&self) -> impl Iterator<Item = &Template> {
         let steps = self.creation_steps.iter().chain(&self.removal_steps);
         let steps = steps.flat_map(|step| match step {
             PartStep::Run(command) => command.iter().collect::<Vec<_>>(),
-            PartStep::Write(step) => vec![step.file.template(), &step.write],
+            PartStep::Write(step) => vec![step.file.template(), &step.text],
         });
-        steps.chain([&self.found.equals])
+        steps.chain([&self.match_rule.expected_value])
     }
 
     /// Returns the templates that are filled in once for all placements of the part.
@@ -203,8 +206,8 @@ impl Parts {
             .chain([&self.profile, &self.placements])
     }
 
-    /// Returns the sources of attributes in two parts: those that are read once for all placements,
-    /// and, from the first source that uses `placement` on, those that are read for each placement.
+    /// Splits the attribute sources at the first source that uses `placement`. The sources before
+    /// it are read once for all placements, and the others once for each placement.
     pub(crate) fn split_attributes(&self) -> (&[AttributeSource], &[AttributeSource]) {
         let placement = AttributeName::part_attributes().into_iter().next_back();
         let uses_placement = |source: &AttributeSource| {
@@ -213,9 +216,9 @@ impl Parts {
                 names.any(|name| Some(name) == placement.as_ref())
             })
         };
-        let first_of_placement = self.attributes.iter().position(uses_placement);
+        let first_placement_source = self.attributes.iter().position(uses_placement);
         self.attributes
-            .split_at(first_of_placement.unwrap_or(self.attributes.len()))
+            .split_at(first_placement_source.unwrap_or(self.attributes.len()))
     }
 
     /// Checks the rules that do not depend on a device. The other rules are checked for each
@@ -283,7 +286,7 @@ pub(super) fn is_fixed(template: &Template) -> bool {
     template.attributes().next().is_none()
 }
 
-impl<'de> Deserialize<'de> for Parts {
+impl<'de> Deserialize<'de> for PartProfile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // This calls the derived function, which is an inherent one because of `remote = "Self"`.
         let parts = Self::deserialize(deserializer)?;

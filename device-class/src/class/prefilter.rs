@@ -7,13 +7,12 @@ use toml::de::{DeTable, DeValue};
 
 use crate::strict_toml::EXTENDS_KEY;
 
-/// Returns whether a class file must be parsed for a container, because its request variable may be
-/// one for which `is_set` returns true. Most containers request no device, and parsing every class
-/// file would slow down their start.
+/// Returns whether a class file must be parsed for a container, because the container may have set
+/// the request variable of the class. `is_set` returns whether it has set a variable. Most
+/// containers request no device, and parsing every class file would slow down their start.
 ///
-/// The result `false` is certain. Only parsing shows whether the class is requested. A text in
-/// which no variable is found is incomplete, or written in a way that this search does not
-/// understand. It is parsed too, so that a mistake in it is reported.
+/// `false` means that the class is not requested; `true` means that only parsing can decide. A file
+/// in which this search finds no variable is parsed too, so that a mistake in the file is reported.
 pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
     // The portable search is used: memchr's default search selects an implementation for the
     // processor with the instruction `cpuid`, which takes microseconds on a virtual machine.

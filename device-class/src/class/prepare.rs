@@ -27,9 +27,11 @@ pub struct Prepare {
     pub timeout: Timeout,
     /// The file with the device's state: absolute, or relative to the path that
     /// the source matched.
-    pub file: Template,
+    #[serde(rename = "file")]
+    pub state_file: Template,
     /// The requested state, by template. The file must contain this text.
-    pub equals: Template,
+    #[serde(rename = "equals")]
+    pub expected_state: Template,
 }
 
 /// The time limit for all programs that prepare the devices of one container together. The kubelet

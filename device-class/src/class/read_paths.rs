@@ -21,7 +21,7 @@ impl ClassSpec {
     /// devices to those of other sources.
     pub fn list_searched_paths(&self) -> BTreeSet<String> {
         let mut paths = PathSet::default();
-        for source in self.discover.iter().filter(|source| !source.additional) {
+        for source in self.discover.iter().filter(|source| !source.is_additional) {
             paths.add_all(&source.path);
         }
         paths.0
@@ -41,7 +41,7 @@ impl ClassSpec {
             paths.add_nodes(&source.nodes);
             paths.add_health_checks(&source.health);
         }
-        for unclaimed in &self.unclaimed {
+        for unclaimed in &self.unclaimed_hardware {
             paths.add(&unclaimed.path.to_string());
             paths.add_attributes(&unclaimed.attributes);
             paths.add_conditions(&unclaimed.require);
@@ -53,10 +53,10 @@ impl ClassSpec {
             paths.add_attributes(placement_sources);
         }
         paths.add_all(&self.device.numa);
-        if let Some(LinkPeers::Files { for_each, .. }) =
+        if let Some(LinkPeers::Files { path_pattern, .. }) =
             self.device.links.as_ref().map(|links| &links.peers)
         {
-            paths.add(&for_each.to_string());
+            paths.add(&path_pattern.to_string());
         }
         paths.add_nodes(&self.device.nodes);
         paths.add_all(self.device.netdev.iter().map(|netdev| &netdev.path));
@@ -97,7 +97,7 @@ impl PathSet {
     fn add_conditions(&mut self, conditions: &[Condition]) {
         for condition in conditions {
             match condition {
-                Condition::Exists(pattern) | Condition::Absent(pattern) => {
+                Condition::PathExists(pattern) | Condition::PathAbsent(pattern) => {
                     self.add(&pattern.to_string());
                 }
                 Condition::Value { .. } => {}
@@ -112,7 +112,7 @@ impl PathSet {
                     Text::File { file: path, .. } | Text::RealPath(path) => {
                         self.add(&path.to_string());
                     }
-                    Text::Value(_) | Text::Formula(_) | Text::Fact(_) => {}
+                    Text::Value(_) | Text::Formula(_) | Text::DriverProperty(_) => {}
                 },
                 Origin::Link { link, .. } => self.add(&link.to_string()),
                 Origin::Path { pattern, .. } => self.add(&pattern.to_string()),
@@ -129,7 +129,7 @@ impl PathSet {
             if node.has_named_group() {
                 self.add(GROUP_FILE_PATH);
             }
-            self.add_all(&node.for_each);
+            self.add_all(&node.path_pattern);
             self.add_all(node.links.iter().map(|link| link.template()));
         }
     }
@@ -137,7 +137,7 @@ impl PathSet {
     fn add_health_checks(&mut self, checks: &[HealthCheck]) {
         for check in checks {
             match &check.test {
-                HealthTest::Exists(pattern) => self.add(&pattern.to_string()),
+                HealthTest::PathExists(pattern) => self.add(&pattern.to_string()),
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
                 // The kernel's log is left out, because the plugin itself reports if it may not
                 // read it.

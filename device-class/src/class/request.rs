@@ -38,36 +38,37 @@ pub struct RequestSpec {
     /// Default: the name is ignored, with a note, if the class has another capability of the list.
     #[serde(default)]
     pub refuses_unknown_capabilities: bool,
-    /// Capabilities that a capability includes: their libraries, files and
-    /// nodes, without their programs.
-    #[serde(default)]
-    pub implies: BTreeMap<CapabilityName, Vec<CapabilityName>>,
+    /// For each capability, the other capabilities that it implies. A container gets their
+    /// libraries, files and nodes, but not their programs.
+    #[serde(default, rename = "implies")]
+    pub implied_capabilities: BTreeMap<CapabilityName, Vec<CapabilityName>>,
     /// The capability that adds the libraries of `[[edits]]` for 32-bit
     /// programs, if the host has them.
     pub capability_32bit: Option<CapabilityName>,
-    /// The variable that names lists of files, for `files_listed_in`.
-    pub lists_env: Option<EnvName>,
+    /// The variable in which a container names lists of files, for `files_listed_in`.
+    #[serde(rename = "lists_env")]
+    pub file_lists_env: Option<EnvName>,
     /// The lists of files that a container gets if it names no list in `lists_env`. These lists may
     /// be missing on the host.
-    #[serde(default)]
-    pub default_lists: Vec<ListName>,
+    #[serde(default, rename = "default_lists")]
+    pub default_file_lists: Vec<ListName>,
     /// Kinds of CDI names that a request may use beside the class's resource, such as
     /// `runtime.vendor.com/gpu`.
     #[serde(default)]
     pub kinds: Vec<String>,
     /// Whether names that no device has are left out of a request, with a warning. Default: such a
     /// name is an error.
-    #[serde(default)]
-    pub ignores_unknown: bool,
+    #[serde(default, rename = "ignores_unknown")]
+    pub ignores_unknown_devices: bool,
     /// Whether a request is ignored, with a warning, on a host that has no device of the class,
     /// even if it names devices. This is for a variable that a cluster or an image sets for every
     /// container. Default: such a request is an error, unless it is for all devices.
-    #[serde(default)]
-    pub ignores_absence: bool,
+    #[serde(default, rename = "ignores_absence")]
+    pub ignores_missing_devices: bool,
     /// Variables by which the vendor's own software would select something other than whole
     /// devices, each with advice for users. A request with one of these variables is refused.
-    #[serde(default)]
-    pub refused_env: BTreeMap<String, String>,
+    #[serde(default, rename = "refused_env")]
+    pub refused_variables: BTreeMap<String, String>,
     /// Requirements of images on the host.
     pub requirements: Option<RequirementSpec>,
     /// Variables by which a container may set a value for a single device.
@@ -78,7 +79,7 @@ impl RequestSpec {
     /// Returns whether unknown device names in a request are ignored, and are not an error.
     /// `host_has_devices` says whether the host has devices of the class.
     pub fn ignores_unknown_names(&self, host_has_devices: bool) -> bool {
-        self.ignores_unknown || (self.ignores_absence && !host_has_devices)
+        self.ignores_unknown_devices || (self.ignores_missing_devices && !host_has_devices)
     }
 
     /// Returns the capabilities that `switches` can choose.
@@ -89,7 +90,7 @@ impl RequestSpec {
 
     /// Returns the capabilities of a container that names no capability: the default
     /// capabilities, and all capabilities that these imply.
-    pub fn capabilities_by_default(&self) -> BTreeSet<CapabilityName> {
+    pub fn find_default_capabilities(&self) -> BTreeSet<CapabilityName> {
         let capabilities = inserted(self.default_capabilities.iter().cloned());
         self.with_implied(&capabilities)
     }
@@ -102,7 +103,7 @@ impl RequestSpec {
         let mut names = capabilities.clone();
         let mut pending_names: Vec<&CapabilityName> = capabilities.iter().collect();
         while let Some(name) = pending_names.pop() {
-            for implied in self.implies.get(name).into_iter().flatten() {
+            for implied in self.implied_capabilities.get(name).into_iter().flatten() {
                 if names.insert(implied.clone()) {
                     pending_names.push(implied);
                 }
@@ -129,8 +130,8 @@ pub struct RequirementSpec {
     pub env_prefix: EnvName,
     /// Prefixes of variables that are not requirements although they begin with
     /// `env_prefix`.
-    #[serde(default)]
-    pub except_prefixes: Vec<EnvName>,
+    #[serde(default, rename = "except_prefixes")]
+    pub excluded_prefixes: Vec<EnvName>,
     /// The variable that disables requirements if its value is 1, t, T, true,
     /// TRUE or True.
     pub disable_env: Option<EnvName>,
@@ -144,10 +145,10 @@ pub struct RequirementSpec {
 }
 
 impl RequirementSpec {
-    /// Returns whether a variable of this name is a requirement.
+    /// Returns whether an environment variable of this name states requirements on the host.
     pub fn is_requirement(&self, name: &str) -> bool {
         let has_prefix = |prefix: &EnvName| name.starts_with(prefix.as_str());
-        has_prefix(&self.env_prefix) && !self.except_prefixes.iter().any(has_prefix)
+        has_prefix(&self.env_prefix) && !self.excluded_prefixes.iter().any(has_prefix)
     }
 
     /// Describes the settings by which a user of the class, or the host's administrator, disables
@@ -172,10 +173,12 @@ impl RequirementSpec {
 pub struct PairSpec {
     /// The prefix of the name of a pair's first variable, which selects the device. The
     /// number of the pair follows the prefix.
-    pub select_env: EnvName,
+    #[serde(rename = "select_env")]
+    pub selector_env: EnvName,
     /// The text that the first variable must equal to select a device, by
     /// template over the device's attributes.
-    pub select: Template,
+    #[serde(rename = "select")]
+    pub selector: Template,
     /// The prefix of the name of a pair's second variable, which holds the value. The
     /// same number follows the prefix.
     pub value_env: EnvName,
@@ -203,7 +206,7 @@ pub enum Normalize {
 impl PairSpec {
     /// Converts a value of one of the two variables, or of `select`, to the normalized form in
     /// which they are compared.
-    pub fn canonical(&self, text: &str) -> String {
+    pub fn normalize_value(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         match self.normalize {
             Normalize::Lower => text,

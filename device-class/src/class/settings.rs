@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::allocate::Preference;
+use super::allocate::PlacementPolicy;
 use super::file::Directory;
 use super::node::{GroupId, NodeMode};
 use super::path_template::PathTemplate;
@@ -41,22 +41,29 @@ pub struct ClassConfig {
     pub is_followed: Option<bool>,
     /// Whether programs in a container get a message when a followed device comes or goes.
     /// Overrides the class file.
-    pub announce: Option<bool>,
+    #[serde(rename = "announce")]
+    pub announces_devices: Option<bool>,
     /// Whether a container starts without a device that the host does not have, and gets the device
     /// when it comes. Overrides the class file.
-    pub late: Option<bool>,
+    #[serde(rename = "late")]
+    pub allows_late_devices: Option<bool>,
     /// Whether the programs of the class that report facts are run, and their facts are used.
     /// Default `true`.
-    pub facts: Option<bool>,
+    #[serde(rename = "facts")]
+    pub uses_property_programs: Option<bool>,
     /// Whether the requirements of images on the host are checked. Default `true`.
-    pub requirements: Option<bool>,
+    #[serde(rename = "requirements")]
+    pub checks_requirements: Option<bool>,
     /// The program that offers the class on this host.
-    pub serve: Server,
+    #[serde(rename = "serve")]
+    pub server: Server,
     /// Whether the program that offers the class runs the programs of its health checks.
-    pub health_programs: bool,
+    #[serde(rename = "health_programs")]
+    pub runs_health_programs: bool,
     /// Further values for the `map` of each attribute. They take precedence over those of the
     /// class.
-    pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
+    #[serde(rename = "map")]
+    pub value_replacements: BTreeMap<AttributeName, BTreeMap<String, String>>,
     /// Further directories of the host that every container with the class gets,
     /// such as the one in which a daemon of the driver has its sockets.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::TextOr<Directory>>"))]
@@ -74,7 +81,7 @@ pub struct ClassConfig {
     /// The maximum number of shares of devices that one container may have.
     pub max_per_container: Option<ReplicaCount>,
     /// The choice of devices that the plugin recommends for one container.
-    pub placement: Option<Preference>,
+    pub placement: Option<PlacementPolicy>,
     /// Environment variables that a container gets with a device: further ones, or other values for
     /// those of the class.
     pub env: BTreeMap<EnvName, Template>,
@@ -89,7 +96,8 @@ pub struct ClassConfig {
     #[serde(rename = "except")]
     pub hidden_devices: Vec<DeviceFilter>,
     /// Capabilities that no container gets. A request that names one of them is refused.
-    pub forbid: BTreeSet<CapabilityName>,
+    #[serde(rename = "forbid")]
+    pub forbidden_capabilities: BTreeSet<CapabilityName>,
     /// Pods that get the devices of this class that they request, without an allocation.
     pub trusted_pods: Vec<PodPattern>,
 }
@@ -143,8 +151,8 @@ impl ClassConfig {
     }
 
     /// Returns whether the class's programs are run for facts, and the facts are used.
-    pub fn uses_facts(&self) -> bool {
-        self.facts.unwrap_or(true)
+    pub fn uses_driver_properties(&self) -> bool {
+        self.uses_property_programs.unwrap_or(true)
     }
 }
 

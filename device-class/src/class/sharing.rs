@@ -22,27 +22,31 @@ pub struct Sharing {
     /// the device, with an id `ID::0`, `ID::1` and so on.
     pub replicas: Option<ReplicaCount>,
     /// The number of replicas, by template over the attributes of a device.
-    pub replicas_from: Option<Template>,
+    #[serde(rename = "replicas_from")]
+    pub replica_count_template: Option<Template>,
     /// Whether all devices of a resource are combined into one device, whose id is the resource's
     /// name without the domain. A container with this device gets all of them.
-    #[serde(default)]
-    pub combine: bool,
+    #[serde(default, rename = "combine")]
+    pub combines_resource: bool,
     /// A template, such as the serial number of a card. Devices of a resource with the same value
     /// are combined into one device, whose id is the value. The combined device is unhealthy if one
     /// of the devices is.
-    pub combine_by: Option<Template>,
+    #[serde(rename = "combine_by")]
+    pub combination_key: Option<Template>,
     /// The variable that the plugin sets to the number of allocated replicas.
-    pub count_env: Option<EnvName>,
+    #[serde(rename = "count_env")]
+    pub container_shares_env: Option<EnvName>,
     /// The variable that the plugin sets to the number of replicas that the kubelet allocates in
     /// one call of `Allocate`, which is the number for one container.
-    pub call_count_env: Option<EnvName>,
+    #[serde(rename = "call_count_env")]
+    pub call_shares_env: Option<EnvName>,
     /// A second resource, whose quantity on a node is the number of devices, such as for a
     /// scheduler that divides memory by the number of GPUs. The resource cannot be allocated.
     pub count_resource: Option<Template>,
     /// Whether all replicas of one container come from one device: the device with the fewest free
     /// replicas that still has enough. An allocation of shares of several devices is refused.
-    #[serde(default)]
-    pub one_device: bool,
+    #[serde(default, rename = "one_device")]
+    pub requires_one_device: bool,
 }
 
 /// A number of replicas from 1 to [`MAX_REPLICAS`].

@@ -11,21 +11,23 @@ use crate::template::Template;
 
 /// # `[[discover]]`
 ///
-/// A directory tree in which devices may be found. The first source that finds
-/// any is used.
+/// A directory tree in which devices are searched. The first table that finds at least one device
+/// is used.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "source"))]
 pub struct Source {
-    /// A pattern; each match is a candidate, and its captures are attributes.
+    /// A pattern of host paths. Each matching path is a candidate, and the captures of the match
+    /// are attributes.
     pub path: Option<PathPattern>,
     /// Instead of a path: the number of virtual devices, which have the
     /// attribute `index`.
-    pub count: Option<u16>,
+    #[serde(rename = "count")]
+    pub virtual_device_count: Option<u16>,
     /// Whether the devices of this source are added to those of the previous sources.
-    #[serde(default)]
-    pub additional: bool,
+    #[serde(default, rename = "additional")]
+    pub is_additional: bool,
     /// The id, by template, of the device that these devices are parts of. A
     /// device with parts is not advertised. With `order`, parts have the index
     /// of the whole device and are numbered: `0:1` is the second part of device
@@ -36,7 +38,8 @@ pub struct Source {
     #[serde(default, rename = "keeps_whole")]
     pub can_request_whole_device: bool,
     /// Whether the match must be a symbolic link, or must not be one.
-    pub symlink: Option<SymlinkRule>,
+    #[serde(rename = "symlink")]
+    pub symlink_rule: Option<SymlinkRule>,
     /// The attributes of each candidate, read in this order.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
@@ -66,7 +69,7 @@ pub struct Source {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "unclaimed"))]
 pub struct UnclaimedHardware {
-    /// A pattern; its captures are attributes.
+    /// A pattern of host paths. The captures of a match are attributes.
     pub path: PathPattern,
     /// The attributes of each match, read in this order. A match that lacks one is left out.
     #[serde(default)]

@@ -20,9 +20,10 @@ use crate::pattern::PathPattern;
 pub struct Unmask {
     /// The path, by template; it is the same on the host and in the container.
     pub path: PathTemplate,
-    /// A pattern. There is one path for each match, and templates may use its captures. It is not
-    /// an error if nothing matches.
-    pub for_each: Option<PathPattern>,
+    /// A pattern of host paths. The container sees one entry for each matching path, and templates
+    /// may use the captures of the match. It is not an error if nothing matches.
+    #[serde(rename = "for_each")]
+    pub path_pattern: Option<PathPattern>,
     /// Whether the file or directory may be missing on the host.
     #[serde(default)]
     pub optional: bool,

@@ -33,30 +33,30 @@ impl Config {
             )
         };
         config
-            .change_class(&mut class.spec)
+            .apply_to_spec(&mut class.spec)
             .map_err(to_file_error)?;
         class.settings = config.clone();
         let result = class.check();
         result.map_err(|error| to_file_error(error.to_string()))?;
         config
-            .remove_forbidden(&mut class.spec)
+            .remove_forbidden_capabilities(&mut class.spec)
             .map_err(to_file_error)?;
         Ok(class)
     }
 }
 
 impl ClassConfig {
-    fn change_class(&self, spec: &mut ClassSpec) -> Result<(), String> {
+    fn apply_to_spec(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let sources = spec
             .discover
             .iter_mut()
             .flat_map(|source| &mut source.attributes);
         for attribute in spec.attributes.iter_mut().chain(sources) {
             let mut names = attribute.names();
-            let further_values = names.find_map(|name| self.map.get(name));
+            let further_values = names.find_map(|name| self.value_replacements.get(name));
             drop(names);
             if let Some(values) = further_values {
-                attribute.map.extend(values.clone());
+                attribute.replacements.extend(values.clone());
             }
         }
         let directories = self.library_directories.iter().cloned();
@@ -74,14 +74,14 @@ impl ClassConfig {
                 Replicas::All(count) => Some(*count),
                 Replicas::ByResource(_) => None,
             };
-            sharing.replicas_from = None;
+            sharing.replica_count_template = None;
         }
         spec.allocate.placement = self.placement.unwrap_or(spec.allocate.placement);
         spec.device.env.extend(self.env.clone());
         if let Some(names) = &self.default_capabilities {
             spec.request.default_capabilities = names.clone();
         }
-        if self.requirements == Some(false) {
+        if self.checks_requirements == Some(false) {
             spec.request.requirements = None;
         }
         if let Some(resource) = &self.resource {
@@ -91,22 +91,27 @@ impl ClassConfig {
             return Err("`node_gid` and `node_group` both set the group: write one of them".into());
         }
         let sets_group = self.node_gid.is_some() || self.node_group.is_some();
-        for node in all_nodes(spec) {
+        for node in iter_all_nodes_mut(spec) {
             node.mode = self.node_mode.or(node.mode);
             if sets_group {
                 (node.gid, node.group) = (self.node_gid, self.node_group.clone());
             }
-            if let Some(make) = &mut node.make {
-                make.mode = self.node_mode.or(make.mode);
+            if let Some(node_creation) = &mut node.node_creation {
+                node_creation.mode = self.node_mode.or(node_creation.mode);
                 if sets_group {
-                    (make.gid, make.group) = (self.node_gid, self.node_group.clone());
+                    (node_creation.gid, node_creation.group) =
+                        (self.node_gid, self.node_group.clone());
                 }
             }
         }
         spec.is_enabled = self.is_enabled.unwrap_or(spec.is_enabled);
         spec.is_followed = self.is_followed.unwrap_or(spec.is_followed);
-        spec.announce = self.announce.unwrap_or(spec.announce && spec.is_followed);
-        spec.late = self.late.unwrap_or(spec.late && spec.is_followed);
+        spec.announces_devices = self
+            .announces_devices
+            .unwrap_or(spec.announces_devices && spec.is_followed);
+        spec.allows_late_devices = self
+            .allows_late_devices
+            .unwrap_or(spec.allows_late_devices && spec.is_followed);
         if let Some(root) = &self.driver_root {
             spec.driver_root = Some(root.clone());
         }
@@ -118,11 +123,16 @@ impl ClassConfig {
 }
 
 impl ClassConfig {
-    /// Removes the edits and nodes of forbidden capabilities from the class. Then no container gets
-    /// them by `all`, by another capability that implies them, by a default or by a CDI file.
-    fn remove_forbidden(&self, spec: &mut ClassSpec) -> Result<(), String> {
+    /// Removes the edits and nodes of forbidden capabilities from the class, so that no container
+    /// gets them, neither by a request for `all`, nor by an implied or default capability, nor by a
+    /// CDI file.
+    fn remove_forbidden_capabilities(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let class_capabilities = spec.capabilities();
-        if let Some(unknown) = self.forbid.difference(&class_capabilities).next() {
+        if let Some(unknown) = self
+            .forbidden_capabilities
+            .difference(&class_capabilities)
+            .next()
+        {
             let similar_name = similar::find_most_similar(
                 unknown.as_str(),
                 class_capabilities.iter().map(|name| name.as_str()),
@@ -134,7 +144,9 @@ impl ClassConfig {
             ));
         }
         let is_allowed = |name: &Option<CapabilityName>| {
-            !name.as_ref().is_some_and(|name| self.forbid.contains(name))
+            !name
+                .as_ref()
+                .is_some_and(|name| self.forbidden_capabilities.contains(name))
         };
         spec.edits.retain(|edits| is_allowed(&edits.capability));
         let node_lists = spec.discover.iter_mut().map(|source| &mut source.nodes);
@@ -145,16 +157,16 @@ impl ClassConfig {
         let request = &mut spec.request;
         request
             .default_capabilities
-            .retain(|name| !self.forbid.contains(name));
+            .retain(|name| !self.forbidden_capabilities.contains(name));
         request
-            .implies
-            .retain(|name, _| !self.forbid.contains(name));
-        for implied in request.implies.values_mut() {
-            implied.retain(|name| !self.forbid.contains(name));
+            .implied_capabilities
+            .retain(|name, _| !self.forbidden_capabilities.contains(name));
+        for implied in request.implied_capabilities.values_mut() {
+            implied.retain(|name| !self.forbidden_capabilities.contains(name));
         }
         request
             .capability_32bit
-            .take_if(|name| self.forbid.contains(name));
+            .take_if(|name| self.forbidden_capabilities.contains(name));
         Ok(())
     }
 }
@@ -171,27 +183,27 @@ fn move_device_paths(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), St
             .iter_mut()
             .try_for_each(|pattern| prepend_root(pattern, root))?;
         for condition in &mut source.require {
-            if let Condition::Exists(pattern) | Condition::Absent(pattern) = condition {
+            if let Condition::PathExists(pattern) | Condition::PathAbsent(pattern) = condition {
                 prepend_root(pattern, root)?;
             }
         }
     }
     let with_root = |path: &PathTemplate| path.with_root(root).map_err(|error| error.to_string());
-    for node in all_nodes(spec) {
+    for node in iter_all_nodes_mut(spec) {
         let container_path = node.container_path.take();
         node.container_path = Some(container_path.unwrap_or_else(|| node.path.clone()));
         node.path = with_root(&node.path)?;
-        for path in &mut node.prefer {
+        for path in &mut node.preferred_paths {
             *path = with_root(path)?;
         }
-        node.for_each
+        node.path_pattern
             .iter_mut()
             .try_for_each(|pattern| prepend_root(pattern, root))?;
     }
     Ok(())
 }
 
-fn all_nodes(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
+fn iter_all_nodes_mut(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
     let source_nodes = spec
         .discover
         .iter_mut()

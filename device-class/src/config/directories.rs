@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::read_optional_text;
 use crate::strict_toml::{self, FileError};
 
-/// The path of the file that names the directories. A host with the default directories does not
-/// have the file. It is in `/var/lib`, because that directory is writable on every distribution.
-pub const DIRECTORIES_PATH: &str = "/var/lib/boathook.toml";
+/// The path of the file that names the directories of an installation. The file exists only if they
+/// differ from the default directories. It is in /var/lib, which is writable on every distribution.
+pub const DIRECTORIES_FILE_PATH: &str = "/var/lib/boathook.toml";
 
 /// The directories of an installation, as absolute paths of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -36,13 +36,14 @@ impl Default for InstalledDirectories {
 }
 
 impl InstalledDirectories {
-    /// Reads the file at [`DIRECTORIES_PATH`] below `host_root`. Returns the default directories if
-    /// the file does not exist, or if the user of this process may not search its directory.
+    /// Reads the file at [`DIRECTORIES_FILE_PATH`] below `host_root`. Returns the default
+    /// directories if the file does not exist, or if the user of this process may not search its
+    /// directory.
     ///
     /// # Errors
     /// The file cannot be read, has a mistake, or users other than root can change it.
     pub fn find(host_root: &Path) -> Result<Self, FileError> {
-        let path = host_root.join(DIRECTORIES_PATH.trim_start_matches('/'));
+        let path = host_root.join(DIRECTORIES_FILE_PATH.trim_start_matches('/'));
         match read_optional_text(&path) {
             Ok(Some(text)) => Self::parse(&path, &text),
             Ok(None) => Ok(Self::default()),
@@ -95,7 +96,7 @@ impl InstalledDirectories {
     }
 
     /// Returns the directory of the administrator's class files.
-    pub fn own_classes_dir(&self) -> PathBuf {
+    pub fn admin_classes_dir(&self) -> PathBuf {
         self.config_dir.join("classes.d")
     }
 
@@ -104,7 +105,7 @@ impl InstalledDirectories {
         [
             self.programs_dir.join("current/classes.d"),
             "/usr/share/boathook/classes.d".into(),
-            self.own_classes_dir(),
+            self.admin_classes_dir(),
         ]
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         fs::create_dir_all(host.path().join("var/lib")).unwrap();
         if has_file {
             let text = "programs = \"/data/boathook\"\nconfiguration = \"/etc/boathook\"\n";
-            fs::write(host.path().join(&DIRECTORIES_PATH[1..]), text).unwrap();
+            fs::write(host.path().join(&DIRECTORIES_FILE_PATH[1..]), text).unwrap();
         }
         for (name, mode) in [
             ("", 0o755),
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn the_directories_of_a_host_are_those_that_its_file_names() {
         let host = tempfile::tempdir().unwrap();
-        let file = host.path().join(&DIRECTORIES_PATH[1..]);
+        let file = host.path().join(&DIRECTORIES_FILE_PATH[1..]);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let find = || InstalledDirectories::find(host.path());
         assert_eq!(find().unwrap(), InstalledDirectories::default());

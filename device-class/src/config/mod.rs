@@ -19,7 +19,7 @@ use crate::similar;
 use crate::strict_toml::{self, FileError};
 
 pub use crate::class::ClassConfig;
-pub use directories::{DIRECTORIES_PATH, InstalledDirectories};
+pub use directories::{DIRECTORIES_FILE_PATH, InstalledDirectories};
 pub use schema::CONFIG_JSON_SCHEMA;
 
 /// The path of the configuration, unless an option names another file or the host has other
@@ -125,10 +125,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Changes the configuration for a process in a container that has the host's root directory
-    /// mounted at `root`: `root` is prepended to the paths of the host.
+    /// Prepends `root` to the host paths of the configuration. A process in a container calls this
+    /// function, if the host's root directory is mounted at `root`.
     pub fn mounted_at(mut self, root: &Path) -> Self {
-        let to_mounted_path = |path: &Path| path_below_root(root, path);
+        let to_mounted_path = |path: &Path| to_path_in_root(root, path);
         self.host_root = to_mounted_path(&self.host_root);
         self.classes = self
             .classes
@@ -145,7 +145,7 @@ impl Config {
     /// Returns the names of the tables `[class.NAME]` whose class does not exist, each with the
     /// name of the class that was probably meant. `known_names` are the names of the classes that
     /// exist.
-    pub fn unknown_classes<'a>(
+    pub fn find_unknown_classes<'a>(
         &'a self,
         known_names: impl Iterator<Item = &'a str> + Clone,
     ) -> impl Iterator<Item = (&'a ClassName, Option<&'a str>)> {
@@ -163,12 +163,12 @@ impl Config {
         })
     }
 
-    /// Returns a warning for each table of [`Config::unknown_classes`].
+    /// Returns a warning for each table of [`Config::find_unknown_classes`].
     pub fn warn_of_unknown_classes<'a>(
         &'a self,
         known_names: impl Iterator<Item = &'a str> + Clone,
     ) -> impl Iterator<Item = String> {
-        self.unknown_classes(known_names)
+        self.find_unknown_classes(known_names)
             .map(|(name, similar_name)| {
                 let hint = similar_name.map(|similar| format!("; did you mean [class.{similar}]?"));
                 let hint = hint.unwrap_or_default();
@@ -194,8 +194,8 @@ impl Config {
     /// # Errors
     /// The call fails for the same reasons as [`Config::load`].
     fn load_from_host(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
-        match ConfigText::read(root, path)? {
-            ConfigText::Found { file, text } => {
+        match ConfigSource::read(root, path)? {
+            ConfigSource::File { file, text } => {
                 let config = Self::parse(&file, &text)?;
                 let default_directories = InstalledDirectories::default();
                 if config.classes != default_directories.class_dirs() {
@@ -205,9 +205,9 @@ impl Config {
                 if directories == default_directories {
                     return Ok(config);
                 }
-                Self::parse_for(&directories, &file, &text)
+                Self::parse_with_directories(&directories, &file, &text)
             }
-            ConfigText::Absent(directories) => Ok(Self {
+            ConfigSource::DefaultDirectories(directories) => Ok(Self {
                 classes: directories.class_dirs().into(),
                 ..Self::default()
             }),
@@ -228,13 +228,12 @@ impl Config {
         Self::load_from_host(root.unwrap_or(Path::new("/")), path)
     }
 
-    /// Parses the text of a configuration for a host on which Boathook is installed in
-    /// `directories`. If the text does not set `classes`, the class files in these directories are
-    /// used.
+    /// Parses the text of a configuration. If the text does not set `classes`, the class files in
+    /// `directories` are used, in which Boathook is installed on the host.
     ///
     /// # Errors
     /// The text is not a valid configuration.
-    pub fn parse_for(
+    pub fn parse_with_directories(
         directories: &InstalledDirectories,
         path: &Path,
         text: &str,
@@ -252,14 +251,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration of a process in a container as [`Config::load_in_container`] does. If that
-    /// file has a mistake, returns the mistake and the configuration that is installed on the host,
-    /// which the hook uses. So the node keeps its devices while an administrator corrects the file.
-    /// `installed_path` is the path of the host's configuration, if it is not the default one.
+    /// Reads the configuration of a process in a container as [`Config::load_in_container`] does.
+    /// If that file has a mistake, returns the mistake and the configuration that is installed on
+    /// the host, which the hook uses. So the node keeps its devices while an administrator corrects
+    /// the file. `installed_path` is the path of the host's configuration, if it is not the default
+    /// one.
     ///
     /// # Errors
     /// The configuration of the container has a mistake, and that of the host cannot be used.
-    pub fn load_or_installed(
+    pub fn load_or_read_installed(
         path: Option<&Path>,
         host_root: Option<&Path>,
         installed_path: Option<&Path>,
@@ -272,10 +272,10 @@ impl Config {
             return Err(error);
         };
         let file = match installed_path {
-            Some(installed_path) => path_below_root(root, installed_path),
-            None => match ConfigText::read(root, None) {
-                Ok(ConfigText::Found { file, .. }) => file,
-                Ok(ConfigText::Absent(_)) | Err(_) => return Err(error),
+            Some(installed_path) => to_path_in_root(root, installed_path),
+            None => match ConfigSource::read(root, None) {
+                Ok(ConfigSource::File { file, .. }) => file,
+                Ok(ConfigSource::DefaultDirectories(_)) | Err(_) => return Err(error),
             },
         };
         match Self::load_from_host(root, Some(&file)) {
@@ -298,7 +298,7 @@ impl RuntimeConfig {
         struct RuntimeTable {
             runtime: RuntimeConfig,
         }
-        let ConfigText::Found { file, text } = ConfigText::read(Path::new("/"), path)? else {
+        let ConfigSource::File { file, text } = ConfigSource::read(Path::new("/"), path)? else {
             return Ok(Self::default());
         };
         let result = strict_toml::parse(&file, &text);
@@ -325,17 +325,17 @@ fn extract_table(text: &str, header: &str) -> String {
         .collect()
 }
 
-/// The text of a configuration, or the directories of the host if it has no configuration.
-enum ConfigText {
-    Found {
+/// The text of the configuration file, or the default directories if the host has no such file.
+enum ConfigSource {
+    File {
         file: PathBuf,
         text: String,
     },
-    /// The host has no default file in these directories.
-    Absent(InstalledDirectories),
+    /// The host has no configuration file. Boathook is installed in these directories.
+    DefaultDirectories(InstalledDirectories),
 }
 
-impl ConfigText {
+impl ConfigSource {
     /// Reads the text of `path`, or of the default file of the host whose root directory is `root`.
     /// The file with the directories of the host is read only if [`DEFAULT_PATH`] does not exist,
     /// so that the hook starts without this look-up on a host with the default directories.
@@ -343,24 +343,24 @@ impl ConfigText {
         if let Some(file) = path {
             let text = read_trusted_text(file, ownership::open_trusted_file(file))?;
             let file = file.to_owned();
-            return Ok(Self::Found { file, text });
+            return Ok(Self::File { file, text });
         }
-        let file = path_below_root(root, Path::new(DEFAULT_PATH));
+        let file = to_path_in_root(root, Path::new(DEFAULT_PATH));
         if let Some(text) = read_optional_text(&file)? {
-            return Ok(Self::Found { file, text });
+            return Ok(Self::File { file, text });
         }
         let directories = InstalledDirectories::find(root)?;
-        let file = path_below_root(root, &directories.config_path());
+        let file = to_path_in_root(root, &directories.config_path());
         match read_optional_text(&file)? {
-            Some(text) => Ok(Self::Found { file, text }),
-            None => Ok(Self::Absent(directories)),
+            Some(text) => Ok(Self::File { file, text }),
+            None => Ok(Self::DefaultDirectories(directories)),
         }
     }
 }
 
 /// Converts an absolute path of a host to a path of this process, for which the host's root
 /// directory is `root`.
-fn path_below_root(root: &Path, path: &Path) -> PathBuf {
+fn to_path_in_root(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
@@ -397,7 +397,7 @@ mod tests {
     /// A host with the directories /data/boathook and /data/etc/boathook.
     fn moved_host() -> tempfile::TempDir {
         let host = tempfile::tempdir().unwrap();
-        let record = path_below_root(host.path(), Path::new(DIRECTORIES_PATH));
+        let record = to_path_in_root(host.path(), Path::new(DIRECTORIES_FILE_PATH));
         fs::create_dir_all(record.parent().unwrap()).unwrap();
         let text = "programs = '/data/boathook'\nconfiguration = '/data/etc/boathook'\n";
         fs::write(record, text).unwrap();

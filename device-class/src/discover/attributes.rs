@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
 use crate::class::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::formula;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
@@ -60,17 +60,17 @@ impl<'h> FileReader<'h> {
     }
 }
 
-/// Reads attributes from their sources in order. Returns `attributes` with the new ones added. A
-/// source may use all attributes that are known before it. Relative paths start at `base_path`.
-pub(super) fn read(
+/// Reads attributes from their sources in order, and returns `attributes` with the new ones added.
+/// A source may use the attributes of earlier sources. Relative paths start at `base_path`.
+pub(super) fn read_attributes(
     sources: &[AttributeSource],
     base_path: Option<&Path>,
     mut attributes: Attributes,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     files: &mut FileReader<'_>,
 ) -> Result<Attributes, ReadError> {
     for source in sources {
-        let value = read_source(source, base_path, &attributes, facts, files);
+        let value = read_source(source, base_path, &attributes, properties, files);
         match (value, &source.default) {
             (Ok(values), _) => attributes.extend(values),
             (Err(_), Some(default)) => {
@@ -111,7 +111,7 @@ fn read_source(
     source: &AttributeSource,
     base_path: Option<&Path>,
     attributes: &Attributes,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     files: &mut FileReader<'_>,
 ) -> Result<Attributes, ReadError> {
     let host = files.host;
@@ -157,7 +157,7 @@ fn read_source(
             text: text_source,
             regex,
         } => {
-            let (path, text) = read_text(text_source, base_path, attributes, facts, files)?;
+            let (path, text) = read_text(text_source, base_path, attributes, properties, files)?;
             let to_no_match_error = |regex| {
                 let source_text = match text_source {
                     Text::Value(_) => format!("`{}`", excerpt(&text)),
@@ -176,20 +176,20 @@ fn read_source(
             (name, check_value(&path, value)?)
         }
     };
-    let value = source.map.get(&value).cloned().unwrap_or(value);
+    let value = source.replacements.get(&value).cloned().unwrap_or(value);
     Ok([(name.clone(), value)].into())
 }
 
 /// Reads the text from which a source takes its value. Returns the text after the name of its
-/// origin for messages: the file, the template, or the key of the driver fact.
+/// origin for messages: the file, the template, or the key of the driver property.
 fn read_text(
-    text: &Text,
+    text_source: &Text,
     base_path: Option<&Path>,
     attributes: &Attributes,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     files: &mut FileReader<'_>,
 ) -> Result<(PathBuf, String), ReadError> {
-    match text {
+    match text_source {
         Text::Value(template) => Ok((template.to_string().into(), template.fill(attributes)?)),
         Text::Formula(template) => {
             let formula_text = template.fill(attributes)?;
@@ -203,15 +203,15 @@ fn read_text(
             let path = resolve_path(template, base_path, attributes)?;
             let real_path = files
                 .host
-                .canonical(&path)
+                .canonicalize(&path)
                 .map_err(|error| read_error(&path, error))?;
             let text = real_path.to_string_lossy().into_owned();
             Ok((path, text))
         }
-        Text::Fact(key) => {
+        Text::DriverProperty(key) => {
             let key = key.fill(attributes)?;
-            let missing_fact = || ReadError::Other(format!("there is no fact `{key}`"));
-            let value = facts.first_value(&key).ok_or_else(missing_fact)?;
+            let to_missing_error = || ReadError::Other(format!("there is no fact `{key}`"));
+            let value = properties.first_value(&key).ok_or_else(to_missing_error)?;
             Ok((key.clone().into(), value.to_owned()))
         }
         Text::File { file, key } => {
@@ -232,8 +232,9 @@ fn read_text(
     }
 }
 
-/// Returns the paths that match a pattern, have the expected content and are links to
-/// `link_target`. Only the first such path is returned unless `finds_all` is set.
+/// Returns the paths that match a pattern. With `expected_content`, only files with this content
+/// are returned; with `link_target`, only symbolic links to this path. Without `finds_all`, only
+/// the first path is returned.
 fn find_matching_paths(
     pattern: &PathPattern,
     expected_content: Option<&ExpectedContent>,
@@ -243,7 +244,7 @@ fn find_matching_paths(
     host: &dyn HostView,
 ) -> Result<Vec<search::Match>, ReadError> {
     let target_path = link_target.map(|path| path.fill(attributes)).transpose()?;
-    let target_path = target_path.and_then(|path| host.canonical(Path::new(&path)).ok());
+    let target_path = target_path.and_then(|path| host.canonicalize(Path::new(&path)).ok());
     let limit = if finds_all || expected_content.is_some() || link_target.is_some() {
         MAX_DEVICES
     } else {
@@ -256,9 +257,9 @@ fn find_matching_paths(
     for value in expected_content.iter().flat_map(|content| &content.values) {
         expected_values.push(value.fill(attributes)?);
     }
-    // The pattern may also match `link_target` itself. Only links to the target count.
+    // The pattern may also match the target itself, which is not a link and is left out.
     let is_link_to_target = |path: &Path| {
-        target_path.is_some() && host.is_link(path) && host.canonical(path).ok() == target_path
+        target_path.is_some() && host.is_link(path) && host.canonicalize(path).ok() == target_path
     };
     let matching_paths = matches
         .into_iter()
@@ -299,7 +300,7 @@ fn first_line(text: &str) -> &str {
 
 /// Returns the value of the first line of a file that has this key. Returns `None` if no line has
 /// the key, or if the file cannot be read.
-pub(super) fn find_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
+pub(super) fn read_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
     let text = host.read(path, MAX_ATTRIBUTE_BYTES).ok()?;
     let text = String::from_utf8_lossy(&text);
     find_keyed_values(&text, key).next().map(str::to_owned)
@@ -320,13 +321,13 @@ pub(super) fn resolve_path(
 /// and sysfs use all three forms.
 pub(super) fn find_keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| {
-        let after_key = line.trim_start().strip_prefix(key)?;
-        let value = after_key
+        let text_after_key = line.trim_start().strip_prefix(key)?;
+        let value = text_after_key
             .trim_start()
             .strip_prefix([':', '='])
             .or_else(|| {
-                let is_separated = after_key.starts_with(char::is_whitespace);
-                is_separated.then_some(after_key)
+                let is_separated = text_after_key.starts_with(char::is_whitespace);
+                is_separated.then_some(text_after_key)
             })?;
         Some(value.trim())
     })
@@ -355,8 +356,8 @@ fn read_error(path: &Path, error: io::Error) -> ReadError {
     }
 }
 
-fn missing_error(path: &Path, missing: &str) -> ReadError {
-    ReadError::Other(format!("{} has no {missing}", path.display()))
+fn missing_error(path: &Path, missing_item: &str) -> ReadError {
+    ReadError::Other(format!("{} has no {missing_item}", path.display()))
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use std::io;
 use std::path::Path;
 
 use super::driver_root::DriverRoot;
-use super::naming::find_naming;
+use super::naming::find_name_origin;
 use super::source::Candidate;
 use super::{
     Device, DeviceNetInterfaces, FoundNode, Health, HistoryRule, NetInterfaceSearch, Reading,
     StateFile, attributes, files, find_host_program, health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::{Attributes, Template};
@@ -42,11 +42,11 @@ impl fmt::Display for DeviceError {
     }
 }
 
-pub(super) fn from_candidate(
+pub(super) fn build_device(
     class: &DeviceClass,
     source: &Source,
     candidate: &Candidate,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
 ) -> Result<Device, DeviceError> {
     let spec = &class.spec.device;
@@ -72,7 +72,7 @@ pub(super) fn from_candidate(
     let driver_root = DriverRoot::from_host(host);
     let mut files = Vec::new();
     for file in &spec.files {
-        let captures = paths::capture_attributes(file.for_each.as_ref(), attributes, host)?;
+        let captures = paths::list_attribute_sets(file.path_pattern.as_ref(), attributes, host)?;
         for attributes in captures.iter() {
             files.push(files::find_file(
                 file,
@@ -89,7 +89,7 @@ pub(super) fn from_candidate(
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
     let mut unmasked_entries = Vec::new();
     for unmask in spec.unmask.iter().chain(&source.unmask) {
-        let captures = paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)?;
+        let captures = paths::list_attribute_sets(unmask.path_pattern.as_ref(), attributes, host)?;
         for attributes in captures.iter() {
             unmasked_entries.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
@@ -97,7 +97,7 @@ pub(super) fn from_candidate(
     let (health, readings, whole_device_fault) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_enabled = |check: &&HealthCheck| {
-            class.settings.health_programs || !matches!(check.test, HealthTest::Program(_))
+            class.settings.runs_health_programs || !matches!(check.test, HealthTest::Program(_))
         };
         let checks = checks.filter(is_enabled);
         match health::check_device(checks, &nodes, candidate, host) {
@@ -114,9 +114,9 @@ pub(super) fn from_candidate(
             results => results,
         }
     };
-    let readings = find_programs(class, attributes, readings, host);
+    let readings = set_program_paths(class, attributes, readings, host);
     let state = match &class.spec.prepare {
-        Some(prepare) => Some(read_state(&prepare.file, candidate, host)?),
+        Some(prepare) => Some(read_state(&prepare.state_file, candidate, host)?),
         None => None,
     };
     let id = spec.id.fill(attributes)?;
@@ -138,24 +138,28 @@ pub(super) fn from_candidate(
         None => DeviceId::from_hardware(text),
         Some(_) => DeviceId::shared_from_hardware(text),
     };
-    let whole = fill_optional(source.part_of.as_ref())?;
-    let bus = fill_optional(spec.numa.as_ref())?;
-    let bus = bus.and_then(|path| host.canonical(Path::new(&path)).ok());
+    let whole_device_id = fill_optional(source.part_of.as_ref())?;
+    let sysfs_dir = fill_optional(spec.numa.as_ref())?;
+    let sysfs_dir = sysfs_dir.and_then(|path| host.canonicalize(Path::new(&path)).ok());
     Ok(Device {
         id: to_id(&id)?,
         can_request_whole_device: source.can_request_whole_device,
-        part_of: whole.map(|whole| to_id(&whole)).transpose()?,
+        part_of: whole_device_id
+            .map(|whole_device_id| to_id(&whole_device_id))
+            .transpose()?,
         resource: ResourceName::try_from(resource)?,
-        naming: find_naming(class, source, attributes, facts),
+        name_origin: find_name_origin(class, source, attributes, properties),
         index: index.filter(|text| spec.index.is_none() || is_name(text)),
         replicas,
         aliases: aliases?.into_iter().filter(is_name).collect(),
         health,
         whole_device_fault,
         readings,
-        numa: bus.as_deref().and_then(|bus| read_numa_node(bus, host)),
+        numa: sysfs_dir
+            .as_deref()
+            .and_then(|sysfs_dir| read_numa_node(sysfs_dir, host)),
         group: fill_optional(spec.group.as_ref())?,
-        connections: links::find_connections(spec, bus, attributes, facts, host)?,
+        connections: links::find_connections(spec, sysfs_dir, attributes, properties, host)?,
         nodes,
         net_interfaces,
         files,
@@ -167,9 +171,9 @@ pub(super) fn from_candidate(
     })
 }
 
-/// Finds the programs of health checks on this host. A reading gets the path of its program if that
-/// is not the path in the class file.
-fn find_programs(
+/// Looks up the programs of health checks on this host, and sets the program of a reading if its
+/// path differs from the path in the class file.
+fn set_program_paths(
     class: &DeviceClass,
     attributes: &Attributes,
     mut readings: Vec<Reading>,
@@ -186,8 +190,9 @@ fn find_programs(
         };
         let path = program.command.first().map(|path| path.fill(attributes));
         if let Some(Ok(path)) = path {
-            let found = find_host_program(class, Path::new(&path), host);
-            *host_program = (found.path.as_os_str() != path.as_str()).then_some(found);
+            let found_program = find_host_program(class, Path::new(&path), host);
+            *host_program =
+                (found_program.path.as_os_str() != path.as_str()).then_some(found_program);
         }
     }
     readings

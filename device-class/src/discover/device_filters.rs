@@ -2,14 +2,14 @@
 
 use super::Device;
 use super::names::DeviceNames;
-use super::node_paths::{NodePaths, PathTarget, as_path};
+use super::node_paths::{NodePaths, PathTarget, parse_dev_path};
 use crate::class::{ClassConfig, DeviceFilter};
 use crate::host::HostView;
 use crate::name::{IndexRange, excerpt};
 
 /// Removes the hidden devices from `devices` and returns them. A device is hidden if an entry of
 /// `except` matches it, or if there is `only` and none of its entries matches the device.
-pub(super) fn take_hidden(
+pub(super) fn take_hidden_devices(
     devices: &mut Vec<Device>,
     settings: &ClassConfig,
     host: &dyn HostView,
@@ -17,23 +17,23 @@ pub(super) fn take_hidden(
     if settings.allowed_devices.is_none() && settings.hidden_devices.is_empty() {
         return Vec::new();
     }
-    let device_index = FilterIndex::new(devices, host);
-    let mut is_hidden = vec![settings.allowed_devices.is_some(); devices.len()];
+    let device_index = DeviceIndex::new(devices, host);
+    let mut hidden_flags = vec![settings.allowed_devices.is_some(); devices.len()];
     for filter in settings.allowed_devices.iter().flatten() {
         device_index
-            .find(filter)
+            .find_positions(filter)
             .into_iter()
-            .for_each(|index| is_hidden[index] = false);
+            .for_each(|index| hidden_flags[index] = false);
     }
     for filter in &settings.hidden_devices {
         device_index
-            .find(filter)
+            .find_positions(filter)
             .into_iter()
-            .for_each(|index| is_hidden[index] = true);
+            .for_each(|index| hidden_flags[index] = true);
     }
-    let mut is_hidden = is_hidden.into_iter();
+    let mut hidden_flags = hidden_flags.into_iter();
     devices
-        .extract_if(.., |_| is_hidden.next() == Some(true))
+        .extract_if(.., |_| hidden_flags.next() == Some(true))
         .collect()
 }
 
@@ -61,12 +61,12 @@ pub(super) fn warn_about_unmatched_filters(
     }
     let device_indices = devices
         .iter()
-        .map(|devices| FilterIndex::new(devices, host));
-    let device_indices: Vec<FilterIndex<'_>> = device_indices.collect();
+        .map(|devices| DeviceIndex::new(devices, host));
+    let device_indices: Vec<DeviceIndex<'_>> = device_indices.collect();
     let is_unmatched = |filter: &DeviceFilter| {
         device_indices
             .iter()
-            .all(|devices| devices.find(filter).is_empty())
+            .all(|devices| devices.find_positions(filter).is_empty())
     };
     let unmatched_filters = allowed_filters
         .chain(hidden_filters)
@@ -95,55 +95,55 @@ pub(super) fn warn_about_unmatched_filters(
 }
 
 /// An index of devices by their names, in which the filters of config.toml are looked up.
-struct FilterIndex<'a> {
+struct DeviceIndex<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
     host: &'a dyn HostView,
 }
 
-impl<'a> FilterIndex<'a> {
+impl<'a> DeviceIndex<'a> {
     fn new(devices: &'a [Device], host: &'a dyn HostView) -> Self {
         let names = DeviceNames::new(devices);
-        FilterIndex {
+        DeviceIndex {
             devices,
             names,
             host,
         }
     }
 
-    /// Returns the positions of the devices that a filter matches. A text means the same devices
-    /// as in a request: a name, an index range, or the path of a node.
-    fn find(&self, filter: &DeviceFilter) -> Vec<usize> {
+    /// Returns the positions of the devices that a filter matches. A filter without attributes has
+    /// the syntax of a request: a device name, an index range, or the path of a device node.
+    fn find_positions(&self, filter: &DeviceFilter) -> Vec<usize> {
         match filter {
-            DeviceFilter::Name(name) => match as_path(name) {
-                None => self.find_name(name),
+            DeviceFilter::Name(name) => match parse_dev_path(name) {
+                None => self.find_by_name(name),
                 Some(path) => match NodePaths::new(self.devices, self.host).find(path) {
-                    PathTarget::Absent(_) | PathTarget::Nothing(_) => Vec::new(),
+                    PathTarget::Absent(_) | PathTarget::NoDevice(_) => Vec::new(),
                     PathTarget::Devices { ids, .. } => {
-                        self.find_if(&|device| ids.contains(&device.id))
+                        self.find_selected(&|device| ids.contains(&device.id))
                     }
                 },
             },
-            DeviceFilter::Attributes(values) => self.find_if(&|device| {
+            DeviceFilter::Attributes(values) => self.find_selected(&|device| {
                 let mut values = values.iter();
                 values.all(|(name, value)| device.attributes.get(name) == Some(value))
             }),
         }
     }
 
-    fn find_name(&self, name: &str) -> Vec<usize> {
+    fn find_by_name(&self, name: &str) -> Vec<usize> {
         let positions = self.names.find(name);
         let range = match IndexRange::parse(name) {
             Some(Ok(range)) if positions.is_empty() => range,
             _ => return positions,
         };
-        self.find_if(&|device| {
+        self.find_selected(&|device| {
             let index = device.index.as_ref().and_then(|index| index.parse().ok());
             index.is_some_and(|index: u32| (range.first..=range.last).contains(&index))
         })
     }
 
-    fn find_if(&self, is_selected: &dyn Fn(&Device) -> bool) -> Vec<usize> {
+    fn find_selected(&self, is_selected: &dyn Fn(&Device) -> bool) -> Vec<usize> {
         let positions = 0..self.devices.len();
         positions
             .filter(|index| is_selected(&self.devices[*index]))

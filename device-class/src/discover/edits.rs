@@ -5,31 +5,30 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
-use super::file_lists::{ListTable, Lists};
+use super::file_lists::{ListSelection, ListTable};
 use super::files::{find_directory, find_file};
 use super::found::{FoundEdits, FoundMask, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
 use super::nodes::find_nodes;
-use super::paths::capture_attributes;
+use super::paths::list_attribute_sets;
 use super::{DeviceError, mask, source};
 use crate::class::{self, DeviceClass, Edits, PathTemplate, PathTemplateError};
 use crate::host::HostView;
 use crate::name::{CapabilityName, ListName};
 use crate::template::Attributes;
 
-/// The values of a container's request that decide which `[[edits]]` of a class it gets.
+/// The values of a container's request that select the `[[edits]]` of a class for the container.
 #[derive(Debug, Clone, Copy)]
 pub struct EditSelection<'a> {
     pub capabilities: &'a BTreeSet<CapabilityName>,
-    /// The lists of files that the container names.
+    /// The names of the lists of files that the container requests.
     pub lists: &'a [ListName],
-    /// The paths by which the container names devices.
+    /// The paths of device nodes by which the container requests devices.
     pub paths: &'a [PathBuf],
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
-    /// Selects the edits of a container that has these capabilities, and names neither lists of
-    /// files nor paths.
+    /// Selects the edits of a container with these capabilities and the default lists of files.
     fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
         EditSelection {
             capabilities,
@@ -55,13 +54,13 @@ pub(super) fn find_edits(
         paths: _,
     } = selection;
     let mut found_edits = FoundEdits {
-        nodes: control_nodes(class, selection, attributes, host)?,
+        nodes: find_control_nodes(class, selection, attributes, host)?,
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
-    // A class names the directories of many distributions. Directories that this host lacks are
-    // separated here, so that no file is searched in them. A directory whose look-up fails counts
-    // as present, and the error is reported when a file is searched in it.
+    // A class names the directories of many distributions. This closure separates the directories
+    // that this host does not have, so that no file is searched in them. If the look-up of a
+    // directory fails, it counts as present, and a later search in it reports the error.
     let find_directories = |class_directories: &[PathTemplate], root_directories: &[&str]| {
         let class_directories = class_directories
             .iter()
@@ -103,7 +102,7 @@ pub(super) fn find_edits(
         let binaries = binaries.map(|spec| (spec, Some(program_directories.as_slice())));
         for (spec, program_directories) in binaries.chain(files) {
             let captures =
-                capture_attributes(spec.for_each.as_ref(), attributes, driver_root.view)?;
+                list_attribute_sets(spec.path_pattern.as_ref(), attributes, driver_root.view)?;
             for attributes in captures.iter() {
                 let file = find_file(spec, program_directories, attributes, optional, driver_root)?;
                 found_edits.files.push(file);
@@ -114,8 +113,8 @@ pub(super) fn find_edits(
                 .directories
                 .push(find_directory(spec, attributes, optional, driver_root)?);
         }
-        if let Some(list) = &edits.files_listed_in {
-            let lists = Lists::select(lists, &class.spec.request);
+        if let Some(list) = &edits.file_list_path {
+            let lists = ListSelection::select(lists, &class.spec.request);
             let table = ListTable { path: list, edits };
             lists.add_files(&table, attributes, host, &mut found_edits)?;
         }
@@ -140,7 +139,7 @@ pub(super) fn find_edits(
 
 /// Looks up the nodes of `[[edits]]` that a container with this selection gets in addition to the
 /// nodes of its devices.
-pub fn control_nodes<'a>(
+pub fn find_control_nodes<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
     attributes: &Attributes,
@@ -151,25 +150,25 @@ pub fn control_nodes<'a>(
         for spec in &edits.nodes {
             let nodes = find_nodes(spec, attributes, edits.optional, host)?;
             found_nodes.extend(nodes.into_iter().map(|mut node| {
-                if let (Some(lack), Some(capability)) = (&mut node.lack, &edits.capability) {
+                if let (Some(absence), Some(capability)) = (&mut node.absence, &edits.capability) {
                     let switchable = class.spec.request.switchable_capabilities();
-                    lack.is_switchable = switchable.contains(capability);
+                    absence.is_switchable = switchable.contains(capability);
                 }
                 node
             }));
         }
-        if let (Some(path), false) = (&edits.files_listed_in, edits.listed_kinds.is_empty()) {
-            let lists = Lists::select(selection.lists, &class.spec.request);
+        if let (Some(path), false) = (&edits.file_list_path, edits.listed_kinds.is_empty()) {
+            let lists = ListSelection::select(selection.lists, &class.spec.request);
             found_nodes.extend(lists.find_nodes(&ListTable { path, edits }, attributes, host)?);
         }
     }
     Ok(found_nodes)
 }
 
-/// Looks up the masks over directories in which the kernel lists devices by symbolic links, such as
-/// /sys/class. `boathook follow` needs them: when a device comes back at another position of the
-/// bus, its link there has another target.
-pub(super) fn find_device_lists(
+/// Looks up the mounts that hide directories of symbolic links to devices, such as /sys/class, from
+/// a container. `boathook follow` updates the links in these mounts when a device is plugged in at
+/// another position of the bus.
+pub(super) fn find_symlink_directory_masks(
     class: &DeviceClass,
     capabilities: &BTreeSet<CapabilityName>,
     attributes: &Attributes,
@@ -183,7 +182,7 @@ pub(super) fn find_device_lists(
     Ok(masks)
 }
 
-/// Looks up the nodes of `[[edits]]`. A node whose look-up fails is left out.
+/// Looks up the device nodes of `[[edits]]`, without those whose look-up fails.
 pub(super) fn find_readable_nodes(
     class: &DeviceClass,
     selection: EditSelection<'_>,
@@ -228,21 +227,22 @@ fn select_edits<'a>(
 
 /// Reads the settings for a directory of the image whose libraries may be used instead of the
 /// host's. Returns `None` if the host does not meet a condition in the key `require` of `spec`, or
-/// if the major version of the host's library (the key `newer_than`) is not a number.
+/// if the major version of the host's library (the key `host_major_version`) is not a number.
 fn find_image_libraries(
     spec: &class::ImageLibraries,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Option<ImageLibraries>, DeviceError> {
-    let host_version = spec.newer_than.fill(attributes)?;
-    let major = host_version.split('.').next().unwrap_or_default().parse();
-    let is_condition_met = |condition| source::is_met(condition, attributes, host);
-    let (Ok(newer_than), true) = (major, spec.require.iter().all(is_condition_met)) else {
+    let host_version = spec.host_version.fill(attributes)?;
+    let major_version = host_version.split('.').next().unwrap_or_default().parse();
+    let is_condition_met = |condition| source::is_condition_met(condition, attributes, host);
+    let (Ok(host_major_version), true) = (major_version, spec.require.iter().all(is_condition_met))
+    else {
         return Ok(None);
     };
     Ok(Some(ImageLibraries {
         directory: spec.directory.fill(attributes)?,
         library: spec.library.as_str().to_owned(),
-        newer_than,
+        host_major_version,
     }))
 }

@@ -17,38 +17,39 @@ use crate::template::Attributes;
 /// The maximum number of paths in one list, and of matches of one pattern in a list.
 const MAX_LISTED_PATHS: usize = 512;
 
-/// A table of `[[edits]]` with `files_listed_in`: the path of the lists, by template, and the table
-/// itself, which has the format of their lines.
+/// A table of `[[edits]]` that names list files in `files_listed_in`: the template for the paths of
+/// the lists, and the table itself, which also defines the format of their lines.
 pub(super) struct ListTable<'a> {
     pub path: &'a PathTemplate,
     pub edits: &'a Edits,
 }
 
 /// The names of the lists that apply to a container.
-pub(super) struct Lists<'a> {
+pub(super) struct ListSelection<'a> {
     names: &'a [ListName],
-    /// Whether the container named the lists itself. A list that it names must exist, but a default
+    /// Whether the container requests the lists by name. A requested list must exist, but a default
     /// list may be absent.
     are_requested: bool,
 }
 
-impl<'a> Lists<'a> {
-    /// Selects the lists that a container names, or else the default lists of the class.
+impl<'a> ListSelection<'a> {
+    /// Selects the lists that a container requests, or the default lists of the class if it
+    /// requests none.
     pub(super) fn select(requested_names: &'a [ListName], spec: &'a RequestSpec) -> Self {
         let are_requested = !requested_names.is_empty();
         let names = if are_requested {
             requested_names
         } else {
-            &spec.default_lists
+            &spec.default_file_lists
         };
-        Lists {
+        ListSelection {
             names,
             are_requested,
         }
     }
 
-    /// Adds the files and directories that the lists name to `found_edits`. A list that cannot be
-    /// used is added as an unusable file, so that the container is refused.
+    /// Adds the files and directories of the lists to `found_edits`. A list that cannot be used is
+    /// added as an unusable file, so that the hook refuses the container.
     pub(super) fn add_files(
         &self,
         table: &ListTable<'_>,
@@ -56,7 +57,7 @@ impl<'a> Lists<'a> {
         host: &dyn HostView,
         found_edits: &mut FoundEdits,
     ) -> Result<(), DeviceError> {
-        let (lists, is_shared_list) = self.fill_paths(table.path, attributes)?;
+        let (lists, is_common_list) = self.fill_paths(table.path, attributes)?;
         for list in lists {
             let presence = match read_list(&list, &table.edits.listed_kinds, host) {
                 Ok(Some(lines)) => {
@@ -67,7 +68,7 @@ impl<'a> Lists<'a> {
                     paths.for_each(|path| add_path(path, host, found_edits));
                     continue;
                 }
-                Ok(None) if is_shared_list => continue,
+                Ok(None) if is_common_list => continue,
                 Ok(None) if !self.are_requested => Presence::Optional,
                 Ok(None) => Presence::Unusable(format!("{} does not exist", list.display())),
                 Err(reason) => Presence::Unusable(reason),
@@ -78,9 +79,9 @@ impl<'a> Lists<'a> {
     }
 }
 
-impl Lists<'_> {
+impl ListSelection<'_> {
     /// Returns the device nodes that the lists name. A list that cannot be used is skipped,
-    /// because [`Lists::add_files`] reports its fault.
+    /// because [`ListSelection::add_files`] reports its fault.
     pub(super) fn find_nodes(
         &self,
         table: &ListTable<'_>,
@@ -106,7 +107,7 @@ impl Lists<'_> {
         template: &PathTemplate,
         attributes: &Attributes,
     ) -> Result<(Vec<PathBuf>, bool), DeviceError> {
-        let list = AttributeName::list_name();
+        let list = AttributeName::list_attribute();
         if !template.template().attributes().any(|name| *name == list) {
             return Ok((vec![template.fill(attributes)?], true));
         }
@@ -119,51 +120,52 @@ impl Lists<'_> {
     }
 }
 
-/// The lines of a list: paths on the host, each with the kind of file that is expected at the path.
+/// The lines of a list: paths on the host, each with the expected kind of file.
 type ListLines = Vec<(ListedKind, PathBuf)>;
 
 fn read_list(
-    list: &Path,
+    list_path: &Path,
     kinds: &BTreeMap<String, ListedKind>,
     host: &dyn HostView,
 ) -> Result<Option<ListLines>, String> {
-    let list_path = list.display();
-    match host.entry(list) {
+    let displayed_path = list_path.display();
+    match host.entry(list_path) {
         Ok(None) => return Ok(None),
         Ok(Some(Entry::File)) => {}
-        Ok(Some(entry)) => return Err(format!("{list_path} is {entry}, not a list of files")),
-        Err(error) => return Err(format!("cannot look up {list_path}: {error}")),
+        Ok(Some(entry)) => return Err(format!("{displayed_path} is {entry}, not a list of files")),
+        Err(error) => return Err(format!("cannot look up {displayed_path}: {error}")),
     }
     // A list that users other than root can change is refused, because containers get the files
     // that it names, and it can name any file.
-    host.check_root_only(list)
+    host.check_root_only(list_path)
         .map_err(|error| error.to_string())?;
-    let bytes = host.read(list, MAX_ATTRIBUTE_BYTES + 1);
-    let bytes = bytes.map_err(|error| format!("cannot read {list_path}: {error}"))?;
+    let bytes = host.read(list_path, MAX_ATTRIBUTE_BYTES + 1);
+    let bytes = bytes.map_err(|error| format!("cannot read {displayed_path}: {error}"))?;
     if bytes.len() > MAX_ATTRIBUTE_BYTES {
         return Err(format!(
-            "{list_path} is longer than {MAX_ATTRIBUTE_BYTES} bytes"
+            "{displayed_path} is longer than {MAX_ATTRIBUTE_BYTES} bytes"
         ));
     }
-    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{list_path} is not UTF-8"))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{displayed_path} is not UTF-8"))?;
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let mut paths = Vec::new();
     for (index, line) in lines {
         if !kinds.is_empty() {
-            let line = line
+            let fields = line
                 .split_once(',')
                 .map(|(kind, path)| (kind.trim(), path.trim()));
-            let line = line.filter(|(_, path)| is_plain_path(path));
-            let line = line.and_then(|(kind, path)| Some((*kinds.get(kind)?, path.into())));
-            paths.extend(line);
+            let fields = fields.filter(|(_, path)| is_plain_path(path));
+            let kind_and_path =
+                fields.and_then(|(kind, path)| Some((*kinds.get(kind)?, path.into())));
+            paths.extend(kind_and_path);
             continue;
         }
         let path = line.trim_end_matches('/');
         if !is_plain_path(path) {
             let (line, number) = (excerpt(line), index + 1);
             return Err(format!(
-                "line {number} of {list_path}: `{line}` is not an absolute path without `.` and `..`"
+                "line {number} of {displayed_path}: `{line}` is not an absolute path without `.` and `..`"
             ));
         }
         paths.push((ListedKind::Path, PathBuf::from(path)));
@@ -171,7 +173,7 @@ fn read_list(
     match paths.len() {
         0..=MAX_LISTED_PATHS => Ok(Some(paths)),
         count => Err(format!(
-            "{list_path} has {count} paths; at most {MAX_LISTED_PATHS} are read"
+            "{displayed_path} has {count} paths; at most {MAX_LISTED_PATHS} are read"
         )),
     }
 }
@@ -196,7 +198,7 @@ fn expand_path(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
 /// path below a directory that is already in the edits is not added.
 fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
     let contains_path = |directory: &FoundDirectory| {
-        directory.path == directory.container
+        directory.path == directory.container_path
             && path.starts_with(&directory.path)
             && matches!(directory.directory, Presence::Found(_))
     };
@@ -207,9 +209,9 @@ fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
     if matches!(host.entry(&path), Ok(Some(Entry::Directory))) {
         let directory = files::look_up_directory(&path, true, host_root);
         found_edits.directories.push(FoundDirectory {
-            container: path.clone(),
+            container_path: path.clone(),
             path,
-            writable: false,
+            is_writable: false,
             libraries: Vec::new(),
             directory,
         });
@@ -222,7 +224,7 @@ fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
 
 fn to_found_file(path: PathBuf, file: Presence<FileSource>) -> FoundFile {
     FoundFile {
-        container: path.clone(),
+        container_path: path.clone(),
         path,
         is_program: false,
         file,

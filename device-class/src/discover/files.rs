@@ -11,9 +11,9 @@ use crate::host::Entry;
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up a file of a class. With `program_directories` the file is a program: it is also
-/// searched in these directories if it is not at its path, and it is optional, because hosts often
-/// lack some of a driver's tools.
+/// Looks up a file of a class. With `program_directories` the file is a program: if it is not at
+/// its path, it is also searched in these directories. Programs are optional, because many hosts do
+/// not have all tools of a driver.
 pub(super) fn find_file(
     spec: &class::File,
     program_directories: Option<&[PathBuf]>,
@@ -33,8 +33,8 @@ pub(super) fn find_file(
         candidates.push(fallback.fill(attributes)?);
     }
     if candidates.len() > 1 {
-        // A path whose look-up fails counts as existing, because the file may be there. It is then
-        // selected, and the failure is reported.
+        // If the look-up of a path fails, the file may exist. Such a path is selected, and the
+        // later look-up reports the failure.
         let may_exist = |path: &&PathBuf| {
             let host_file = driver_root.view.find_trusted_file(path);
             matches!(host_file, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
@@ -50,11 +50,11 @@ pub(super) fn find_file(
     let is_optional = is_optional || spec.optional || is_program;
     let mut file = look_up_file(&path, &[spec.kind], is_optional, driver_root);
     if let Presence::Found(source) = &mut file {
-        source.writable = spec.writable && source.kind == FileKind::Socket;
+        source.is_writable = spec.writable && source.kind == FileKind::Socket;
     }
     Ok(FoundFile {
         path,
-        container,
+        container_path: container,
         is_program,
         file,
     })
@@ -85,7 +85,7 @@ pub(super) fn look_up_file(
             kinds.contains(&kind).then_some(FileSource {
                 path,
                 kind,
-                writable: false,
+                is_writable: false,
             })
         },
     )
@@ -111,8 +111,8 @@ pub(super) fn find_directory(
     }
     Ok(FoundDirectory {
         path,
-        container,
-        writable: spec.writable,
+        container_path: container,
+        is_writable: spec.writable,
         libraries,
         directory,
     })

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::group::{GroupError, resolve_group};
 use crate::class::{self, FileKind};
 use crate::device::{Access, DeviceNumber};
-use crate::host::{HostView, Programs};
+use crate::host::{HostView, ProgramAbi};
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
@@ -26,7 +26,7 @@ pub enum Presence<T> {
 }
 
 impl<T> Presence<T> {
-    /// Returns the reason why a container that needs this path is refused. Returns `None` if the
+    /// Returns the reason why the hook refuses a container that needs this path, or `None` if the
     /// path can be used or is optional.
     pub fn unusable_reason(&self) -> Option<&str> {
         match self {
@@ -38,8 +38,8 @@ impl<T> Presence<T> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
-    pub host: PathBuf,
-    pub container: PathBuf,
+    pub host_path: PathBuf,
+    pub container_path: PathBuf,
     /// Symbolic links of the host that lead to the node. The container gets the same links.
     pub links: Vec<PathBuf>,
     /// The capability that a container must request to get the node. `None` means that every
@@ -49,16 +49,16 @@ pub struct FoundNode {
     /// How the container gets the node.
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
-    /// The consequence of the node's absence. `None` means that the host has the node, that the
-    /// node is required, or that the class does not set `needed_for`.
-    pub lack: Option<NodeLack>,
+    /// The effect of the node's absence from the host. `None` if the host has the node, if the node
+    /// is required, or if the class does not set `needed_for`.
+    pub absence: Option<NodeAbsence>,
 }
 
-/// The consequence of an optional node's absence from the host.
+/// The effect of an optional node's absence from the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeLack {
+pub struct NodeAbsence {
     /// A message that says what fails without the node, and what an administrator can do.
-    pub text: String,
+    pub message: String,
     /// Whether the capability of the node is one that a variable of `switches` selects. Clusters
     /// set such a variable for every container, also on hosts without the hardware.
     pub is_switchable: bool,
@@ -66,7 +66,7 @@ pub struct NodeLack {
 
 impl FoundNode {
     /// Returns whether a container with these capabilities gets the node.
-    pub fn is_for(&self, capabilities: &BTreeSet<CapabilityName>) -> bool {
+    pub fn matches_capabilities(&self, capabilities: &BTreeSet<CapabilityName>) -> bool {
         let capability = self.capability.as_ref();
         capability.is_none_or(|capability| capabilities.contains(capability))
     }
@@ -84,7 +84,8 @@ pub enum NodeForm {
     CreatedNode(CreatedNode),
 }
 
-/// A node that does not exist on the host, although its driver is loaded.
+/// A device node that the hook creates in the container, because the host does not have the node
+/// although its driver is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CreatedNode {
     /// The name of the driver in /proc/devices.
@@ -121,13 +122,13 @@ impl NodePermissions {
 
     /// Returns the mode and group of a node that is created because it is missing on the host. A
     /// value that `make` does not set is taken from `spec`.
-    pub(super) fn from_make(
+    pub(super) fn from_node_creation(
         spec: &class::Node,
-        make: &class::NodeCreation,
+        node_creation: &class::NodeCreation,
         host: &dyn HostView,
     ) -> Result<Self, GroupError> {
-        let group = spec.created_node_group(make);
-        Self::new(make.mode.or(spec.mode), group.as_ref(), host)
+        let group = spec.created_node_group(node_creation);
+        Self::new(node_creation.mode.or(spec.mode), group.as_ref(), host)
     }
 
     fn new(
@@ -146,13 +147,13 @@ impl NodePermissions {
 pub struct FoundLibrary {
     /// The soname by which the class names the library.
     pub soname: String,
-    pub programs: Programs,
+    pub abi: ProgramAbi,
     /// The names of the symbolic links by which the container finds the library. The name of
     /// the file itself is not among them.
-    pub links: BTreeSet<String>,
+    pub link_names: BTreeSet<String>,
     /// The names of the library for which a link is also created in the image's own library
     /// directory.
-    pub image_links: BTreeSet<String>,
+    pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,
 }
@@ -161,7 +162,7 @@ pub struct FoundLibrary {
 pub struct FoundFile {
     /// The path in the class, which may contain symbolic links.
     pub path: PathBuf,
-    pub container: PathBuf,
+    pub container_path: PathBuf,
     /// Whether the file is a program that the container runs.
     pub is_program: bool,
     pub file: Presence<FileSource>,
@@ -174,60 +175,59 @@ pub struct FileSource {
     pub path: PathBuf,
     pub kind: FileKind,
     /// Whether a container may write to the mount of a socket.
-    pub writable: bool,
+    pub is_writable: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDirectory {
     /// The path in the class, which may contain symbolic links.
     pub path: PathBuf,
-    pub container: PathBuf,
-    pub writable: bool,
+    pub container_path: PathBuf,
+    pub is_writable: bool,
     /// The file names of the libraries in the directory that the container's loader must find.
     pub libraries: Vec<String>,
     /// The path of the directory on the host, with symbolic links resolved.
     pub directory: Presence<PathBuf>,
 }
 
-/// A directory whose contents are hidden from the container by a read-only tmpfs. The container
-/// sees only the copies, the texts, and the entries of its own devices ([`UnmaskedEntry`]).
+/// A mount (a read-only tmpfs) that hides the contents of a directory from the container. The
+/// container sees only copied files, bit mask files, and the entries of its own devices
+/// ([`UnmaskedEntry`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMask {
     /// The path of the directory, which is the same on the host and in the container.
     pub path: PathBuf,
     /// Copies of the host's files in the directory.
     pub copies: Vec<FoundCopy>,
-    /// Files in the directory whose content depends on the devices of the container.
-    pub texts: Vec<FoundText>,
+    /// Files in the directory with one bit for each device of the container.
+    pub bitmask_files: Vec<BitmaskFile>,
 }
 
-/// A file in a masked directory that is written for a container and has one bit for each of its
-/// devices.
+/// A file that the hook writes into a hidden directory, with a bit mask of the container's devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundText {
+pub struct BitmaskFile {
     /// The path of the file in the container.
     pub path: PathBuf,
-    /// The content of the file, with the word `BITS` in the place of the bit mask.
-    pub text: String,
-    /// The number of the bit of one device, from 0 to 63.
-    pub bit: Template,
+    /// The content of the file, in which `BITS` stands for the bit mask.
+    pub content: String,
+    /// The template for the number of a device's bit, from 0 to 63.
+    pub bit_number: Template,
 }
 
-impl FoundText {
-    /// Returns the bit mask in which the bit of one device is set. The result is 0 if the number of
-    /// the device's bit is not from 0 to 63.
-    pub fn bits(&self, device_attributes: &Attributes) -> u64 {
-        let number = self.bit.fill(device_attributes).ok();
+impl BitmaskFile {
+    /// Returns the bit mask with the bit of one device. The mask is 0 if the number of the device's
+    /// bit is not from 0 to 63.
+    pub fn device_bit_mask(&self, device_attributes: &Attributes) -> u64 {
+        let number = self.bit_number.fill(device_attributes).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
         number
             .and_then(|number| 1_u64.checked_shl(number))
             .unwrap_or(0)
     }
 
-    /// Returns the content of the file for a container whose devices have the bit mask `bits`. The
-    /// mask is written in hexadecimal.
-    pub fn fill_bits(&self, bits: u64) -> String {
-        self.text.replace("BITS", &format!("{bits:x}"))
+    /// Returns the content of the file with the bit mask `bits` in hexadecimal.
+    pub fn fill_bitmask(&self, bits: u64) -> String {
+        self.content.replace("BITS", &format!("{bits:x}"))
     }
 }
 
@@ -235,11 +235,11 @@ impl FoundText {
 pub struct FoundCopy {
     /// The path of the file, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The content of the file in the container. It can differ from the host's in single lines.
-    pub text: Presence<String>,
+    /// The content of the file in the container, in which the class may have replaced some lines.
+    pub content: Presence<String>,
 }
 
-/// A file or directory in a masked directory that a container with the device nevertheless sees.
+/// A file or directory that stays visible, in a hidden directory, for a container with the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmaskedEntry {
     /// The path of the entry, which is the same on the host and in the container.
@@ -258,9 +258,10 @@ pub struct ImageLibraries {
     pub directory: PathBuf,
     /// The library whose file name ends with the version.
     pub library: String,
-    /// The major version on the host. The image's library is used only if its major version is
-    /// greater.
-    pub newer_than: u64,
+    /// The major version of the host's library. The image's library is used only if its major
+    /// version is greater.
+    #[serde(rename = "newer_than")]
+    pub host_major_version: u64,
 }
 
 /// The nodes, libraries, files and directories of the selected `[[edits]]` of a class, as they were
@@ -277,8 +278,9 @@ pub struct FoundEdits {
 }
 
 impl FoundEdits {
-    /// Returns the edits that a container may get without a device: no nodes, directories or
-    /// sockets, by which the container could reach hardware or services of the host.
+    /// Returns a copy of these edits for a container without a device, from which the nodes,
+    /// directories and sockets are removed. Through them the container could reach hardware or
+    /// services of the host.
     pub fn without_device_access(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
             Presence::Found(source) => source.kind == FileKind::Socket,
@@ -293,8 +295,8 @@ impl FoundEdits {
         }
     }
 
-    /// Returns the reasons why a container that needs these edits is refused, one for each required
-    /// node, library, file or directory that cannot be used.
+    /// Returns one reason for each required node, library, file or directory that cannot be used.
+    /// With any such reason, the hook refuses a container that needs these edits.
     pub fn unusable_reasons(&self) -> impl Iterator<Item = &str> {
         let copies = self.masks.iter().flat_map(|mask| &mask.copies);
         let nodes = self.nodes.iter().map(|node| node.number.unusable_reason());
@@ -310,7 +312,7 @@ impl FoundEdits {
                     .iter()
                     .map(|directory| directory.directory.unusable_reason()),
             )
-            .chain(copies.map(|copy| copy.text.unusable_reason()))
+            .chain(copies.map(|copy| copy.content.unusable_reason()))
             .flatten()
     }
 }

@@ -5,17 +5,17 @@ use super::attributes::FileReader;
 use super::edits::{self, EditSelection};
 use super::{Inventory, attributes, search, source};
 use crate::class::{DeviceClass, UnclaimedHardware};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Attributes;
 
 /// The maximum number of reports about unclaimed hardware of a class. Further reports are left out.
 const MAX_UNCLAIMED_REPORTS: usize = 64;
 
-/// Returns the reports of [`describe_unclaimed_hardware`], and a line for each optional device node
-/// that is missing on the host although a container with this selection needs it. The list is empty
-/// if the driver is not loaded, because then all nodes are missing.
-pub fn describe_lacks<'a>(
+/// Returns one line for each piece of hardware to which its driver is not bound, and for each
+/// optional device node that the host does not have and that a container with this selection needs.
+/// Returns no lines if the driver is not loaded, because then all nodes are missing.
+pub fn describe_unusable_hardware<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
     inventory: &Inventory,
@@ -35,27 +35,28 @@ pub fn describe_lacks<'a>(
 /// Returns a line for each piece of hardware to which the driver is not bound. The tables
 /// `[[unclaimed]]` of the class describe how to find such hardware.
 pub fn describe_unclaimed_hardware(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
-    let tables = class.spec.unclaimed.iter();
-    let reports = tables.flat_map(|table| find_unclaimed_by_table(table, host));
+    let tables = class.spec.unclaimed_hardware.iter();
+    let reports = tables.flat_map(|table| describe_matching_hardware(table, host));
     reports.take(MAX_UNCLAIMED_REPORTS).collect()
 }
 
-fn find_unclaimed_by_table(table: &UnclaimedHardware, host: &dyn HostView) -> Vec<String> {
+fn describe_matching_hardware(table: &UnclaimedHardware, host: &dyn HostView) -> Vec<String> {
     let matches = search::find_matches(&table.path, &Attributes::new(), host, super::MAX_DEVICES);
     let mut reports = Vec::new();
     for path_match in matches.unwrap_or_default() {
         let reader = &mut FileReader::new(host);
-        let (base_path, facts) = (Some(path_match.path.as_path()), DriverFacts::default());
-        let Ok(attributes) = attributes::read(
+        let (base_path, properties) =
+            (Some(path_match.path.as_path()), DriverProperties::default());
+        let Ok(attributes) = attributes::read_attributes(
             &table.attributes,
             base_path,
             path_match.attributes,
-            &facts,
+            &properties,
             reader,
         ) else {
             continue;
         };
-        let is_condition_met = |condition| source::is_met(condition, &attributes, host);
+        let is_condition_met = |condition| source::is_condition_met(condition, &attributes, host);
         if table.require.iter().all(is_condition_met) {
             reports.extend(table.report.fill(&attributes));
         }
@@ -72,6 +73,6 @@ pub fn describe_missing_nodes<'a>(
     host: &dyn HostView,
 ) -> Vec<String> {
     let nodes = edits::find_readable_nodes(class, selection.into(), attributes, host);
-    let lacks = nodes.into_iter().filter_map(|node| node.lack);
-    lacks.map(|lack| lack.text).collect()
+    let absences = nodes.into_iter().filter_map(|node| node.absence);
+    absences.map(|absence| absence.message).collect()
 }

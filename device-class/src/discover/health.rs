@@ -41,7 +41,7 @@ impl std::fmt::Display for Health {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The position of the check among the checks of the device, from 0.
-    pub check: usize,
+    pub check_number: usize,
     /// The file or pattern that the check reads, for messages.
     pub source: String,
     pub rule: HistoryRule,
@@ -81,16 +81,16 @@ pub enum HistoryRule {
         program: HealthProgram,
         /// The program on this host, if it is not at the path in the class file.
         host_program: Option<super::HostProgram>,
-        /// The advice for an administrator who repairs the device.
+        /// A text for messages that says how an administrator can repair the device.
         advice: Option<String>,
     },
-    /// The check passed or failed in this scan. A change counts only after it has lasted for some
-    /// time, so that a value that changes back and forth does not change the health.
-    Steady {
+    /// The outcome of the check in this scan, which is debounced: a new outcome counts only after
+    /// it has lasted for some time, so that a flickering value does not change the health.
+    Debounced {
         /// The fault that this scan found; `None` means that the check passed.
         fault: Option<String>,
         /// The time for which a new outcome must last before it counts.
-        steady_for: Duration,
+        debounce_time: Duration,
     },
 }
 
@@ -112,7 +112,7 @@ pub(super) fn check_device<'a>(
     for (number, check) in checks.enumerate() {
         let (source, rule, check_fault) = run_check(check, candidate, host);
         readings.extend(rule.map(|rule| Reading {
-            check: number,
+            check_number: number,
             source,
             rule,
         }));
@@ -139,7 +139,7 @@ fn run_check(
     let advice = check.advice.as_ref();
     let advice = advice.map(|advice| attributes::fill_advice(advice, &candidate.attributes));
     let (source, (rule, fault)) = match &check.test {
-        HealthTest::Exists(pattern) => {
+        HealthTest::PathExists(pattern) => {
             let fault = check_existence(pattern, candidate, host).err();
             (pattern.to_string(), (None, fault))
         }
@@ -193,29 +193,32 @@ fn run_check(
         Some(advice) => fault.map(|fault| format!("{fault}; {advice}")),
         None => fault,
     };
-    match check.steady_for {
-        Some(steady_for) => {
-            let rule = HistoryRule::Steady { fault, steady_for };
+    match check.debounce_time {
+        Some(debounce_time) => {
+            let rule = HistoryRule::Debounced {
+                fault,
+                debounce_time,
+            };
             (source, Some(rule), None)
         }
         None => (source, rule, fault),
     }
 }
 
-/// Returns whether a device of the inventory is unhealthy because of a driver fact. Checks that
+/// Returns whether a device of the inventory is unhealthy because of a driver property. Checks that
 /// concern only the device as a whole, and not its parts, do not count.
-pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool {
+pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventory) -> bool {
     let sources = &class.spec.discover;
     let attributes = sources.iter().flat_map(|source| &source.attributes);
-    let facts = attributes.filter_map(|source| match &source.origin {
+    let properties = attributes.filter_map(|source| match &source.origin {
         Origin::Text {
             name,
-            text: Text::Fact(_),
+            text: Text::DriverProperty(_),
             ..
         } => Some(name),
         _ => None,
     });
-    let facts: BTreeSet<&AttributeName> = inserted(facts);
+    let properties: BTreeSet<&AttributeName> = inserted(properties);
     let source_checks = sources.iter().flat_map(|source| &source.health);
     let mut checks = class.spec.device.health.iter().chain(source_checks);
     checks.any(|check| match &check.test {
@@ -224,26 +227,26 @@ pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool
                 let value = value.fill(&device.attributes);
                 value.is_ok_and(|value| !expected.accepts(&value))
             };
-            value.attributes().any(|name| facts.contains(name))
+            value.attributes().any(|name| properties.contains(name))
                 && inventory.devices.iter().any(is_unhealthy)
         }
         _ => false,
     })
 }
 
-/// Returns the files whose first bytes show whether a device still answers, each with the bytes
-/// that are read from a device that does not answer.
-pub fn list_byte_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
+/// Returns the files whose first bytes show whether the device still responds, each with the bytes
+/// that the file of a device without a response begins with.
+pub fn list_response_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
     let sources = class.spec.discover.iter();
     let source_checks = sources.flat_map(|source| &source.health);
     let checks = class.spec.device.health.iter().chain(source_checks);
     let files = checks.filter_map(|check| match &check.test {
         HealthTest::File {
             file,
-            rule: FileRule::NotLeadingBytes(error_bytes),
+            rule: FileRule::ForbiddenPrefix(forbidden_prefix),
         } => {
             let path = PathBuf::from(file.fill(&device.attributes).ok()?);
-            path.is_absolute().then(|| (path, error_bytes.clone()))
+            path.is_absolute().then(|| (path, forbidden_prefix.clone()))
         }
         _ => None,
     });
@@ -273,11 +276,11 @@ fn check_file(
     // device. Reading all of it takes milliseconds, and tens of milliseconds in a virtual
     // machine, so only the bytes that are compared are read.
     let limit = match rule {
-        FileRule::NotLeadingBytes(error_bytes) => error_bytes.len(),
+        FileRule::ForbiddenPrefix(forbidden_prefix) => forbidden_prefix.len(),
         _ => MAX_ATTRIBUTE_BYTES,
     };
     let text = match host.read(path, limit) {
-        Ok(bytes) if matches!(rule, FileRule::NotLeadingBytes(error_bytes) if bytes.starts_with(error_bytes)) =>
+        Ok(bytes) if matches!(rule, FileRule::ForbiddenPrefix(forbidden_prefix) if bytes.starts_with(forbidden_prefix)) =>
         {
             let fault = format!(
                 "{} reads as that of a device that no longer answers",
@@ -304,15 +307,15 @@ fn check_file(
             };
             (None, (!expected.accepts(value)).then(fault))
         }
-        (FileRule::NotLeadingBytes(_), _) => (None, None),
+        (FileRule::ForbiddenPrefix(_), _) => (None, None),
         (_, Err(_)) => {
             let fault = format!("{} is not a number: {}", path.display(), excerpt(value));
             (None, Some(fault))
         }
         (
-            &FileRule::Below {
+            &FileRule::UpperLimit {
                 limit,
-                recovers_below: recovery_limit,
+                recovery_limit,
             },
             Ok(number),
         ) => {
@@ -324,7 +327,7 @@ fn check_file(
             let fault = || format!("{} is {number}, not below {limit}", path.display());
             (Some(rule), (number >= limit).then(fault))
         }
-        (&FileRule::Advances { max_interval }, Ok(number)) => {
+        (&FileRule::Heartbeat { max_interval }, Ok(number)) => {
             let rule = HistoryRule::Heartbeat {
                 number,
                 max_interval,

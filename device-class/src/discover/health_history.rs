@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::kernel_log::KernelLine;
+use super::kernel_log::KernelLogRecord;
 use super::{Device, Health, HistoryRule, Reading};
 
 /// The key of a check: the id of the device, the number of the check, and the file that the check
@@ -25,7 +25,7 @@ enum CheckState {
     /// The last number, and the time of the scan that first showed it.
     LastNumber(i64, Instant),
     /// The outcome of a check that changes only if the new outcome lasts for some time.
-    Steady {
+    Debounced {
         /// The fault of the outcome that counts; `None` means that the check passed.
         confirmed_fault: Option<String>,
         /// The time since which all scans have had the opposite outcome; `None` if the last scan
@@ -41,7 +41,7 @@ impl HealthHistory {
     /// enough to change the health of a device. The caller should scan again at this time.
     pub fn next_due_time(&self) -> Option<Instant> {
         let due_times = self.0.values().filter_map(|state| match state {
-            CheckState::Steady { due_time, .. } => *due_time,
+            CheckState::Debounced { due_time, .. } => *due_time,
             _ => None,
         });
         due_times.min()
@@ -54,19 +54,23 @@ impl HealthHistory {
         self.update_health_with_log(devices, now, &[]);
     }
 
-    /// Sets the health of devices as [`HealthHistory::update_health`] does, and also from records of the
-    /// kernel's log. `log` has the records since the previous scan. For the first scan it has all
-    /// records that the kernel still has.
+    /// Sets the health of devices as [`HealthHistory::update_health`] does, and also from records
+    /// of the kernel's log. `log` has the records since the previous scan. For the first scan it
+    /// has all records that the kernel still has.
     pub fn update_health_with_log<'d>(
         &mut self,
         devices: impl IntoIterator<Item = &'d mut Device>,
         now: Instant,
-        log: &[KernelLine],
+        log: &[KernelLogRecord],
     ) {
         let mut states = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
-                let key = (device.id.to_string(), reading.check, reading.source.clone());
+                let key = (
+                    device.id.to_string(),
+                    reading.check_number,
+                    reading.source.clone(),
+                );
                 let previous_state = self.0.remove(&key);
                 let (state, fault) = match &reading.rule {
                     HistoryRule::NoLoggedFault {
@@ -82,7 +86,7 @@ impl HealthHistory {
                             if record.has_fault(line_prefix, faults) {
                                 fault = Some(record.describe_fault(advice.as_deref()));
                             } else if record.ends_fault(line_prefix, faults)
-                                || record.is_repair_of(device.id.as_str())
+                                || record.reports_repair(device.id.as_str())
                             {
                                 fault = None;
                             }
@@ -115,8 +119,8 @@ fn evaluate_reading(
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
-        // Nothing is evaluated here: `update_health_with_log` searches the kernel's log, and the caller of
-        // `update_health_with_log` runs the programs.
+        // Nothing is evaluated here: `update_health_with_log` searches the kernel's log, and the
+        // caller of `update_health_with_log` runs the programs.
         HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }
@@ -141,41 +145,44 @@ fn evaluate_reading(
             number,
             max_interval,
         } => {
-            let changed_at = match previous_state {
-                Some(CheckState::LastNumber(previous_number, changed_at))
+            let change_time = match previous_state {
+                Some(CheckState::LastNumber(previous_number, change_time))
                     if previous_number == *number =>
                 {
-                    changed_at
+                    change_time
                 }
                 _ => now,
             };
-            let unchanged_for = now.saturating_duration_since(changed_at);
-            let seconds = unchanged_for.as_secs();
-            let fault = (unchanged_for > *max_interval).then(|| {
+            let unchanged_duration = now.saturating_duration_since(change_time);
+            let seconds = unchanged_duration.as_secs();
+            let fault = (unchanged_duration > *max_interval).then(|| {
                 format!("{source} has been {number} for {seconds} seconds; it should advance")
             });
-            (CheckState::LastNumber(*number, changed_at), fault)
+            (CheckState::LastNumber(*number, change_time), fault)
         }
-        HistoryRule::Steady { fault, steady_for } => {
+        HistoryRule::Debounced {
+            fault,
+            debounce_time,
+        } => {
             let (mut confirmed_fault, mut opposite_start_time, mut due_time) =
                 (fault.clone(), None, None);
             // The confirmed outcome counts until all scans for `steady_for` had the opposite one.
             // Two faults with different texts, such as different numbers, are the same outcome.
-            if let Some(CheckState::Steady {
+            if let Some(CheckState::Debounced {
                 confirmed_fault: previous_fault,
                 opposite_start_time: previous_time,
                 ..
             }) = previous_state
                 && previous_fault.is_some() != fault.is_some()
             {
-                let start = previous_time.unwrap_or(now);
-                if now.saturating_duration_since(start) < *steady_for {
-                    (confirmed_fault, opposite_start_time) = (previous_fault, Some(start));
-                    due_time = Some(start + *steady_for);
+                let start_time = previous_time.unwrap_or(now);
+                if now.saturating_duration_since(start_time) < *debounce_time {
+                    (confirmed_fault, opposite_start_time) = (previous_fault, Some(start_time));
+                    due_time = Some(start_time + *debounce_time);
                 }
             }
             let fault = confirmed_fault.clone();
-            let state = CheckState::Steady {
+            let state = CheckState::Debounced {
                 confirmed_fault,
                 opposite_start_time,
                 due_time,
@@ -218,9 +225,9 @@ mod tests {
             for chip in chips {
                 host.add_file(format!("/sys/{chip}/x"), "");
             }
-            let lines: Vec<KernelLine> = lines
+            let lines: Vec<KernelLogRecord> = lines
                 .iter()
-                .map(|line| KernelLine::parse(line.as_bytes()).unwrap())
+                .map(|line| KernelLogRecord::parse(line.as_bytes()).unwrap())
                 .collect();
             let mut found = scan_devices(&class, &host).devices;
             memory.update_health_with_log(&mut found, Instant::now(), &lines);

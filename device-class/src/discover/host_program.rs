@@ -1,5 +1,5 @@
-//! Finds the programs of a driver that report facts and health: at the path that the class names,
-//! or in the directories in which the programs for containers are searched.
+//! Finds the programs of a driver that report properties and health: at the path that the class
+//! names, or in the directories in which the programs for containers are searched.
 
 use std::path::{Path, PathBuf};
 

@@ -51,5 +51,5 @@ pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
 fn find_missing_node(device: &Device) -> Option<&Path> {
     let mut nodes = device.nodes.iter();
     let node = nodes.find(|node| matches!(node.form, NodeForm::CreatedNode(_)))?;
-    Some(&node.host)
+    Some(&node.host_path)
 }

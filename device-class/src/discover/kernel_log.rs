@@ -8,14 +8,15 @@ use crate::class::LoggedFaults;
 /// id of the device follows it.
 const REPAIR_PREFIX: &str = "boathook: repaired ";
 
+/// A record of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelLine {
+pub struct KernelLogRecord {
     /// Whether the kernel itself wrote the record, and not a process by writing to /dev/kmsg.
     is_from_kernel: bool,
     text: String,
 }
 
-impl KernelLine {
+impl KernelLogRecord {
     /// Parses a record of /dev/kmsg: `priority,sequence,time,flags;text`. Further lines of the
     /// record, which have structured values, are ignored. Returns `None` if the bytes are not
     /// such a record.
@@ -23,7 +24,7 @@ impl KernelLine {
         let record = String::from_utf8_lossy(record);
         let (header, text) = record.lines().next()?.split_once(';')?;
         let priority: u32 = header.split(',').next()?.parse().ok()?;
-        Some(KernelLine {
+        Some(KernelLogRecord {
             // The bits above the lowest three are the syslog facility. Facility 0 is the kernel's,
             // and the kernel lets no process use it.
             is_from_kernel: priority >> 3 == 0,
@@ -42,18 +43,18 @@ impl KernelLine {
         let digit_count = text_after_prefix.find(|c: char| !c.is_ascii_digit());
         let number = &text_after_prefix[..digit_count.unwrap_or(text_after_prefix.len())];
         let is_fault = |number| faults.codes.contains(&number);
-        let fault_text = faults.fault_text.as_ref();
+        let fault_pattern = faults.fault_pattern.as_ref();
         number.parse().is_ok_and(is_fault)
-            && fault_text.is_none_or(|pattern| pattern.is_match(text_after_prefix))
+            && fault_pattern.is_none_or(|pattern| pattern.is_match(text_after_prefix))
     }
 
     /// Returns whether the kernel wrote the record, and the record begins with `line_prefix` and
     /// reports the end of the fault.
     pub(crate) fn ends_fault(&self, line_prefix: &str, faults: &LoggedFaults) -> bool {
-        let repair_text = faults.repair_text.as_ref();
+        let recovery_pattern = faults.recovery_pattern.as_ref();
         let text_after_prefix = self.strip_kernel_prefix(line_prefix);
         text_after_prefix.is_some_and(|text_after_prefix| {
-            repair_text.is_some_and(|pattern| pattern.is_match(text_after_prefix))
+            recovery_pattern.is_some_and(|pattern| pattern.is_match(text_after_prefix))
         })
     }
 
@@ -66,7 +67,7 @@ impl KernelLine {
     }
 
     /// Returns whether the record can change the outcome of a check of the device with this id.
-    pub fn concerns(&self, device_id: &str, rule: &HistoryRule) -> bool {
+    pub fn concerns_device(&self, device_id: &str, rule: &HistoryRule) -> bool {
         let HistoryRule::NoLoggedFault {
             line_prefix,
             faults,
@@ -77,11 +78,11 @@ impl KernelLine {
         };
         self.has_fault(line_prefix, faults)
             || self.ends_fault(line_prefix, faults)
-            || self.is_repair_of(device_id)
+            || self.reports_repair(device_id)
     }
 
     /// Returns whether root wrote the record to report that the device with this id was repaired.
-    pub(crate) fn is_repair_of(&self, device_id: &str) -> bool {
+    pub(crate) fn reports_repair(&self, device_id: &str) -> bool {
         let repaired_id = self.text.trim_end().strip_prefix(REPAIR_PREFIX);
         !self.is_from_kernel && repaired_id == Some(device_id)
     }

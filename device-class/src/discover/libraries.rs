@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::DeviceError;
 use super::driver_root::DriverRoot;
 use super::found::{FoundLibrary, Presence};
-use crate::class::{Edits, LibraryNames, NamePattern, SoName};
-use crate::host::{Entry, Programs};
+use crate::class::{Edits, LibraryNamePatterns, NamePattern, SoName};
+use crate::host::{Entry, ProgramAbi};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
@@ -50,22 +50,22 @@ impl LibrarySearch<'_> {
                 &soname,
                 &spec.links,
                 version,
-                Programs::Native,
+                ProgramAbi::Native,
                 optional,
             )?);
             if self.includes_32bit {
                 // The 32-bit library is always optional, because most libraries do not exist
                 // for 32-bit programs.
                 let library_32bit =
-                    self.find_library(&soname, &spec.links, version, Programs::Bits32, true)?;
+                    self.find_library(&soname, &spec.links, version, ProgramAbi::Bits32, true)?;
                 found_libraries.extend(Some(library_32bit).filter(is_present));
             }
         }
         if let Some(names) = &edits.libraries_matching {
-            let programs = [Programs::Native, Programs::Bits32];
-            for programs in &programs[..1 + usize::from(self.includes_32bit)] {
-                for soname in self.list_matching_names(names, *programs)? {
-                    let library = self.find_library(&soname, &[], version, *programs, true)?;
+            let abis = [ProgramAbi::Native, ProgramAbi::Bits32];
+            for abi in &abis[..1 + usize::from(self.includes_32bit)] {
+                for soname in self.list_matching_names(names, *abi)? {
+                    let library = self.find_library(&soname, &[], version, *abi, true)?;
                     found_libraries.extend(Some(library).filter(is_present));
                 }
             }
@@ -76,13 +76,13 @@ impl LibrarySearch<'_> {
     /// Returns the sonames of the host's libraries that match the patterns.
     fn list_matching_names(
         &self,
-        names: &LibraryNames,
-        programs: Programs,
+        names: &LibraryNamePatterns,
+        abi: ProgramAbi,
     ) -> Result<Vec<SoName>, DeviceError> {
-        let cached_names = self.driver_root.view.library_names(programs);
+        let cached_names = self.driver_root.view.library_names(abi);
         let cached_names = cached_names.map_err(|error| DeviceError::io(LD_CACHE_PATH, &error))?;
         let mut candidate_names: BTreeSet<String> = inserted(cached_names);
-        if programs == Programs::Native {
+        if abi == ProgramAbi::Native {
             for directory in &self.directories {
                 let is_match = |name: &str| names.matches_name(name);
                 let listed_names = self.driver_root.view.list_matching(directory, &is_match);
@@ -115,10 +115,10 @@ impl LibrarySearch<'_> {
                 .display()
                 .to_string()
         };
-        let list_searched_paths = self.directories.iter().map(to_text);
+        let searched_paths = self.directories.iter().map(to_text);
         let absent_paths = self.absent_directories.iter().map(to_text);
         let absent_paths = absent_paths.map(|path| format!("{path} (does not exist)"));
-        let directories: Vec<String> = list_searched_paths.chain(absent_paths).collect();
+        let directories: Vec<String> = searched_paths.chain(absent_paths).collect();
         if directories.is_empty() {
             return format!(
                 "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
@@ -137,14 +137,14 @@ impl LibrarySearch<'_> {
         soname: &SoName,
         links: &[SoName],
         version: Option<&str>,
-        programs: Programs,
+        abi: ProgramAbi,
         is_optional: bool,
     ) -> Result<FoundLibrary, DeviceError> {
         let driver_root = self.driver_root;
         let soname = soname.as_str().to_owned();
-        let paths = driver_root.view.libraries(&soname, programs);
+        let paths = driver_root.view.libraries(&soname, abi);
         let mut paths = paths.map_err(|error| DeviceError::io(LD_CACHE_PATH, &error))?;
-        if paths.is_empty() && programs == Programs::Native {
+        if paths.is_empty() && abi == ProgramAbi::Native {
             for directory in &self.directories {
                 let path = directory.join(&soname);
                 match driver_root.view.entry(&path) {
@@ -180,18 +180,18 @@ impl LibrarySearch<'_> {
             inserted(links.iter().map(|name| name.as_str().to_owned()));
         links.insert(soname.clone());
         let mut image_links = links.clone();
-        image_links.retain(|link| programs == Programs::Native && self.has_image_link(link));
+        image_links.retain(|link| abi == ProgramAbi::Native && self.has_image_link(link));
         if let Presence::Found(file) = &file {
-            let own_name = file
+            let file_name = file
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());
-            links.retain(|link| Some(link) != own_name.as_ref());
+            links.retain(|link| Some(link) != file_name.as_ref());
         }
         Ok(FoundLibrary {
             soname,
-            programs,
-            links,
-            image_links,
+            abi,
+            link_names: links,
+            image_link_names: image_links,
             file,
         })
     }
@@ -202,9 +202,9 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// Returns the first of the paths at which a file of the version exists, with symbolic links
-/// resolved. The inner error means that the file cannot be trusted, because users other than root
-/// can replace it, and that no other path has one.
+/// Returns the first path at which a file of this version exists, with symbolic links resolved. The
+/// inner error means that the only such files cannot be trusted, because users other than root can
+/// replace them.
 ///
 /// # Errors
 /// The outer error means that the look-up of a path failed. The library must not be treated as
@@ -219,7 +219,7 @@ fn find_version(
         let file = match driver_root.view.find_trusted_file(path) {
             Ok(Some(host_file)) => driver_root.to_host_path(host_file.path),
             Ok(None) => continue,
-            Err(OwnershipError::Open { error, .. }) if is_loop(&error) => continue,
+            Err(OwnershipError::Open { error, .. }) if is_symlink_loop(&error) => continue,
             Err(OwnershipError::Open { error, .. }) => {
                 return Err(DeviceError::io(path, &error));
             }
@@ -241,6 +241,6 @@ fn find_version(
 }
 
 /// Returns whether the error is a loop of symbolic links (`ELOOP`). Such a path counts as absent.
-fn is_loop(error: &io::Error) -> bool {
+fn is_symlink_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }

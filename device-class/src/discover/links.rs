@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{DeviceError, attributes, paths};
 use crate::class::{DeviceSpec, LinkPeers};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Attributes;
 
@@ -14,7 +14,7 @@ use crate::template::Attributes;
 pub struct Connections {
     /// The directory of the device in sysfs, with symbolic links resolved. The paths of devices
     /// below the same PCI switch have a long prefix in common.
-    bus: Option<PathBuf>,
+    sysfs_dir: Option<PathBuf>,
     /// The name by which the devices at the other ends of direct connections refer to this device.
     name: Option<String>,
     /// The names of the devices at the other ends of the direct connections, each with the
@@ -33,14 +33,22 @@ const UNKNOWN_DISTANCE: usize = 64;
 impl Connections {
     /// Creates the connections of a device whose directory in sysfs is `bus`. `name` is the name by
     /// which other devices refer to this one.
-    pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeMap<String, usize>) -> Self {
-        Connections { bus, name, peers }
+    pub fn new(
+        sysfs_dir: Option<PathBuf>,
+        name: Option<String>,
+        peers: BTreeMap<String, usize>,
+    ) -> Self {
+        Connections {
+            sysfs_dir,
+            name,
+            peers,
+        }
     }
 
     /// Returns the directory of the device in sysfs, with symbolic links resolved. Returns `None`
     /// if the class names no directory.
-    pub fn bus(&self) -> Option<&Path> {
-        self.bus.as_deref()
+    pub fn sysfs_dir(&self) -> Option<&Path> {
+        self.sysfs_dir.as_deref()
     }
 
     pub fn has_links(&self) -> bool {
@@ -50,12 +58,12 @@ impl Connections {
     /// Returns the bandwidth of the direct connection between two devices, or 0 if there is none.
     /// The unit differs between classes, so only devices of one class can be compared.
     pub fn bandwidth(&self, other: &Self) -> usize {
-        let bandwidth_of = |device: &Self, other: &Self| {
+        let directed_bandwidth = |device: &Self, other: &Self| {
             let name = other.name.as_ref();
             let bandwidth = name.and_then(|name| device.peers.get(name));
             bandwidth.copied().unwrap_or(0)
         };
-        bandwidth_of(self, other).max(bandwidth_of(other, self))
+        directed_bandwidth(self, other).max(directed_bandwidth(other, self))
     }
 
     /// Returns the distance between two devices. It is 0 for devices with a direct connection, and
@@ -65,7 +73,7 @@ impl Connections {
         if self.bandwidth(other) > 0 {
             return 0;
         }
-        let (Some(path), Some(other_path)) = (&self.bus, &other.bus) else {
+        let (Some(path), Some(other_path)) = (&self.sysfs_dir, &other.sysfs_dir) else {
             return UNKNOWN_DISTANCE;
         };
         let common_components = path
@@ -78,57 +86,60 @@ impl Connections {
     }
 }
 
-/// Finds the direct connections of a device by `[device.links]` of its class: from driver facts, or
-/// from one file for each connection.
+/// Finds the direct connections of a device by `[device.links]` of its class: from driver
+/// properties, or from one file for each connection.
 pub(super) fn find_connections(
     spec: &DeviceSpec,
-    bus: Option<PathBuf>,
+    sysfs_dir: Option<PathBuf>,
     attributes: &Attributes,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
 ) -> Result<Connections, DeviceError> {
     let Some(links) = &spec.links else {
-        return Ok(Connections::new(bus, None, BTreeMap::new()));
+        return Ok(Connections::new(sysfs_dir, None, BTreeMap::new()));
     };
     let mut peers: BTreeMap<String, usize> = BTreeMap::new();
     match &links.peers {
-        LinkPeers::Fact(key) => {
-            for fact in facts.values(&key.fill(attributes)?) {
-                let peer = fact.split(' ').next().unwrap_or_default();
+        LinkPeers::DriverProperty(key) => {
+            for value in properties.values(&key.fill(attributes)?) {
+                let peer = value.split(' ').next().unwrap_or_default();
                 *peers.entry(peer.to_owned()).or_default() += 1;
             }
         }
-        LinkPeers::Files { for_each, peer_key } => {
-            for path_match in paths::find_matches(for_each, attributes, host)? {
-                let read_key =
-                    |key: &str| attributes::find_keyed_value(&path_match.path, key, host);
-                let kind = links.kind_key.as_deref().and_then(read_key);
+        LinkPeers::Files {
+            path_pattern,
+            peer_key,
+        } => {
+            for path_match in paths::find_matches(path_pattern, attributes, host)? {
+                let read_value_of_key =
+                    |key: &str| attributes::read_keyed_value(&path_match.path, key, host);
+                let kind = links.kind_key.as_deref().and_then(read_value_of_key);
                 let is_used = kind.is_some_and(|kind| links.used_kinds.contains(&kind));
                 if links.kind_key.is_some() && !is_used {
                     continue;
                 }
-                let weight = links.weight_key.as_deref().and_then(read_key);
+                let weight = links.weight_key.as_deref().and_then(read_value_of_key);
                 let weight = weight.and_then(|weight| weight.parse().ok());
                 let bandwidth = weight.map_or(ONE_HOP_BANDWIDTH, |weight: usize| {
                     ONE_HOP_BANDWIDTH / weight.max(1)
                 });
-                if let Some(peer) = read_key(peer_key) {
+                if let Some(peer) = read_value_of_key(peer_key) {
                     *peers.entry(peer).or_default() += bandwidth.max(1);
                 }
             }
         }
     }
     let name = links.name.fill(attributes)?;
-    Ok(Connections::new(bus, Some(name), peers))
+    Ok(Connections::new(sysfs_dir, Some(name), peers))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn connect_to_bus(bus: &str) -> Connections {
+    fn connect_to_bus(sysfs_dir: &str) -> Connections {
         Connections {
-            bus: Some(bus.into()),
+            sysfs_dir: Some(sysfs_dir.into()),
             ..Connections::default()
         }
     }

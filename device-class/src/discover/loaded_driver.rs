@@ -32,7 +32,7 @@ impl LoadedDriver {
             return Ok(None);
         };
         let name = driver.fill(attributes)?;
-        let kind = if spec.block {
+        let kind = if spec.is_block_device {
             DeviceKind::Block
         } else {
             DeviceKind::Character

@@ -103,10 +103,10 @@ fn look_up_device_paths(
     paths.map(|path| (path.clone(), nodes.find(path))).collect()
 }
 
-/// Finds the devices of a class, and the edits that change while a container runs: the nodes of
-/// `[[edits]]` and the masks over the kernel's lists of devices, for a container with the default
-/// capabilities of the class. Libraries and files are not looked up. `paths` are the paths on the
-/// host by which containers have requested devices.
+/// Finds the devices of a class, and the edits that can change while a container runs: the nodes of
+/// `[[edits]]`, and the mounts that hide the kernel's directories of links to devices. The edits
+/// are those of a container with the default capabilities of the class. Libraries and files are not
+/// looked up. `paths` are the paths on the host by which containers have requested devices.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],
@@ -116,15 +116,15 @@ pub fn look_up_nodes(
     inventory.paths = look_up_device_paths(&inventory, paths, host);
     let mut edits = FoundEdits::default();
     if inventory.missing_driver_message.is_none() {
-        let capabilities = class.spec.request.capabilities_by_default();
+        let capabilities = class.spec.request.find_default_capabilities();
         let attributes = &inventory.host_attributes;
         let to_error = |error| LookUpError::Edits {
             class: class.name.clone(),
             error,
         };
-        let nodes = edits::control_nodes(class, &capabilities, attributes, host);
+        let nodes = edits::find_control_nodes(class, &capabilities, attributes, host);
         edits.nodes = nodes.map_err(to_error)?;
-        let masks = edits::find_device_lists(class, &capabilities, attributes, host);
+        let masks = edits::find_symlink_directory_masks(class, &capabilities, attributes, host);
         edits.masks = masks.map_err(to_error)?;
     }
     Ok(FoundClass { inventory, edits })
@@ -134,7 +134,7 @@ pub fn look_up_nodes(
 /// default capabilities, for example a missing library. Returns `None` if every required node,
 /// library and file can be used, or if the host has no device of the class.
 pub fn find_refusal_reason(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
-    let capabilities = class.spec.request.capabilities_by_default();
+    let capabilities = class.spec.request.find_default_capabilities();
     match look_up_class(class, (&capabilities).into(), host) {
         Ok(found_class) if found_class.inventory.devices.is_empty() => None,
         Ok(found_class) => found_class
@@ -151,7 +151,7 @@ fn open_root<'a>(
     host: &'a dyn HostView,
     path: &Path,
 ) -> io::Result<(Box<dyn HostView + 'a>, PathBuf)> {
-    let view = host.driver_root(path)?;
+    let view = host.open_driver_root(path)?;
     let host_file = host.find_trusted_file(path).map_err(io::Error::other)?;
     Ok((
         view,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::found::{FoundCopy, FoundMask, FoundText, Presence, UnmaskedEntry};
+use super::found::{BitmaskFile, FoundCopy, FoundMask, Presence, UnmaskedEntry};
 use super::paths::look_up_path;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, Unmask};
@@ -18,18 +18,21 @@ pub(super) fn find_mask(
     let copies = spec.copies.iter().map(|path| {
         let path = path.fill(attributes)?;
         let text = read_copy(spec, &path, host);
-        Ok(FoundCopy { path, text })
+        Ok(FoundCopy {
+            path,
+            content: text,
+        })
     });
-    let texts = spec.texts.iter().map(|text| {
-        Ok(FoundText {
-            path: text.path.fill(attributes)?,
-            text: text.text.clone(),
-            bit: text.bit.clone(),
+    let bitmask_files = spec.bitmask_files.iter().map(|file| {
+        Ok(BitmaskFile {
+            path: file.path.fill(attributes)?,
+            content: file.content.clone(),
+            bit_number: file.bit_number.clone(),
         })
     });
     Ok(FoundMask {
         path: spec.path.fill(attributes)?,
-        texts: texts.collect::<Result<_, DeviceError>>()?,
+        bitmask_files: bitmask_files.collect::<Result<_, DeviceError>>()?,
         copies: copies.collect::<Result<_, DeviceError>>()?,
     })
 }
@@ -89,13 +92,13 @@ fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> 
 /// Replaces the values of those lines `key: value` whose keys are in `set` of the mask, and returns
 /// the new text.
 fn replace_lines(text: String, spec: &Mask) -> String {
-    if spec.set.is_empty() {
+    if spec.replaced_values.is_empty() {
         return text;
     }
     let mut new_text = String::with_capacity(text.len());
     for line in text.lines() {
         let has_key = |key: &str| attributes::find_keyed_values(line, key).next().is_some();
-        match spec.set.iter().find(|(key, _)| has_key(key)) {
+        match spec.replaced_values.iter().find(|(key, _)| has_key(key)) {
             Some((key, value)) => new_text.extend([key, ": ", value]),
             None => new_text.push_str(line),
         }
@@ -114,8 +117,8 @@ mod tests {
         let spec = Mask {
             path: crate::class::PathTemplate::try_from("/x".to_owned()).unwrap(),
             copies: Vec::new(),
-            texts: Vec::new(),
-            set: set.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            bitmask_files: Vec::new(),
+            replaced_values: set.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         };
         for (text, wanted) in [
             ("Modify: 1\nA: 2\n", "Modify: 0\nA: 2\n"),

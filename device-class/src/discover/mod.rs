@@ -5,9 +5,8 @@ mod attributes;
 mod device;
 mod device_filters;
 mod driver_root;
-mod earlier_facts;
+mod earlier_properties;
 mod edits;
-mod fact_commands;
 mod file_lists;
 mod files;
 mod found;
@@ -32,6 +31,7 @@ mod nodes;
 mod order;
 mod parts;
 mod paths;
+mod property_commands;
 mod search;
 mod sharing;
 mod source;
@@ -42,33 +42,37 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 pub use device::DeviceError;
-pub use earlier_facts::keep_earlier_facts;
-pub use edits::{EditSelection, control_nodes};
-pub use fact_commands::fact_commands;
+pub use earlier_properties::keep_earlier_properties;
+pub use edits::{EditSelection, find_control_nodes};
 pub use found::{
-    CreatedNode, FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary,
-    FoundMask, FoundNode, FoundText, ImageLibraries, NodeForm, NodePermissions, Presence,
+    BitmaskFile, CreatedNode, FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile,
+    FoundLibrary, FoundMask, FoundNode, ImageLibraries, NodeForm, NodePermissions, Presence,
     UnmaskedEntry,
 };
-pub use hardware_reports::{describe_lacks, describe_missing_nodes, describe_unclaimed_hardware};
-pub use health::{Health, HistoryRule, Reading, is_unhealthy_by_facts, list_byte_checks};
+pub use hardware_reports::{
+    describe_missing_nodes, describe_unclaimed_hardware, describe_unusable_hardware,
+};
+pub use health::{
+    Health, HistoryRule, Reading, is_unhealthy_by_driver_property, list_response_checks,
+};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use host_program::{HostProgram, find_host_program};
-pub use kernel_log::KernelLine;
+pub use kernel_log::KernelLogRecord;
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, find_refusal_reason, look_up_class, look_up_nodes};
 pub use mask::has_only_links;
 pub use names::{DeviceNames, NameKind};
-pub use naming::Naming;
+pub use naming::NameOrigin;
 pub use net_devices::{NetInterface, NetInterfaceSearch};
-pub use node_paths::{PathTarget, as_path};
-pub use parts::{Divisible, PossiblePart, Step, list_divisible_devices};
+pub use node_paths::{PathTarget, parse_dev_path};
+pub use parts::{DeviceDivision, PossiblePart, Step, list_divisible_devices};
+pub use property_commands::build_property_commands;
 pub use source::RefusedCandidates;
 
 use self::attributes::FileReader;
 use crate::class::{DeviceClass, Source};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::pattern::PathPattern;
@@ -125,7 +129,7 @@ impl fmt::Display for Inventory {
 impl Inventory {
     /// Marks all healthy devices as unhealthy, with `reason`. Devices that are already unhealthy
     /// keep their own reasons.
-    pub fn refuse(&mut self, reason: &str) {
+    pub fn mark_all_unhealthy(&mut self, reason: &str) {
         self.mark_unhealthy(reason, |_| true);
     }
 
@@ -174,8 +178,8 @@ pub struct Device {
     pub id: DeviceId,
     /// The resource of the kubelet under which the device is offered.
     pub resource: ResourceName,
-    /// The origin of the id and the resource: files of the host, or driver facts.
-    pub naming: Naming,
+    /// The origin of the id and the resource: files of the host, or driver properties.
+    pub name_origin: NameOrigin,
     /// The number that people use for the device, such as `0`, or `1:0` for a part.
     pub index: Option<String>,
     /// The whole device of which this device is a part. The whole device is not offered in
@@ -251,15 +255,15 @@ pub fn find_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
 /// Finds the devices of a class for a caller that scans repeatedly. The caller passes the
 /// devices to its [`HealthHistory`], which evaluates the checks that compare several scans.
 pub fn scan_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
-    scan_with_facts(class, host, None)
+    scan_with_properties(class, host, None)
 }
 
-/// Finds the devices of a class as [`scan_devices`] does. With `facts`, these driver facts are used instead
-/// of those in the file on the host.
-fn scan_with_facts(
+/// Finds the devices of a class as [`scan_devices`] does. With `properties`, these driver
+/// properties are used instead of those in the file on the host.
+fn scan_with_properties(
     class: &DeviceClass,
     host: &dyn HostView,
-    facts: Option<&DriverFacts>,
+    properties: Option<&DriverProperties>,
 ) -> Inventory {
     let mut inventory = Inventory::default();
     let no_attributes = Attributes::new();
@@ -269,12 +273,18 @@ fn scan_with_facts(
         inventory.missing_driver_message = Some(format!("the host has no {driver_path}"));
         return inventory;
     }
-    let facts = match facts {
-        Some(facts) => facts.clone(),
-        None => DriverFacts::read(class, host, &mut inventory.warnings),
+    let properties = match properties {
+        Some(properties) => properties.clone(),
+        None => DriverProperties::read(class, host, &mut inventory.warnings),
     };
     let reader = &mut FileReader::new(host);
-    match attributes::read(&class.spec.attributes, None, no_attributes, &facts, reader) {
+    match attributes::read_attributes(
+        &class.spec.attributes,
+        None,
+        no_attributes,
+        &properties,
+        reader,
+    ) {
         Ok(attributes) => inventory.host_attributes = attributes,
         // The file of a host attribute is missing, because the driver is not loaded. A host without
         // the driver has no fault, so there is no warning.
@@ -291,8 +301,8 @@ fn scan_with_facts(
     let mut warnings_of_empty_sources = Vec::new();
     for source in &class.spec.discover {
         let (device_count, warning_count) = (inventory.devices.len(), inventory.warnings.len());
-        if device_count == 0 || source.additional {
-            add_devices(class, source, &facts, host, &mut inventory);
+        if device_count == 0 || source.is_additional {
+            add_devices(class, source, &properties, host, &mut inventory);
         }
         // A class file has several sources, because versions of a driver have their devices at
         // different paths. The warnings of a source without devices are reported only if all
@@ -308,10 +318,10 @@ fn scan_with_facts(
     if class.spec.device.index.is_none() {
         order::number_devices(&mut inventory.devices);
     }
-    order::leave_out_duplicates(&mut inventory);
+    order::remove_duplicate_devices(&mut inventory);
     inaccessible_devices::mark_inaccessible_devices(&mut inventory, host);
     (inventory.divided_devices, inventory.parts_only_devices) =
-        order::take_divided(&mut inventory.devices);
+        order::take_divided_devices(&mut inventory.devices);
     let settings = &class.settings;
     let device_lists = [
         &inventory.devices[..],
@@ -321,13 +331,13 @@ fn scan_with_facts(
     let warnings = device_filters::warn_about_unmatched_filters(settings, &device_lists, host);
     inventory.warnings.extend(warnings);
     let hidden_devices =
-        device_filters::take_hidden(&mut inventory.devices, settings, host).into_iter();
+        device_filters::take_hidden_devices(&mut inventory.devices, settings, host).into_iter();
     inventory.hidden_ids = hidden_devices.map(|device| device.id).collect();
     for divided_devices in [
         &mut inventory.divided_devices,
         &mut inventory.parts_only_devices,
     ] {
-        device_filters::take_hidden(divided_devices, settings, host);
+        device_filters::take_hidden_devices(divided_devices, settings, host);
     }
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine_devices(sharing, &mut inventory);
@@ -346,15 +356,23 @@ pub fn has_matching_path(pattern: &PathPattern, host: &dyn HostView) -> bool {
 fn add_devices(
     class: &DeviceClass,
     source: &Source,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
     inventory: &mut Inventory,
 ) {
     let attributes = &inventory.host_attributes;
-    let (warnings, refused) = (&mut inventory.warnings, &mut inventory.refused_candidates);
-    let candidates = source::find_candidates(source, attributes, facts, host, warnings, refused);
+    let (warnings, refused_candidates) =
+        (&mut inventory.warnings, &mut inventory.refused_candidates);
+    let candidates = source::find_candidates(
+        source,
+        attributes,
+        properties,
+        host,
+        warnings,
+        refused_candidates,
+    );
     for candidate in candidates {
-        match device::from_candidate(class, source, &candidate, facts, host) {
+        match device::build_device(class, source, &candidate, properties, host) {
             Ok(device) => inventory.devices.push(device),
             Err(error) => inventory.warnings.push(format!("{candidate}: {error}")),
         }
@@ -362,9 +380,9 @@ fn add_devices(
 }
 
 impl Device {
-    /// Returns whether the parts of this device would be healthy. A device of which only parts can
-    /// be used is unhealthy as a whole, but its parts are healthy.
-    pub fn is_healthy_in_parts(&self) -> bool {
+    /// Returns whether the device can be offered in parts: it is healthy, or its only fault
+    /// concerns the use of the whole device.
+    pub fn has_healthy_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
             Health::Unhealthy { reason } => self.whole_device_fault.as_ref() == Some(reason),

@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 
 use super::Device;
-use crate::name::canonical;
+use crate::name::canonicalize_name;
 
 /// A hash index of the devices of one class by their names. The time of a look-up does not grow
 /// with the number of devices.
 pub struct DeviceNames<'a> {
     devices: &'a [Device],
-    /// The positions of the devices of each name. The key is the name as [`canonical`] returns it.
+    /// The positions of the devices of each name. The key is the name as [`canonicalize_name`]
+    /// returns it.
     positions_by_name: HashMap<String, NamePositions>,
 }
 
@@ -44,14 +45,18 @@ impl<'a> DeviceNames<'a> {
     pub fn new(devices: &'a [Device]) -> Self {
         let mut positions_by_name: HashMap<String, NamePositions> = HashMap::new();
         for (position, device) in devices.iter().enumerate() {
-            let id = canonical(device.id.as_str());
+            let id = canonicalize_name(device.id.as_str());
             positions_by_name.entry(id).or_default().ids.push(position);
             for alias in &device.aliases {
-                let positions = positions_by_name.entry(canonical(alias)).or_default();
+                let positions = positions_by_name
+                    .entry(canonicalize_name(alias))
+                    .or_default();
                 positions.aliases.push(position);
             }
             if let Some(index) = &device.index {
-                let positions = positions_by_name.entry(canonical(index)).or_default();
+                let positions = positions_by_name
+                    .entry(canonicalize_name(index))
+                    .or_default();
                 positions.indices.push(position);
             }
         }
@@ -76,15 +81,15 @@ impl<'a> DeviceNames<'a> {
             .unwrap_or_default()
     }
 
-    /// Returns the positions of the devices whose name of this kind is `name`. Several devices may
-    /// have the same alias or index. If no device has exactly this name, names are compared in
-    /// canonical form, which ignores case. If several ids have the same canonical form, none of
-    /// them is found.
+    /// Returns the positions of the devices that have the name `name` of this kind. Several devices
+    /// may have the same alias or index. If no device has exactly this name, names are compared in
+    /// canonical form, which ignores case. An id in canonical form that several devices have finds
+    /// none of them.
     pub fn find_by_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();
         }
-        let Some(name_positions) = self.positions_by_name.get(&canonical(name)) else {
+        let Some(name_positions) = self.positions_by_name.get(&canonicalize_name(name)) else {
             return Vec::new();
         };
         let positions = match kind {
@@ -105,7 +110,7 @@ impl<'a> DeviceNames<'a> {
 
     fn find_replica(&self, name: &str) -> Option<usize> {
         let (id, number) = name.rsplit_once("::")?;
-        let ids = &self.positions_by_name.get(&canonical(id))?.ids;
+        let ids = &self.positions_by_name.get(&canonicalize_name(id))?.ids;
         let is_replica = |position: &usize| {
             let device = &self.devices[*position];
             device.has_replica(&format!("{}::{number}", device.id))

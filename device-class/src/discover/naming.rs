@@ -1,54 +1,54 @@
-//! Finds out whether the id and the resource of a device depend on driver facts.
+//! Finds out whether the id and the resource of a device depend on driver properties.
 
 use std::collections::BTreeSet;
 
 use crate::class::{AttributeSource, DeviceClass, Origin, Source, Text};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::name::AttributeName;
 use crate::template::{Attributes, Template};
 
-/// The origin of a device's id and resource.
+/// The source from which the id and the resource name of a device are derived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Naming {
-    /// The id and the resource come from files of the host. Driver facts do not change them.
+pub enum NameOrigin {
+    /// The id and the resource come from files of the host. Driver properties do not change them.
     #[default]
     Files,
-    /// The id or the resource comes from driver facts.
-    Facts,
-    /// The id or the resource comes from defaults in place of driver facts, because no program has
-    /// reported a fact about the device. They change when a program reports one.
+    /// The id or the resource comes from driver properties.
+    DriverProperties,
+    /// The id or the resource comes from defaults in place of driver properties, because no program
+    /// has reported a property about the device. They change when a program reports one.
     Defaults,
 }
 
 /// Returns the origin of the id and the resource of a device with these attributes. `source` is the
 /// table that found the device.
-pub(super) fn find_naming(
+pub(super) fn find_name_origin(
     class: &DeviceClass,
     source: &Source,
     attributes: &Attributes,
-    facts: &DriverFacts,
-) -> Naming {
-    if class.spec.facts.is_empty() || !class.settings.uses_facts() {
-        return Naming::Files;
+    properties: &DriverProperties,
+) -> NameOrigin {
+    if class.spec.property_programs.is_empty() || !class.settings.uses_driver_properties() {
+        return NameOrigin::Files;
     }
-    let keys = list_naming_facts(class, source);
+    let keys = list_name_property_keys(class, source);
     let mut filled_keys = keys.iter().filter_map(|key| key.fill(attributes).ok());
     if keys.is_empty() {
-        Naming::Files
-    } else if filled_keys.any(|key| facts.first_value(&key).is_some()) {
-        Naming::Facts
+        NameOrigin::Files
+    } else if filled_keys.any(|key| properties.first_value(&key).is_some()) {
+        NameOrigin::DriverProperties
     } else {
-        Naming::Defaults
+        NameOrigin::Defaults
     }
 }
 
-/// Returns the keys, by template, of the facts on which the ids and resources of the devices of a
-/// source depend.
-fn list_naming_facts<'c>(class: &'c DeviceClass, source: &'c Source) -> Vec<&'c Template> {
+/// Returns the keys, by template, of the properties on which the ids and resources of the devices
+/// of a source depend.
+fn list_name_property_keys<'c>(class: &'c DeviceClass, source: &'c Source) -> Vec<&'c Template> {
     let spec = &class.spec;
     let sharing = spec.sharing.iter();
     let sharing_templates =
-        sharing.flat_map(|sharing| [&sharing.replicas_from, &sharing.combine_by]);
+        sharing.flat_map(|sharing| [&sharing.replica_count_template, &sharing.combination_key]);
     let templates = [&spec.device.id, &spec.resource].into_iter();
     let templates = templates
         .chain(&source.part_of)
@@ -66,7 +66,7 @@ fn list_naming_facts<'c>(class: &'c DeviceClass, source: &'c Source) -> Vec<&'c 
         let AttributeSource { origin, .. } = attribute;
         match origin {
             Origin::Text {
-                text: Text::Fact(key),
+                text: Text::DriverProperty(key),
                 ..
             } => keys.push(key),
             Origin::Path { pattern, .. } => used_attributes.extend(pattern.captures()),

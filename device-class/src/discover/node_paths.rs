@@ -13,7 +13,7 @@ const DEV_PREFIX: &str = "/dev/";
 
 /// Returns an item of a request as a path if it begins with `/dev/`. Returns `None` for any other
 /// item, which is the name of a device.
-pub fn as_path(text: &str) -> Option<&Path> {
+pub fn parse_dev_path(text: &str) -> Option<&Path> {
     text.starts_with(DEV_PREFIX).then_some(Path::new(text))
 }
 
@@ -24,13 +24,13 @@ pub enum PathTarget {
     Devices {
         ids: Vec<DeviceId>,
         /// The path of the node in the class. The requested path is this path or a link to it.
-        node: PathBuf,
+        node_path: PathBuf,
     },
     /// The host has no file at this path. The text is a message for people.
     Absent(String),
     /// The path does not lead to a node of a device of the class. The text says for people where it
     /// leads instead.
-    Nothing(String),
+    NoDevice(String),
 }
 
 /// An index of the nodes of devices by their paths on the host.
@@ -45,7 +45,7 @@ pub(super) struct NodePaths<'a> {
 struct DevicePath {
     path: PathBuf,
     /// The path of the node in the class, which is `path` or a link to `path`.
-    node: PathBuf,
+    node_path: PathBuf,
     id: DeviceId,
 }
 
@@ -60,14 +60,14 @@ impl<'a> NodePaths<'a> {
         };
         for device in devices {
             for node in &device.nodes {
-                let host_file = host.find_trusted_file(&node.host).ok().flatten();
+                let host_file = host.find_trusted_file(&node.host_path).ok().flatten();
                 let node_paths = [
-                    Some(node.host.clone()),
+                    Some(node.host_path.clone()),
                     host_file.map(|host_file| host_file.path),
                 ];
                 let entries = node_paths.into_iter().flatten().map(|path| DevicePath {
                     path,
-                    node: node.host.clone(),
+                    node_path: node.host_path.clone(),
                     id: device.id.clone(),
                 });
                 paths.entries.extend(entries);
@@ -88,8 +88,8 @@ impl<'a> NodePaths<'a> {
         match node {
             Presence::Found(node) => match self.find_by_exact_path(&node) {
                 Some(devices) => devices,
-                None if node == path => PathTarget::Nothing("it is a node of none of them".into()),
-                None => PathTarget::Nothing(format!(
+                None if node == path => PathTarget::NoDevice("it is a node of none of them".into()),
+                None => PathTarget::NoDevice(format!(
                     "it leads to {}, which is a node of none of them",
                     node.display()
                 )),
@@ -98,7 +98,7 @@ impl<'a> NodePaths<'a> {
             Presence::Unusable(reason) if matches!(self.host.find_trusted_file(path), Ok(None)) => {
                 PathTarget::Absent(reason)
             }
-            Presence::Unusable(reason) => PathTarget::Nothing(reason),
+            Presence::Unusable(reason) => PathTarget::NoDevice(reason),
         }
     }
 
@@ -110,10 +110,13 @@ impl<'a> NodePaths<'a> {
         let (mut ids, mut nodes) = (Vec::new(), Vec::new());
         for entry in entries {
             ids.push(entry.id.clone());
-            nodes.push(entry.node.clone());
+            nodes.push(entry.node_path.clone());
         }
         ids.dedup();
         let node = nodes.into_iter().next()?;
-        Some(PathTarget::Devices { ids, node })
+        Some(PathTarget::Devices {
+            ids,
+            node_path: node,
+        })
     }
 }

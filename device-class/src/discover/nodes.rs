@@ -4,25 +4,25 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::attributes::fill_advice;
-use super::found::{CreatedNode, FoundNode, NodeForm, NodeLack, NodePermissions, Presence};
+use super::found::{CreatedNode, FoundNode, NodeAbsence, NodeForm, NodePermissions, Presence};
 use super::loaded_driver::LoadedDriver;
-use super::paths::{capture_attributes, fill_both_paths, look_up_path};
+use super::paths::{fill_both_paths, list_attribute_sets, look_up_path};
 use crate::class;
 use crate::device::{Access, DeviceNumber};
 use crate::host::{Entry, HostView};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up the nodes that one table of the class describes: one node, or one for each match
-/// of `for_each`. A container is refused if a required node is missing.
-/// With `is_optional` no node is required.
+/// Looks up the nodes that one table of the class describes: one node, or one node for each path
+/// that matches `for_each`. With `is_optional`, the host may lack all of them. The hook refuses a
+/// container if a required node is missing.
 pub(super) fn find_nodes(
     spec: &class::Node,
     attributes: &Attributes,
     is_optional: bool,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, DeviceError> {
-    let captures = capture_attributes(spec.for_each.as_ref(), attributes, host)?;
+    let captures = list_attribute_sets(spec.path_pattern.as_ref(), attributes, host)?;
     let nodes = captures
         .iter()
         .map(|attributes| find_node(spec, attributes, is_optional, host));
@@ -37,7 +37,7 @@ fn find_node(
 ) -> Result<FoundNode, DeviceError> {
     let (mut path, container) =
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
-    for template in &spec.prefer {
+    for template in &spec.preferred_paths {
         let preferred_path = template.fill(attributes)?;
         let may_exist = match host.find_trusted_file(&preferred_path) {
             Ok(host_file) => matches!(
@@ -60,7 +60,7 @@ fn find_node(
     let mut number = look_up_number(&path, is_optional || spec.optional, host);
     let mut group_error = None;
     let mut form = match NodePermissions::from_node(spec, host) {
-        Ok(own) => own.map_or(NodeForm::BindMount, NodeForm::NodeCopy),
+        Ok(permissions) => permissions.map_or(NodeForm::BindMount, NodeForm::NodeCopy),
         Err(error) => {
             group_error = Some(error);
             NodeForm::BindMount
@@ -76,14 +76,15 @@ fn find_node(
         // A node is created only if the path does not exist. If a file of another type is at the
         // path, the container is refused, and the administrator has to remove the file.
         let is_absent = matches!(host.entry(&path), Ok(None));
-        if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
-            number = Presence::Found(driver.device_number(&make.minor.fill(attributes)?)?);
-            match NodePermissions::from_make(spec, make, host) {
-                Ok(own) => {
+        if let (Some(driver), Some(node_creation), true) = (&driver, &spec.node_creation, is_absent)
+        {
+            number = Presence::Found(driver.device_number(&node_creation.minor.fill(attributes)?)?);
+            match NodePermissions::from_node_creation(spec, node_creation, host) {
+                Ok(permissions) => {
                     group_error = None;
                     form = NodeForm::CreatedNode(CreatedNode {
                         driver: driver.name.clone(),
-                        permissions: own,
+                        permissions,
                         advice: advice.clone(),
                     });
                 }
@@ -105,11 +106,11 @@ fn find_node(
         number = Presence::Unusable(format!("{}: {error}", path.display()));
     }
     Ok(FoundNode {
-        lack: matches!(number, Presence::Optional)
-            .then(|| describe_lack(spec, &path, attributes))
+        absence: matches!(number, Presence::Optional)
+            .then(|| describe_node_absence(spec, &path, attributes))
             .flatten(),
-        host: path,
-        container,
+        host_path: path,
+        container_path: container,
         links,
         capability: spec.capability.clone(),
         access: spec.access,
@@ -118,31 +119,36 @@ fn find_node(
     })
 }
 
-/// Looks up a node that only its path describes. The host may lack the node.
+/// Looks up a device node of which only the path is known. It is not an error if the host does not
+/// have the node.
 pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNode {
     FoundNode {
         number: look_up_number(&path, true, host),
-        container: path.clone(),
-        host: path,
+        container_path: path.clone(),
+        host_path: path,
         links: Vec::new(),
         capability: None,
         access: Access::default(),
         form: NodeForm::BindMount,
-        lack: None,
+        absence: None,
     }
 }
 
 /// Describes the function that fails without an optional node. Returns `None` if the class does not
 /// set `needed_for`.
-fn describe_lack(spec: &class::Node, path: &Path, attributes: &Attributes) -> Option<NodeLack> {
+fn describe_node_absence(
+    spec: &class::Node,
+    path: &Path,
+    attributes: &Attributes,
+) -> Option<NodeAbsence> {
     let needed_for = spec.needed_for.as_ref()?;
     let path = path.display();
-    let mut text = format!("{path} does not exist, and {needed_for} fails without it");
+    let mut message = format!("{path} does not exist, and {needed_for} fails without it");
     if let Some(advice) = &spec.advice {
-        text.push_str(&format!("; {}", fill_advice(advice, attributes)));
+        message.push_str(&format!("; {}", fill_advice(advice, attributes)));
     }
-    Some(NodeLack {
-        text,
+    Some(NodeAbsence {
+        message,
         is_switchable: false,
     })
 }
@@ -160,10 +166,11 @@ fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> Presen
     )
 }
 
-/// Returns whether `link` is a symbolic link of the host that leads to `node`.
-fn is_link_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
-    let target = host.is_link(link).then(|| host.canonical(link).ok());
-    target
-        .flatten()
-        .is_some_and(|target| host.canonical(node).is_ok_and(|node| node == target))
+/// Returns whether `link` is a symbolic link of the host that leads to `node_path`.
+fn is_link_to(link: &Path, node_path: &Path, host: &dyn HostView) -> bool {
+    let target = host.is_link(link).then(|| host.canonicalize(link).ok());
+    target.flatten().is_some_and(|target| {
+        host.canonicalize(node_path)
+            .is_ok_and(|real_path| real_path == target)
+    })
 }

@@ -71,7 +71,7 @@ pub(super) fn number_devices(devices: &mut [Device]) {
 /// Removes the devices that are divided into parts from `devices`, because a device is not offered
 /// in addition to its parts. Returns two lists: the divided devices that a request may still name,
 /// and those that no request may name.
-pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
+pub(super) fn take_divided_devices(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
     let divided_ids =
         parts.filter_map(|part| Some((part.part_of.clone()?, part.can_request_whole_device)));
@@ -85,7 +85,7 @@ pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Devic
 
 /// Removes each device that has the id of an earlier device, and adds a warning. A request could
 /// not distinguish two devices with the same id.
-pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
+pub(super) fn remove_duplicate_devices(inventory: &mut Inventory) {
     let mut ids = BTreeSet::new();
     let warnings = &mut inventory.warnings;
     inventory.devices.retain(|device| {
@@ -94,7 +94,7 @@ pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
             let nodes: Vec<_> = device
                 .nodes
                 .iter()
-                .map(|n| n.host.display().to_string())
+                .map(|n| n.host_path.display().to_string())
                 .collect();
             let nodes = if nodes.is_empty() {
                 "no node".to_owned()

@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use super::attributes::{self, FileReader};
 use super::{Device, Inventory, find_host_program, source};
-use crate::class::{self, DeviceClass, MAX_COUNTERS, PartStep, Parts, WriteStep};
-use crate::facts::DriverFacts;
+use crate::class::{self, DeviceClass, MAX_COUNTERS, PartProfile, PartStep, WriteStep};
+use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::name::{AttributeName, DeviceId, excerpt};
 use crate::template::{Attributes, Template};
 
+/// A device with the parts into which it can be divided.
 #[derive(Debug, Clone)]
-pub struct Divisible {
-    pub whole: Device,
+pub struct DeviceDivision {
+    pub whole_device: Device,
     /// The amount that the device has of each counter: of its slots, and of the counters that the
     /// class describes. The parts of the device use up these amounts.
     pub counters: BTreeMap<String, u64>,
-    /// The parts that the device can have. Parts can exist at the same time as long as their
-    /// amounts do not exceed those of the device.
+    /// The parts that the device can have. A set of parts can exist at the same time if the sums of
+    /// their counters do not exceed the counters of the device.
     pub parts: Vec<PossiblePart>,
 }
 
@@ -78,19 +79,19 @@ impl<E: std::error::Error> From<E> for DivisionError {
     }
 }
 
-/// Returns the devices of the inventory that can be divided or are divided already, and a list of
-/// warnings: one for each device that cannot be divided as the class file describes.
+/// Returns the devices of the inventory that can be divided into parts or are divided already, and
+/// one warning for each device that cannot be divided as the class file describes.
 pub fn list_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,
     host: &dyn HostView,
-) -> (Vec<Divisible>, Vec<String>) {
-    let (mut divisible_devices, mut warnings) = (Vec::new(), Vec::new());
+) -> (Vec<DeviceDivision>, Vec<String>) {
+    let (mut divisions, mut warnings) = (Vec::new(), Vec::new());
     if class.spec.parts.is_empty() {
-        return (divisible_devices, warnings);
+        return (divisions, warnings);
     }
-    // Warnings about the facts are dropped, because the inventory has the same warnings.
-    let facts = DriverFacts::read(class, host, &mut Vec::new());
+    // Warnings about the properties are dropped, because the inventory has the same warnings.
+    let properties = DriverProperties::read(class, host, &mut Vec::new());
     let whole_devices = inventory
         .devices
         .iter()
@@ -99,42 +100,44 @@ pub fn list_divisible_devices(
         .chain(&inventory.parts_only_devices)
         .filter(|whole_device| whole_device.replicas.is_none());
     for whole_device in whole_devices {
-        match compute_divisible_device(class, whole_device, inventory, &facts, host) {
-            Ok(divided_device) if divided_device.parts.is_empty() => {}
-            Ok(divided_device) => divisible_devices.push(divided_device),
+        match compute_division(class, whole_device, inventory, &properties, host) {
+            Ok(division) if division.parts.is_empty() => {}
+            Ok(division) => divisions.push(division),
             Err(DivisionError(reason)) => {
                 warnings.push(format!("{}: is not divided: {reason}", whole_device.id));
             }
         }
     }
-    (divisible_devices, warnings)
+    (divisions, warnings)
 }
 
 /// Computes the parts into which `whole_device` can be divided, and the counters that limit which
 /// parts can exist at the same time.
-fn compute_divisible_device(
+fn compute_division(
     class: &DeviceClass,
     whole_device: &Device,
     inventory: &Inventory,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
-) -> Result<Divisible, DivisionError> {
+) -> Result<DeviceDivision, DivisionError> {
     let existing_parts = inventory
         .devices
         .iter()
         .filter(|device| device.part_of.as_ref() == Some(&whole_device.id));
     let (mut profiles, mut profile_counters) = (Vec::new(), BTreeMap::new());
     for spec in &class.spec.parts {
-        for profile_attributes in list_profile_attributes(spec, whole_device, facts)? {
+        for profile_attributes in list_profile_attributes(spec, whole_device, properties)? {
             let mut conditions = spec.require.iter();
-            if conditions.all(|condition| source::is_met(condition, &profile_attributes, host)) {
+            if conditions
+                .all(|condition| source::is_condition_met(condition, &profile_attributes, host))
+            {
                 profiles.push(list_parts_of_profile(
                     class,
                     spec,
                     profile_attributes,
                     existing_parts.clone(),
                     &mut profile_counters,
-                    facts,
+                    properties,
                     host,
                 )?);
             }
@@ -186,50 +189,54 @@ fn compute_divisible_device(
             counters.len()
         )));
     }
-    Ok(Divisible {
-        whole: whole_device.clone(),
+    Ok(DeviceDivision {
+        whole_device: whole_device.clone(),
         counters,
         parts,
     })
 }
 
 /// Returns one set of attributes for each profile that a table describes: the attributes of the
-/// whole device and, if the table has `each`, one value of that fact.
+/// whole device and, if the table has `each`, one value of that property.
 fn list_profile_attributes(
-    spec: &Parts,
+    spec: &PartProfile,
     whole_device: &Device,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
 ) -> Result<Vec<Attributes>, DivisionError> {
     let clone_device_attributes = || whole_device.attributes.clone();
-    let Some(key) = &spec.each_fact else {
+    let Some(key) = &spec.property_key else {
         return Ok(vec![clone_device_attributes()]);
     };
     let key = key.fill(&whole_device.attributes)?;
-    let with_fact = |value: &String| {
+    let add_property_value = |value: &String| {
         let mut attributes = clone_device_attributes();
-        attributes.insert(AttributeName::each_fact_name(), value.clone());
+        attributes.insert(AttributeName::property_value_name(), value.clone());
         attributes
     };
-    Ok(facts.values(&key).iter().map(with_fact).collect())
+    Ok(properties
+        .values(&key)
+        .iter()
+        .map(add_property_value)
+        .collect())
 }
 
 /// Returns the possible parts of one profile, one for each placement. Also adds to `counters` the
 /// amounts that the whole device has, from the key `has` of the profile's table.
 fn list_parts_of_profile<'a>(
     class: &DeviceClass,
-    spec: &Parts,
+    spec: &PartProfile,
     attributes: Attributes,
     existing_parts: impl Iterator<Item = &'a Device> + Clone,
     counters: &mut BTreeMap<String, u64>,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
 ) -> Result<Vec<PossiblePart>, DivisionError> {
     let (common_sources, placement_sources) = spec.split_attributes();
-    let attributes = attributes::read(
+    let attributes = attributes::read_attributes(
         common_sources,
         None,
         attributes,
-        facts,
+        properties,
         &mut FileReader::new(host),
     )?;
     let profile = spec.profile.fill(&attributes)?;
@@ -262,16 +269,16 @@ fn list_parts_of_profile<'a>(
                 .into_iter()
                 .zip(part_values),
         );
-        let attributes = attributes::read(
+        let attributes = attributes::read_attributes(
             placement_sources,
             None,
             attributes,
-            facts,
+            properties,
             &mut FileReader::new(host),
         )?;
-        let expected = spec.found.equals.fill(&attributes)?;
+        let expected = spec.match_rule.expected_value.fill(&attributes)?;
         let is_this_part = |device: &&Device| {
-            let value = spec.found.value.fill(&device.attributes);
+            let value = spec.match_rule.value.fill(&device.attributes);
             value.is_ok_and(|value| value == expected)
         };
         let mut part_counters = consumed_counters.clone();
@@ -285,8 +292,8 @@ fn list_parts_of_profile<'a>(
                 .find(is_this_part)
                 .map(|device| device.id.clone()),
             is_grouped: spec.is_grouped,
-            creation_steps: find_steps(class, &spec.creation_steps, &attributes, host)?,
-            removal_steps: find_steps(class, &spec.removal_steps, &attributes, host)?,
+            creation_steps: fill_steps(class, &spec.creation_steps, &attributes, host)?,
+            removal_steps: fill_steps(class, &spec.removal_steps, &attributes, host)?,
             timeout: spec.timeout.get(),
         })
     };
@@ -295,7 +302,7 @@ fn list_parts_of_profile<'a>(
 
 /// Fills in the steps for one part, and finds their programs on the host. A step is left out if an
 /// argument of its command, or the text that it writes, is empty for this part.
-fn find_steps(
+fn fill_steps(
     class: &DeviceClass,
     specs: &[PartStep],
     attributes: &Attributes,
@@ -321,8 +328,8 @@ fn find_steps(
                     library_path,
                 });
             }
-            PartStep::Write(WriteStep { file, write }) => {
-                let text = write.fill(attributes)?;
+            PartStep::Write(WriteStep { file, text }) => {
+                let text = text.fill(attributes)?;
                 if !text.is_empty() {
                     steps.push(Step::Write(file.fill(attributes)?, text));
                 }
@@ -339,11 +346,11 @@ fn find_steps(
 fn add_exclusion_counters(
     profiles: &mut [Vec<PossiblePart>],
 ) -> Result<BTreeMap<String, u64>, DivisionError> {
-    let mut together_flags = profiles.iter().flatten().map(|part| part.is_grouped);
+    let mut grouped_flags = profiles.iter().flatten().map(|part| part.is_grouped);
     match (
         profiles.len(),
-        together_flags.clone().all(|is_together| is_together),
-        together_flags.any(|is_together| is_together),
+        grouped_flags.clone().all(|is_grouped| is_grouped),
+        grouped_flags.any(|is_grouped| is_grouped),
     ) {
         (0 | 1, ..) | (_, _, false) => return Ok(BTreeMap::new()),
         (_, false, true) => {

@@ -12,9 +12,9 @@ use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// Returns one set of attributes for each path that matches the pattern: the given attributes and
-/// the captures of the path. Without a pattern the given attributes are the only set.
-pub(super) fn capture_attributes<'a>(
+/// Returns one set of attributes for each path that matches the pattern: `attributes` and the
+/// captures of the path. Without a pattern, `attributes` is the only set.
+pub(super) fn list_attribute_sets<'a>(
     pattern: Option<&PathPattern>,
     attributes: &'a Attributes,
     view: &dyn HostView,
@@ -53,9 +53,9 @@ pub(super) fn fill_both_paths(
     Ok((host_path, container_path))
 }
 
-/// Looks up a path on the host. `convert` returns a value if the file at the path has the expected
-/// type, and `None` otherwise. `expected_type` names the type in messages. A path at which users
-/// other than root can put a file is never used.
+/// Looks up a path on the host. `convert` returns a value if the file has the expected type, and
+/// `None` for a file of another type. `expected_type` is the name of the type for messages. A path
+/// at which users other than root can create a file is never used.
 pub(super) fn look_up_path<T>(
     path: &Path,
     is_optional: bool,
@@ -84,10 +84,12 @@ pub(super) fn look_up_path<T>(
         }
         Ok(None) | Err(_) if is_optional => Presence::Optional,
         Ok(None) => Presence::Unusable(format!("{path_text} does not exist")),
-        Err(OwnershipError::Shared { path: shared, .. }) => Presence::Unusable(format!(
+        Err(OwnershipError::WorldWritable {
+            path: directory, ..
+        }) => Presence::Unusable(format!(
             "{path_text} cannot be trusted: every user of the host can create files in {}; move it to \
              a directory of root's",
-            shared.display()
+            directory.display()
         )),
         Err(error) => Presence::Unusable(format!("{path_text} cannot be trusted: {error}")),
     }

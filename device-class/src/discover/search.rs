@@ -28,45 +28,53 @@ pub(super) fn find_matches(
         attributes: attributes.clone(),
     };
     let mut found_matches = Vec::new();
-    add_matches_below(pattern.components(), root, host, limit, &mut found_matches)?;
+    add_descendant_matches(pattern.components(), root, host, limit, &mut found_matches)?;
     Ok(found_matches)
 }
 
 /// Adds the paths below `parent` that match the remaining components of a pattern to
 /// `found_matches`, up to `limit` paths in total.
-fn add_matches_below(
+fn add_descendant_matches(
     components: &[Component],
     parent: Match,
     host: &dyn HostView,
     limit: usize,
     found_matches: &mut Vec<Match>,
 ) -> io::Result<()> {
-    let Some((component, remaining)) = components.split_first() else {
+    let Some((component, remaining_components)) = components.split_first() else {
         found_matches.push(parent);
         return Ok(());
     };
     if let Some(name) = component.fixed_name(&parent.attributes) {
         let mut attributes = parent.attributes;
-        attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
+        attributes.extend(
+            component
+                .capture_attributes(&name, &attributes)
+                .unwrap_or_default(),
+        );
         let path = parent.path.join(name);
         // The directory is not listed for a component with a fixed name. Only the last component of
         // the pattern is looked up: if a directory in its path is missing, that look-up fails too.
         let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
-        if remaining.is_empty() && !exists() {
+        if remaining_components.is_empty() && !exists() {
             return Ok(());
         }
-        return add_matches_below(
-            remaining,
+        return add_descendant_matches(
+            remaining_components,
             Match { path, attributes },
             host,
             limit,
             found_matches,
         );
     }
-    let is_match = |name: &str| component.matches(name, &parent.attributes).is_some();
+    let is_match = |name: &str| {
+        component
+            .capture_attributes(name, &parent.attributes)
+            .is_some()
+    };
     let names = host.list_matching(&parent.path, &is_match)?;
     let matches = names.into_iter().filter_map(|name| {
-        let captures = component.matches(&name, &parent.attributes)?;
+        let captures = component.capture_attributes(&name, &parent.attributes)?;
         let mut attributes = parent.attributes.clone();
         attributes.extend(captures);
         Some(Match {
@@ -80,7 +88,7 @@ fn add_matches_below(
         if found_matches.len() >= limit {
             break;
         }
-        add_matches_below(remaining, path_match, host, limit, found_matches)?;
+        add_descendant_matches(remaining_components, path_match, host, limit, found_matches)?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ pub(super) fn fill_replica_count(
     let Some(sharing) = sharing else {
         return Ok(None);
     };
-    let Some(template) = &sharing.replicas_from else {
+    let Some(template) = &sharing.replica_count_template else {
         return Ok(sharing.replicas.map(|count| count.get()));
     };
     let text = template.fill(attributes)?;
@@ -33,9 +33,9 @@ pub(super) fn fill_replica_count(
 /// Combines devices as `[sharing]` of the class says: all devices of a resource, or those with
 /// the same value of `combine_by`.
 pub(super) fn combine_devices(sharing: &Sharing, inventory: &mut Inventory) {
-    match &sharing.combine_by {
-        Some(template) => combine_by_template(template, inventory),
-        None if sharing.combine => combine_by_resource(inventory),
+    match &sharing.combination_key {
+        Some(template) => combine_devices_with_key(template, inventory),
+        None if sharing.combines_resource => combine_by_resource(inventory),
         None => {}
     }
 }
@@ -46,7 +46,7 @@ fn combine_by_resource(inventory: &mut Inventory) {
     let mut combined_devices: BTreeMap<ResourceName, Device> = BTreeMap::new();
     for device in inventory.devices.drain(..) {
         if let Health::Unhealthy { reason } = &device.health {
-            let name = local_name(&device);
+            let name = resource_name_without_domain(&device);
             let warning = format!("{} is left out of {name}: {reason}", device.id);
             inventory.warnings.push(warning);
         }
@@ -55,9 +55,9 @@ fn combine_by_resource(inventory: &mut Inventory) {
             None => {
                 // The local name of a resource is always a valid id: it is not longer than an id
                 // may be, and a shared id is shortened if needed.
-                let id = DeviceId::shared_from_hardware(local_name(&device));
+                let id = DeviceId::shared_from_hardware(resource_name_without_domain(&device));
                 let mut combined_device =
-                    new_combined_device(id.unwrap_or_else(|_| device.id.clone()), &device);
+                    new_empty_combined_device(id.unwrap_or_else(|_| device.id.clone()), &device);
                 add_member(&mut combined_device, device);
                 combined_devices.insert(combined_device.resource.clone(), combined_device);
             }
@@ -71,7 +71,7 @@ fn combine_by_resource(inventory: &mut Inventory) {
 
 /// Combines the devices with the same resource and the same value of `template` into one device.
 /// The combined devices have the order of their first members, and are numbered from 0.
-fn combine_by_template(template: &Template, inventory: &mut Inventory) {
+fn combine_devices_with_key(template: &Template, inventory: &mut Inventory) {
     let mut combined_devices: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
         let value = template.fill(&device.attributes).map_err(|e| e.to_string());
@@ -91,7 +91,7 @@ fn combine_by_template(template: &Template, inventory: &mut Inventory) {
         match combined_devices.iter_mut().find(has_same_key) {
             Some(combined_device) => add_required_member(combined_device, device),
             None => {
-                let mut combined_device = new_combined_device(id, &device);
+                let mut combined_device = new_empty_combined_device(id, &device);
                 add_required_member(&mut combined_device, device);
                 combined_devices.push(combined_device);
             }
@@ -114,14 +114,14 @@ fn add_required_member(combined_device: &mut Device, mut member: Device) {
     combined_device.health = health;
 }
 
-fn local_name(device: &Device) -> &str {
+fn resource_name_without_domain(device: &Device) -> &str {
     let name = device.resource.as_str();
     name.split_once('/').map_or(name, |(_, local)| local)
 }
 
-/// Returns a combined device without nodes and files. Its other values, such as the resource,
-/// are those of `first_member`.
-fn new_combined_device(id: DeviceId, first_member: &Device) -> Device {
+/// Returns a combined device without nodes and files. Its other values, such as the resource, are
+/// copied from `first_member`.
+fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
     Device {
         id,
         index: None,
@@ -139,12 +139,12 @@ fn new_combined_device(id: DeviceId, first_member: &Device) -> Device {
     }
 }
 
-/// Adds a device to a combined device that is healthy if one of its members is healthy. The names
-/// of all members are added, but nodes and files only of healthy members.
+/// Adds a device to a combined device that is healthy if at least one member is healthy. The names
+/// of every member are added, but only healthy members add nodes and files.
 fn add_member(combined_device: &mut Device, member: Device) {
     combined_device.aliases.push(member.id.to_string());
     combined_device.aliases.extend(member.aliases);
-    combined_device.naming = combined_device.naming.max(member.naming);
+    combined_device.name_origin = combined_device.name_origin.max(member.name_origin);
     if combined_device.numa != member.numa {
         combined_device.numa = None;
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::attributes::{self, FileReader, ReadError};
 use super::{MAX_DEVICES, search};
 use crate::class::{Condition, Expectation, Source, SymlinkRule};
-use crate::facts::DriverFacts;
+use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Attributes;
@@ -33,9 +33,9 @@ impl fmt::Display for Candidate {
 #[derive(Debug, Clone, Default)]
 pub struct RefusedCandidates {
     pub count: usize,
-    /// Descriptions of the first refused candidates: the path, and the condition with the actual
+    /// Descriptions of the first refused candidates: the path, the unmet condition, and the actual
     /// value.
-    pub first: Vec<String>,
+    pub descriptions: Vec<String>,
 }
 
 impl RefusedCandidates {
@@ -44,29 +44,29 @@ impl RefusedCandidates {
 
     fn add(&mut self, reason: impl FnOnce() -> String) {
         self.count += 1;
-        if self.first.len() < Self::MAX_DESCRIPTIONS {
-            self.first.push(reason());
+        if self.descriptions.len() < Self::MAX_DESCRIPTIONS {
+            self.descriptions.push(reason());
         }
     }
 }
 
-/// Finds the candidates of one `[[discover]]` table. Matches that do not meet a condition are added
-/// to `refused_candidates`, and matches whose attributes cannot be read give a warning.
+/// Finds the candidates of one `[[discover]]` table. A match that does not meet a condition is
+/// added to `refused_candidates`. A match whose attributes cannot be read causes a warning.
 pub(super) fn find_candidates(
     source: &Source,
     host_attributes: &Attributes,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
     refused_candidates: &mut RefusedCandidates,
 ) -> Vec<Candidate> {
     let mut candidates = match &source.path {
-        None => list_virtual_devices(source.count.unwrap_or(0), host_attributes),
+        None => list_virtual_devices(source.virtual_device_count.unwrap_or(0), host_attributes),
         Some(pattern) => {
             match search::find_matches(pattern, host_attributes, host, MAX_DEVICES + 1) {
                 Ok(matches) => matches
                     .into_iter()
-                    .filter(|path_match| match source.symlink {
+                    .filter(|path_match| match source.symlink_rule {
                         None => true,
                         Some(SymlinkRule::Required) => host.is_link(&path_match.path),
                         Some(SymlinkRule::Refused) => !host.is_link(&path_match.path),
@@ -95,7 +95,7 @@ pub(super) fn find_candidates(
         ));
     }
     candidates.retain_mut(
-        |candidate| match read_candidate(source, candidate, facts, host) {
+        |candidate| match read_candidate(source, candidate, properties, host) {
             Ok(None) => true,
             Ok(Some(condition)) => {
                 refused_candidates.add(|| {
@@ -136,7 +136,7 @@ fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<Candida
 fn read_candidate<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
-    facts: &DriverFacts,
+    properties: &DriverProperties,
     host: &dyn HostView,
 ) -> Result<Option<&'s Condition>, ReadError> {
     let mut untested_conditions: Vec<&'s Condition> = source.require.iter().collect();
@@ -153,7 +153,7 @@ fn read_candidate<'s>(
             });
             if !needs_unread_source
                 && unmet_condition.is_none()
-                && !is_met(condition, &candidate.attributes, host)
+                && !is_condition_met(condition, &candidate.attributes, host)
             {
                 unmet_condition = Some(condition);
             }
@@ -168,8 +168,13 @@ fn read_candidate<'s>(
         let attributes = std::mem::take(&mut candidate.attributes);
         let next_source = std::slice::from_ref(next_source);
         let base_path = candidate.path.as_deref();
-        candidate.attributes =
-            attributes::read(next_source, base_path, attributes, facts, &mut reader)?;
+        candidate.attributes = attributes::read_attributes(
+            next_source,
+            base_path,
+            attributes,
+            properties,
+            &mut reader,
+        )?;
         unread_sources = remaining;
     }
 }
@@ -185,8 +190,8 @@ fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> S
                 describe_expected_values(expected)
             )
         }
-        Condition::Exists(pattern) => format!("nothing matches {pattern}"),
-        Condition::Absent(pattern) => format!("something matches {pattern}"),
+        Condition::PathExists(pattern) => format!("nothing matches {pattern}"),
+        Condition::PathAbsent(pattern) => format!("something matches {pattern}"),
     }
 }
 
@@ -200,12 +205,16 @@ pub(super) fn describe_expected_values(expected: &Expectation) -> String {
 }
 
 /// Returns whether a candidate with these attributes meets a condition.
-pub(super) fn is_met(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
+pub(super) fn is_condition_met(
+    condition: &Condition,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> bool {
     match condition {
         Condition::Value { value, expected } => value
             .fill(attributes)
             .is_ok_and(|value| expected.accepts(&value)),
-        Condition::Exists(pattern) => search::has_match(pattern, attributes, host),
-        Condition::Absent(pattern) => !search::has_match(pattern, attributes, host),
+        Condition::PathExists(pattern) => search::has_match(pattern, attributes, host),
+        Condition::PathAbsent(pattern) => !search::has_match(pattern, attributes, host),
     }
 }

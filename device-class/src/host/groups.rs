@@ -13,7 +13,7 @@ pub(super) fn find_group_id(text: &str, name: &str) -> Option<u32> {
     let mut group_ids = text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let gid = (fields.next()? == name).then(|| fields.nth(1))??;
-        // The largest gid means "no group" in system calls (chown(2)), so no group can have it.
+        // System calls use the largest gid for "no group" (chown(2)), so no group can have it.
         gid.parse().ok().filter(|gid| *gid != u32::MAX)
     });
     group_ids.next()

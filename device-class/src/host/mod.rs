@@ -74,7 +74,7 @@ pub trait HostView {
         };
         Ok(Some(HostFile {
             entry,
-            path: self.canonical(path).map_err(to_error)?,
+            path: self.canonicalize(path).map_err(to_error)?,
             can_others_replace: false,
         }))
     }
@@ -115,32 +115,33 @@ pub trait HostView {
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// Resolves all symbolic links in a path.
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Returns the paths of the library `soname` in the host's loader cache for these programs. The
-    /// loader uses the first path.
+    /// Returns the paths of the library `soname` in the host's loader cache for programs of this
+    /// ABI. The loader uses the first path.
     ///
     /// # Errors
     /// ld.so.cache exists, but cannot be read or is invalid.
-    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
+    fn libraries(&self, soname: &str, abi: ProgramAbi) -> io::Result<Vec<PathBuf>>;
 
-    /// Returns the sonames of all libraries in the loader's cache for these programs, each once.
+    /// Returns the distinct sonames of the libraries in the loader's cache for programs of this
+    /// ABI.
     ///
     /// # Errors
     /// ld.so.cache exists, but cannot be read or is invalid.
-    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>>;
+    fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>>;
 
-    /// Opens the directory at `path` as the root of another view. It is the root directory of a
-    /// driver that is installed in a container.
+    /// Opens the directory at `path` as the root of another view. A driver that is installed in a
+    /// container has such a root directory of its own.
     ///
     /// # Errors
     /// There is no directory at `path`.
-    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
+    fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
 }
 
-/// The programs of a machine for which a library is built: native or 32-bit ones.
+/// The ABI of the programs for which a library is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Programs {
+pub enum ProgramAbi {
     /// Programs of the architecture for which Boathook is built.
     Native,
     /// 32-bit programs, which some machines can run in addition.

@@ -16,7 +16,7 @@ use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
 use nix::time::{ClockId, clock_gettime};
 use rooted_path::{FileKind, RegularFile, Resolver, RootDir};
 
-use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BYTES, Programs};
+use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BYTES, ProgramAbi};
 use crate::ld_cache::{Abi, LdCache};
 use crate::ownership::{self, OwnershipError, Tree};
 
@@ -33,8 +33,8 @@ pub struct RealHost {
     ld_cache: OnceCell<Option<LdCache>>,
     /// The file tree below `root`, with the ownership checks for files that containers get.
     tree: Tree,
-    /// The cached results of [`HostView::find_trusted_file`]. A class file may name a library several times,
-    /// for example by its soname and by a pattern.
+    /// The cached results of [`HostView::find_trusted_file`]. A class file may name a library
+    /// several times, for example by its soname and by a pattern.
     found_files: RefCell<HashMap<PathBuf, Option<HostFile>>>,
 }
 
@@ -160,7 +160,7 @@ impl HostView for RealHost {
         if let Some(file) = self.found_files.borrow().get(path) {
             return Ok(file.clone());
         }
-        let host_file = match self.tree.find(path) {
+        let host_file = match self.tree.find_file(path) {
             Err(OwnershipError::Open { error, .. }) if is_not_found(&error) => None,
             result => {
                 let tree_file = result?;
@@ -220,7 +220,7 @@ impl HostView for RealHost {
         // A container may get a copy of the content, so the owner of the file is checked as for a
         // file that a container gets. Only a regular file is opened for reading, because opening a
         // device or a pipe can have side effects.
-        let tree_file = self.tree.find(path).map_err(|error| match error {
+        let tree_file = self.tree.find_file(path).map_err(|error| match error {
             OwnershipError::Open { error, .. } => error,
             error => io::Error::other(error),
         })?;
@@ -252,38 +252,40 @@ impl HostView for RealHost {
         Ok(nix::fcntl::readlinkat(&link, "")?.into())
     }
 
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
         self.path_in_root(&real_path(&self.open_at(path, OFlag::O_PATH)?)?)
     }
 
-    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
-        let abi = match programs {
-            Programs::Native => Some(Abi::NATIVE),
-            Programs::Bits32 => Abi::BITS_32,
+    fn libraries(&self, soname: &str, abi: ProgramAbi) -> io::Result<Vec<PathBuf>> {
+        let cache_abi = match abi {
+            ProgramAbi::Native => Some(Abi::NATIVE),
+            ProgramAbi::Bits32 => Abi::BITS_32,
         };
-        let (Some(abi), Some(cache)) = (abi, self.ld_cache()?) else {
+        let (Some(cache_abi), Some(cache)) = (cache_abi, self.ld_cache()?) else {
             return Ok(Vec::new());
         };
-        let entries = cache.lookup(soname, abi).filter(|entry| entry.hwcap == 0);
+        let entries = cache
+            .lookup(soname, cache_abi)
+            .filter(|entry| entry.hwcap == 0);
         Ok(entries.map(|entry| entry.path().to_owned()).collect())
     }
 
-    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
-        let abi = match programs {
-            Programs::Native => Some(Abi::NATIVE),
-            Programs::Bits32 => Abi::BITS_32,
+    fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>> {
+        let cache_abi = match abi {
+            ProgramAbi::Native => Some(Abi::NATIVE),
+            ProgramAbi::Bits32 => Abi::BITS_32,
         };
-        let (Some(abi), Some(cache)) = (abi, self.ld_cache()?) else {
+        let (Some(cache_abi), Some(cache)) = (cache_abi, self.ld_cache()?) else {
             return Ok(Vec::new());
         };
         let entries = cache.entries.iter();
-        let entries = entries.filter(|entry| entry.hwcap == 0 && abi.accepts(entry.flags));
+        let entries = entries.filter(|entry| entry.hwcap == 0 && cache_abi.accepts(entry.flags));
         let names = entries.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
         let names: BTreeSet<String> = inserted(names);
         Ok(names.into_iter().collect())
     }
 
-    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+    fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let directory = self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
         Ok(Box::new(RealHost::open(&real_path(&directory)?)?))
     }

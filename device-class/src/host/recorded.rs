@@ -20,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rooted_path::MAX_LINKS;
 
-use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
+use super::{DeviceKind, DeviceNumber, Entry, HostView, ProgramAbi};
 
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHost {
@@ -30,14 +30,14 @@ pub struct RecordedHost {
     libraries: BTreeMap<PathBuf, LibraryPaths>,
 }
 
-pub(super) type LibraryPaths = BTreeMap<(String, Programs), Vec<PathBuf>>;
+pub(super) type LibraryPaths = BTreeMap<(String, ProgramAbi), Vec<PathBuf>>;
 
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEntry {
     Link(PathBuf),
     Content(Vec<u8>),
     /// A file of this type, without content.
-    OfType(Entry),
+    TypeOnly(Entry),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,9 +80,9 @@ impl RecordedHost {
             let path = PathBuf::from(path);
             open_file = None;
             match (kind, value) {
-                ("dir", None) => host.insert(path, RecordedEntry::OfType(Entry::Directory)),
-                ("socket", None) => host.insert(path, RecordedEntry::OfType(Entry::Socket)),
-                ("other", None) => host.insert(path, RecordedEntry::OfType(Entry::Other)),
+                ("dir", None) => host.insert(path, RecordedEntry::TypeOnly(Entry::Directory)),
+                ("socket", None) => host.insert(path, RecordedEntry::TypeOnly(Entry::Socket)),
+                ("other", None) => host.insert(path, RecordedEntry::TypeOnly(Entry::Other)),
                 ("file", None) => {
                     open_file = Some(path.clone());
                     host.insert(path, RecordedEntry::Content(Vec::new()));
@@ -90,17 +90,17 @@ impl RecordedHost {
                 ("char" | "block", Some(number)) => {
                     let number = parse_device_number(kind, number)
                         .ok_or(to_error("a device is MAJOR:MINOR"))?;
-                    host.insert(path, RecordedEntry::OfType(Entry::Device(number)));
+                    host.insert(path, RecordedEntry::TypeOnly(Entry::Device(number)));
                 }
                 ("link", Some(target)) => host.insert(path, RecordedEntry::Link(target.into())),
                 ("lib" | "lib32", Some(target)) => {
                     let soname = path.to_string_lossy().into_owned();
-                    let programs = match kind {
-                        "lib" => Programs::Native,
-                        _ => Programs::Bits32,
+                    let abi = match kind {
+                        "lib" => ProgramAbi::Native,
+                        _ => ProgramAbi::Bits32,
                     };
                     let libraries = host.libraries.entry(root.into()).or_default();
-                    let paths = libraries.entry((soname, programs)).or_default();
+                    let paths = libraries.entry((soname, abi)).or_default();
                     paths.push(target.into());
                 }
                 _ => {
@@ -135,7 +135,7 @@ impl RecordedHost {
             self.children.entry(parent.into()).or_default().insert(name);
             self.tree
                 .entry(parent.into())
-                .or_insert(RecordedEntry::OfType(Entry::Directory));
+                .or_insert(RecordedEntry::TypeOnly(Entry::Directory));
             child = parent;
         }
         self.tree.insert(path, entry);
@@ -207,7 +207,7 @@ impl HostView for RecordedHost {
             .tree
             .get(&self.resolve(path)?)
             .map(|entry| match entry {
-                RecordedEntry::OfType(entry) => *entry,
+                RecordedEntry::TypeOnly(entry) => *entry,
                 RecordedEntry::Content(_) => Entry::File,
                 RecordedEntry::Link(_) => Entry::Other,
             }))
@@ -238,7 +238,7 @@ impl HostView for RecordedHost {
         }
     }
 
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
         let resolved = self.resolve(path)?;
         if self.tree.contains_key(&resolved) {
             Ok(resolved)
@@ -247,22 +247,22 @@ impl HostView for RecordedHost {
         }
     }
 
-    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
+    fn libraries(&self, soname: &str, abi: ProgramAbi) -> io::Result<Vec<PathBuf>> {
         let libraries = self.libraries.get(Path::new("/"));
-        let paths = libraries.and_then(|names| names.get(&(soname.to_owned(), programs)));
+        let paths = libraries.and_then(|names| names.get(&(soname.to_owned(), abi)));
         Ok(paths.cloned().unwrap_or_default())
     }
 
-    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
+    fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>> {
         let libraries = self.libraries.get(Path::new("/")).into_iter().flatten();
-        let libraries = libraries.filter(|((_, users), _)| *users == programs);
+        let libraries = libraries.filter(|((_, library_abi), _)| *library_abi == abi);
         Ok(libraries.map(|((name, _), _)| name.clone()).collect())
     }
 
-    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
-        let root = self.canonical(path)?;
+    fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+        let root = self.canonicalize(path)?;
         let mut driver = RecordedHost::default();
-        driver.insert("/".into(), RecordedEntry::OfType(Entry::Directory));
+        driver.insert("/".into(), RecordedEntry::TypeOnly(Entry::Directory));
         for (path, entry) in &self.tree {
             if let Ok(relative) = path.strip_prefix(&root) {
                 driver.insert(Path::new("/").join(relative), entry.clone());
@@ -299,7 +299,7 @@ mod tests {
             ("/nothing", None),
         ] {
             assert_eq!(
-                host.canonical(Path::new(path)).ok(),
+                host.canonicalize(Path::new(path)).ok(),
                 wanted.map(PathBuf::from),
                 "{path}"
             );

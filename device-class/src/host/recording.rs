@@ -10,7 +10,7 @@ use std::rc::Rc;
 use rooted_path::MAX_LINKS;
 
 use super::recorded::{LibraryPaths, RecordedEntry};
-use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, Programs, View};
+use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, ProgramAbi, View};
 use crate::ownership::OwnershipError;
 
 /// A [`HostView`] that passes all calls to another view, and records the files that were read.
@@ -68,7 +68,7 @@ impl<'a> Recording<'a> {
             let (Some(parent), Some(name)) = (ancestor.parent(), ancestor.file_name()) else {
                 continue;
             };
-            let Ok(parent) = self.view.canonical(parent) else {
+            let Ok(parent) = self.view.canonicalize(parent) else {
                 return;
             };
             let path = parent.join(name);
@@ -85,12 +85,13 @@ impl<'a> Recording<'a> {
                 self.record_links(&target_path, link_count + 1);
             }
         }
-        if let (Ok(real_path), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path))
+        if let (Ok(real_path), Ok(Some(entry))) =
+            (self.view.canonicalize(path), self.view.entry(path))
             && !is_process_path(&real_path)
         {
             let tree = &mut self.recorded_files.borrow_mut().tree;
             tree.entry(self.to_recorded_path(&real_path))
-                .or_insert(RecordedEntry::OfType(entry));
+                .or_insert(RecordedEntry::TypeOnly(entry));
         }
     }
 }
@@ -141,7 +142,7 @@ impl HostView for Recording<'_> {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         self.record_path(path);
         let bytes = self.view.read(path, limit)?;
-        if let Ok(real_path) = self.view.canonical(path)
+        if let Ok(real_path) = self.view.canonicalize(path)
             && !is_process_path(&real_path)
         {
             let tree = &mut self.recorded_files.borrow_mut().tree;
@@ -191,13 +192,13 @@ impl HostView for Recording<'_> {
         self.view.read_link(path)
     }
 
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
         self.record_path(path);
-        self.view.canonical(path)
+        self.view.canonicalize(path)
     }
 
-    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
-        let paths = self.view.libraries(soname, programs)?;
+    fn libraries(&self, soname: &str, abi: ProgramAbi) -> io::Result<Vec<PathBuf>> {
+        let paths = self.view.libraries(soname, abi)?;
         for path in &paths {
             self.record_path(path);
         }
@@ -206,19 +207,19 @@ impl HostView for Recording<'_> {
             .libraries
             .entry(self.root.clone())
             .or_default();
-        libraries.insert((soname.to_owned(), programs), paths.clone());
+        libraries.insert((soname.to_owned(), abi), paths.clone());
         Ok(paths)
     }
 
-    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
-        self.view.library_names(programs)
+    fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>> {
+        self.view.library_names(abi)
     }
 
-    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
-        let view = self.view.driver_root(path)?;
+    fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+        let view = self.view.open_driver_root(path)?;
         self.record_path(path);
         Ok(Box::new(Recording {
-            root: self.to_recorded_path(&self.view.canonical(path)?),
+            root: self.to_recorded_path(&self.view.canonicalize(path)?),
             view: View::Owned(view),
             recorded_files: Rc::clone(&self.recorded_files),
         }))
@@ -242,11 +243,11 @@ impl fmt::Display for Recording<'_> {
                     writeln!(f, "link {path} {}", target.display())?;
                 }
                 RecordedEntry::Link(_) => {}
-                RecordedEntry::OfType(Entry::Directory) => writeln!(f, "dir {path}")?,
-                RecordedEntry::OfType(Entry::File) => writeln!(f, "file {path}")?,
-                RecordedEntry::OfType(Entry::Socket) => writeln!(f, "socket {path}")?,
-                RecordedEntry::OfType(Entry::Other) => writeln!(f, "other {path}")?,
-                RecordedEntry::OfType(Entry::Device(number)) => {
+                RecordedEntry::TypeOnly(Entry::Directory) => writeln!(f, "dir {path}")?,
+                RecordedEntry::TypeOnly(Entry::File) => writeln!(f, "file {path}")?,
+                RecordedEntry::TypeOnly(Entry::Socket) => writeln!(f, "socket {path}")?,
+                RecordedEntry::TypeOnly(Entry::Other) => writeln!(f, "other {path}")?,
+                RecordedEntry::TypeOnly(Entry::Device(number)) => {
                     let kind = match number.kind {
                         DeviceKind::Character => "char",
                         DeviceKind::Block => "block",
@@ -274,10 +275,10 @@ impl fmt::Display for Recording<'_> {
             } else {
                 format!(" {}", root.display())
             };
-            for ((soname, programs), paths) in libraries {
-                let kind = match programs {
-                    Programs::Native => "lib",
-                    Programs::Bits32 => "lib32",
+            for ((soname, abi), paths) in libraries {
+                let kind = match abi {
+                    ProgramAbi::Native => "lib",
+                    ProgramAbi::Bits32 => "lib32",
                 };
                 for path in paths {
                     writeln!(f, "{kind} {soname} {}{root}", path.display())?;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use super::HostView;
 
 /// A borrowed view of a host, or an owned view of a driver root from
-/// [`HostView::driver_root`].
+/// [`HostView::open_driver_root`].
 pub enum View<'a> {
     Borrowed(&'a dyn HostView),
     Owned(Box<dyn HostView + 'a>),

@@ -19,7 +19,7 @@ impl LdCache {
         // The flag of a pair is true for an injected library.
         let mut entries: Vec<(bool, Entry)> = injected
             .iter()
-            .map(|library| (true, plain_entry(library, flags)))
+            .map(|library| (true, new_entry(library, flags)))
             .chain(existing_entries.iter().map(|entry| (false, entry.clone())))
             .collect();
         // The sort is stable, so injected entries come before existing ones with the same key, and
@@ -41,7 +41,7 @@ fn compare_entries(a: &Entry, b: &Entry) -> Ordering {
     soname_cmp(b.soname.to_bytes(), a.soname.to_bytes()).then_with(|| b.flags.cmp(&a.flags))
 }
 
-fn plain_entry(library: &NewEntry, flags: Flags) -> Entry {
+fn new_entry(library: &NewEntry, flags: Flags) -> Entry {
     Entry {
         flags,
         soname: library.soname.clone(),

@@ -18,8 +18,8 @@ use super::work;
 /// subtracting them, which may wrap again, and this function compares them directly. The results
 /// differ only for numbers that are more than 2³¹ apart.
 pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
-    // The common prefix of both names is skipped, except for digits at its end, because they may be
-    // the first digits of two different numbers.
+    // The common prefix of both names is skipped. Digits at its end are compared, because they may
+    // be the first digits of two different numbers.
     let common_length = iter::zip(a, b).take_while(|(a, b)| a == b).count();
     let digit_count = a[..common_length]
         .iter()
@@ -42,21 +42,21 @@ pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
 /// value plus `NUMBER_OFFSET`, so that it is larger than all codes.
 fn take_token(name: &mut &[u8]) -> i64 {
     const NUMBER_OFFSET: i64 = 1 << 33;
-    let Some((&first_byte, bytes_after)) = name.split_first() else {
+    let Some((&first_byte, remaining_bytes)) = name.split_first() else {
         return 0;
     };
     if !first_byte.is_ascii_digit() {
         work::add_bytes(1);
-        *name = bytes_after;
+        *name = remaining_bytes;
         return (first_byte as c_char).into();
     }
-    let (mut number, mut remaining) = (0_i32, *name);
-    while let [digit @ b'0'..=b'9', tail @ ..] = remaining {
+    let (mut number, mut remaining_bytes) = (0_i32, *name);
+    while let [digit @ b'0'..=b'9', following_bytes @ ..] = remaining_bytes {
         number = number.wrapping_mul(10).wrapping_add((digit - b'0').into());
-        remaining = tail;
+        remaining_bytes = following_bytes;
     }
-    work::add_bytes(name.len() - remaining.len());
-    *name = remaining;
+    work::add_bytes(name.len() - remaining_bytes.len());
+    *name = remaining_bytes;
     NUMBER_OFFSET + i64::from(number)
 }
 

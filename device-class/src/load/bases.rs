@@ -24,7 +24,7 @@ pub(super) fn find_source(directories: &[PathBuf], name: &ClassName) -> Lookup {
 }
 
 pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
-    let find = |name: &ClassName| {
+    let find_by_name = |name: &ClassName| {
         let is_base = |source: &&Result<ClassSource, FileError>| match source {
             Ok(source) => source.name == *name,
             Err(error) => error.path().file_stem() == Some(name.as_str().as_ref()),
@@ -35,7 +35,7 @@ pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
         let source = source.as_ref().ok()?;
         class::find_extended_class(&source.text)?;
         let mut source = source.clone();
-        source.add_bases(find);
+        source.add_bases(find_by_name);
         Some((index, source))
     });
     for (index, source) in extended_sources.collect::<Vec<_>>() {
@@ -44,14 +44,17 @@ pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
 }
 
 impl ClassSource {
-    pub(super) fn add_bases(&mut self, find: impl Fn(&ClassName) -> Lookup) {
-        match self.find_bases(find) {
+    pub(super) fn add_bases(&mut self, find_source: impl Fn(&ClassName) -> Lookup) {
+        match self.find_bases(find_source) {
             Ok(bases) => self.bases = bases,
             Err(error) => self.fault = self.fault.take().or(Some(error)),
         }
     }
 
-    fn find_bases(&self, find: impl Fn(&ClassName) -> Lookup) -> Result<Vec<BaseFile>, FileError> {
+    fn find_bases(
+        &self,
+        find_source: impl Fn(&ClassName) -> Lookup,
+    ) -> Result<Vec<BaseFile>, FileError> {
         let mut bases: Vec<BaseFile> = Vec::new();
         let mut chain = vec![self.name.clone()];
         loop {
@@ -62,13 +65,13 @@ impl ClassSource {
             };
             let to_error = |message: String| FileError::for_key(path, text, EXTENDS_KEY, message);
             let name = ClassName::try_from(name.to_owned()).map_err(|e| to_error(e.to_string()))?;
-            let is_loop = chain.contains(&name);
+            let is_cycle = chain.contains(&name);
             chain.push(name.clone());
             let describe_chain = || {
                 let names: Vec<&str> = chain.iter().map(ClassName::as_str).collect();
                 names.join(" -> ")
             };
-            if is_loop {
+            if is_cycle {
                 return Err(to_error(format!(
                     "a class cannot extend itself: {}",
                     describe_chain()
@@ -78,7 +81,7 @@ impl ClassSource {
                 let message = format!("more than {MAX_BASES} classes, one by way of another");
                 return Err(to_error(format!("{message}: {}", describe_chain())));
             }
-            let base = match find(&name) {
+            let base = match find_source(&name) {
                 None => Err(to_error(format!(
                     "no class file of the name {name}.toml, or an empty one disables it"
                 ))),

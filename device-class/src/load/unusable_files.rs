@@ -20,7 +20,7 @@ use crate::strict_toml::FileError;
 const DEVICE_SUFFIXES: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
 
 /// Returns whether the name of a variable ends like those of variables that list devices.
-pub fn has_request_form(variable: &str) -> bool {
+pub fn is_device_list_variable(variable: &str) -> bool {
     DEVICE_SUFFIXES
         .iter()
         .any(|suffix| variable.ends_with(suffix))
@@ -37,7 +37,7 @@ const MAX_UNTRUSTED_BYTES: u64 = 64 << 10;
 /// The variable is read from the file, even if it has mistakes. If users other than root can change
 /// the file, or if it has no variable, the variable of the file that it masks is used. If no file
 /// is masked, the variable of a file that other users can change is used only if
-/// [`has_request_form`] accepts it and no usable class has it.
+/// [`is_device_list_variable`] accepts it and no usable class has it.
 pub fn is_requested_by_variable(
     file: &Path,
     directories: &[PathBuf],
@@ -50,7 +50,9 @@ pub fn is_requested_by_variable(
         return is_set(&variable);
     }
     find_untrusted_variable(file).is_some_and(|variable| {
-        is_set(&variable) && has_request_form(&variable) && !has_usable_class(&variable, sources)
+        is_set(&variable)
+            && is_device_list_variable(&variable)
+            && !has_usable_class(&variable, sources)
     })
 }
 

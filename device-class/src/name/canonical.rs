@@ -2,7 +2,7 @@
 
 /// Returns the canonical form of a name: the name in lower case. The leading zeros of a PCI address
 /// are removed, because programs write its domain with four or eight digits.
-pub fn canonical(name: &str) -> String {
+pub fn canonicalize_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {
         Some((domain, address)) if is_domain(domain) && is_bus_address(address) => {

@@ -84,7 +84,10 @@ fn links_are_followed_and_checked() {
     symlink("open/link", root.join("via")).unwrap();
     assert!(fault("via").contains("chmod go-w /open"));
     let directory = Directory::open(root).unwrap();
-    let via = directory.file(OsStr::new("via")).unwrap_err().to_string();
+    let via = directory
+        .open_file(OsStr::new("via"))
+        .unwrap_err()
+        .to_string();
     assert!(via.contains("/open has mode 0777"), "{via}");
 }
 
@@ -98,8 +101,8 @@ fn a_directory_in_which_every_user_can_create_files_is_found() {
     fs::create_dir(tree.path().join("open")).unwrap();
     symlink("../d/f", tree.path().join("open/link")).unwrap();
     symlink("open/link", tree.path().join("via")).unwrap();
-    let shared = |path| match Tree::new(tree.path()).find(Path::new(path)) {
-        Err(OwnershipError::Shared { path, .. }) => {
+    let shared = |path| match Tree::new(tree.path()).find_file(Path::new(path)) {
+        Err(OwnershipError::WorldWritable { path, .. }) => {
             Some(path.strip_prefix(tree.path()).unwrap().to_owned())
         }
         found => found.map(|_| None).unwrap(),
@@ -131,7 +134,7 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
     std::os::unix::fs::lchown(root.join("users"), Some(4711), None).unwrap();
     fs::hard_link(root.join("secret"), root.join("d/named")).unwrap();
     let found = |path: &str| {
-        let found = Tree::new(root).find(Path::new(path));
+        let found = Tree::new(root).find_file(Path::new(path));
         found.map(|found| {
             (
                 found.path.strip_prefix(root).unwrap().to_owned(),
@@ -148,20 +151,23 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
         for path in ["/d/link", "/twice", "/d/link/x"] {
             let error = found(path).unwrap_err();
             assert!(
-                matches!(error, OwnershipError::Link { .. }),
+                matches!(error, OwnershipError::ReplaceableLink { .. }),
                 "{path}: {error}"
             );
         }
         let error = found("/d/named").unwrap_err();
-        assert!(matches!(error, OwnershipError::Names { .. }), "{error}");
+        assert!(matches!(error, OwnershipError::HardLinks { .. }), "{error}");
         for path in ["/d/f", "/to-daemons"] {
             assert_eq!(found(path).unwrap(), at("d/f", true), "{path}");
         }
     }
     let error = found("/users").unwrap_err();
-    assert!(matches!(error, OwnershipError::Link { .. }), "{error}");
+    assert!(
+        matches!(error, OwnershipError::ReplaceableLink { .. }),
+        "{error}"
+    );
 
-    let checked = Tree::new(root).find(Path::new("/d/f")).unwrap();
+    let checked = Tree::new(root).find_file(Path::new("/d/f")).unwrap();
     checked.open().unwrap();
     fs::rename(root.join("secret"), root.join("d/f")).unwrap();
     let error = checked.open().unwrap_err().to_string();
@@ -187,7 +193,7 @@ fn a_missing_directory_is_looked_up_once() {
     let top = tempfile::tempdir().unwrap();
     let tree = Tree::new(top.path());
     let missing = top.path().join("opt");
-    let error = |path: &str| tree.find(Path::new(path)).unwrap_err().to_string();
+    let error = |path: &str| tree.find_file(Path::new(path)).unwrap_err().to_string();
     for path in ["/opt/a/b", "/opt/a/c", "/opt/d"] {
         let begins = format!("cannot open {}: ", missing.display());
         assert!(error(path).starts_with(&begins), "{}", error(path));
@@ -195,5 +201,7 @@ fn a_missing_directory_is_looked_up_once() {
     fs::create_dir(&missing).unwrap();
     fs::write(missing.join("d"), "").unwrap();
     assert!(error("/opt/d").contains("No such file"));
-    Tree::new(top.path()).find(Path::new("/opt/d")).unwrap();
+    Tree::new(top.path())
+        .find_file(Path::new("/opt/d"))
+        .unwrap();
 }

@@ -107,28 +107,33 @@ impl Tree {
     ///
     /// # Errors
     /// Users other than root can decide which file is at the path, or its metadata cannot be read.
-    pub fn find(&self, path: &Path) -> Result<TreeFile, OwnershipError> {
-        let file = self.follow(path, &mut 0)?;
+    pub fn find_file(&self, path: &Path) -> Result<TreeFile, OwnershipError> {
+        let file = self.resolve_path(path, &mut 0)?;
         let TreeFile { path, stat, .. } = &file;
         if file.can_others_replace
             && FileKind::from_stat(stat) == FileKind::Regular
             && stat.st_nlink > 1
         {
-            return Err(OwnershipError::Names { path: path.clone() });
+            return Err(OwnershipError::HardLinks { path: path.clone() });
         }
         Ok(file)
     }
 
-    /// Looks up a file, and follows links on the path. `link_count` is the number of links that
-    /// were followed so far.
-    fn follow(&self, path: &Path, link_count: &mut usize) -> Result<TreeFile, OwnershipError> {
+    /// Looks up a file, and follows symbolic links. `link_count` is the number of links that were
+    /// followed so far.
+    fn resolve_path(
+        &self,
+        path: &Path,
+        link_count: &mut usize,
+    ) -> Result<TreeFile, OwnershipError> {
         let parent_path = path.parent().unwrap_or(Path::new("/"));
         let name = match path.components().next_back() {
             Some(Component::Normal(name)) => name,
             Some(Component::ParentDir) => {
                 let directory = self.find_directory(parent_path, link_count)?;
                 let parent_path = self.path_in_tree(&directory.path);
-                return self.follow(parent_path.parent().unwrap_or(Path::new("/")), link_count);
+                return self
+                    .resolve_path(parent_path.parent().unwrap_or(Path::new("/")), link_count);
             }
             _ => {
                 let root = self.open_root()?;
@@ -144,7 +149,7 @@ impl Tree {
         let mode = mode_bits(&parent.handle);
         if mode & OTHERS_WRITE_MODE != 0 && !is_on_read_only_mount(&parent.handle) {
             let path = parent.path.clone();
-            return Err(OwnershipError::Shared { path, mode });
+            return Err(OwnershipError::WorldWritable { path, mode });
         }
         let path = parent.path.join(name);
         let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
@@ -164,7 +169,7 @@ impl Tree {
             || can_others_replace
             || self.may_be_on_fuse(&stat, &parent)?
         {
-            return Err(OwnershipError::Link { path });
+            return Err(OwnershipError::ReplaceableLink { path });
         }
         *link_count += 1;
         if *link_count > MAX_LINKS {
@@ -172,7 +177,7 @@ impl Tree {
         }
         let target = readlinkat(&parent.handle, name)
             .map_err(|error| OwnershipError::from_open_error(&path, error))?;
-        self.follow(&self.path_in_tree(&parent.path).join(target), link_count)
+        self.resolve_path(&self.path_in_tree(&parent.path).join(target), link_count)
     }
 
     fn find_directory(
@@ -200,7 +205,7 @@ impl Tree {
         path: &Path,
         link_count: &mut usize,
     ) -> Result<Arc<LocatedFile>, OwnershipError> {
-        let file = self.follow(path, link_count)?;
+        let file = self.resolve_path(path, link_count)?;
         match file.parent {
             None => self.open_root(),
             Some(_) => Ok(Arc::new(LocatedFile {

@@ -11,12 +11,12 @@ use crate::similar;
 /// places, and moving a pointer needs less machine code than moving the fields.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub(super) struct Error(Box<Details>);
+pub(super) struct Error(Box<ErrorDetails>);
 
 /// The fields of an [`Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Details {
+pub(super) struct ErrorDetails {
     /// The byte offset in the text, if it is known.
     pub(super) offset: Option<usize>,
     pub(super) message: String,
@@ -24,9 +24,9 @@ pub(super) struct Details {
     pub(super) example: Option<Example>,
     /// Whether the message already names the key, so that it is not put before the message.
     pub(super) names_key: bool,
-    /// The key that is unknown in its table.
+    /// The key that is not valid in its table, if the error is about such a key.
     pub(super) unknown_key: Option<String>,
-    /// The keys that are known in the table of the unknown key.
+    /// The valid keys of the table in which the unknown key was found.
     pub(super) known_keys: &'static [&'static str],
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Example {
 impl Error {
     #[cold]
     fn new(message: String) -> Self {
-        Error(Box::new(Details {
+        Error(Box::new(ErrorDetails {
             offset: None,
             message,
             example: None,
@@ -55,19 +55,19 @@ impl Error {
     }
 
     /// Creates an error whose message already names the key.
-    fn about_key(message: String) -> Self {
+    fn with_key_in_message(message: String) -> Self {
         let mut error = Error::new(message);
         error.0.names_key = true;
         error
     }
 
-    pub(super) fn details(&self) -> &Details {
+    pub(super) fn details(&self) -> &ErrorDetails {
         &self.0
     }
 
     /// Replaces the message about a key that is unknown in its table, but known at the top of the
     /// file.
-    pub(super) fn with_misplaced_key(mut self) -> Self {
+    pub(super) fn with_misplaced_key_hint(mut self) -> Self {
         let key = self.0.unknown_key.as_deref().unwrap_or_default();
         self.0.message = format!(
             "unknown key `{key}` in this table; it belongs to the top of the file, before the \
@@ -114,7 +114,7 @@ impl de::Error for Error {
             Some(name) => format!(", did you mean `{name}`?"),
             None => format!("; known keys here: {}", known.join(", ")),
         };
-        let mut error = Error::about_key(format!("unknown key `{key}`{hint}"));
+        let mut error = Error::with_key_in_message(format!("unknown key `{key}`{hint}"));
         error.0.unknown_key = Some(key.to_owned());
         error.0.known_keys = known;
         error
@@ -137,7 +137,7 @@ impl From<toml::de::Error> for Error {
 
 fn describe_mismatch(value: Unexpected<'_>, expected: &dyn Expected) -> String {
     let expected = expected.to_string();
-    let expected_form = describe_expected(&expected);
+    let expected_form = toml_type_name(&expected);
     format!("must be {expected_form}, and is {}", describe_value(value))
 }
 
@@ -154,8 +154,8 @@ fn describe_value(value: Unexpected<'_>) -> String {
     }
 }
 
-/// Translates serde's description of an expected Rust type into the words of TOML.
-fn describe_expected(expected: &str) -> &str {
+/// Returns the TOML name of a type that serde expects.
+fn toml_type_name(expected: &str) -> &str {
     match expected {
         "a sequence" => "a list",
         "a map" => "a table",
@@ -174,7 +174,7 @@ impl Example {
     /// Returns the value in the expected form, if a small change of the value is enough, such as
     /// quotes or brackets around it.
     pub(super) fn from_value(value: &DeValue<'_>, expected: &str) -> Option<Self> {
-        let text = match (value, describe_expected(expected)) {
+        let text = match (value, toml_type_name(expected)) {
             (DeValue::Table(_), "a list") => return Some(Example::ArrayOfTables),
             (DeValue::Array(_), "a table") => return Some(Example::Table),
             (DeValue::String(text), "a list") => format!("[{}]", quote(text)),

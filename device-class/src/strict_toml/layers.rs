@@ -47,8 +47,9 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         let error = error.details();
         let offset = error.offset.unwrap_or(0);
         let mut candidates = layers.iter().zip(&texts).rev();
-        let found = candidates.find(|(_, (start, _))| *start <= offset);
-        let (layer, start) = found.map_or((&layers[0], 0), |(layer, (start, _))| (layer, *start));
+        let matching_layer = candidates.find(|(_, (start, _))| *start <= offset);
+        let (layer, start) =
+            matching_layer.map_or((&layers[0], 0), |(layer, (start, _))| (layer, *start));
         let layer_offset = error.offset.map(|_| (offset - start).min(layer.text.len()));
         FileError::from_parse_error(layer.path, layer.text, layer_offset, error)
     };

@@ -50,7 +50,8 @@ fn into_table<'t>(value: Spanned<DeValue<'t>>, key: &str) -> Result<DeTable<'t>,
     }
 }
 
-/// Adds the items of each list to the end of the list of the same name.
+/// For each list in `added_items`, adds its items to the end of the list with the same key in
+/// `table`.
 fn add_items<'t>(table: &mut DeTable<'t>, added_items: DeTable<'t>) -> Result<(), Error> {
     for (key, value) in added_items {
         let offset = value.span().start;
@@ -134,7 +135,7 @@ fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
             .collect();
         return list.len() < previous_length;
     }
-    let mut has_removed = false;
+    let mut has_removed_item = false;
     for candidate in list.iter_mut() {
         let DeValue::Table(table) = candidate.get_mut() else {
             continue;
@@ -147,11 +148,11 @@ fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
                 continue;
             };
             for item in items.iter() {
-                has_removed |= remove_item(list, item.get_ref());
+                has_removed_item |= remove_item(list, item.get_ref());
             }
         }
     }
-    has_removed
+    has_removed_item
 }
 
 /// Returns whether an item of a list matches the item that is to be removed: an equal value, or a

@@ -101,10 +101,10 @@ impl<'de> Deserializer<'de> for Value<'de> {
     deserialize_kinds! {
         deserialize_bool: Boolean => |value, visitor: V| visitor.visit_bool(value);
         deserialize_str: String => |text: DeString<'de>, visitor: V| visitor.visit_str(&text);
-        deserialize_seq: Array => |list: DeArray<'de>, visitor: V| visitor.visit_seq(Items(list.into_iter()));
+        deserialize_seq: Array => |list: DeArray<'de>, visitor: V| visitor.visit_seq(SequenceItems(list.into_iter()));
         deserialize_map: Table => |table: DeTable<'de>, visitor: V| {
             let (entries, value) = (table.into_iter(), None);
-            visitor.visit_map(Entries { entries, value })
+            visitor.visit_map(TableEntries { entries, value })
         };
     }
 
@@ -192,9 +192,9 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 }
 
-struct Items<'de>(<DeArray<'de> as IntoIterator>::IntoIter);
+struct SequenceItems<'de>(<DeArray<'de> as IntoIterator>::IntoIter);
 
-impl<'de> SeqAccess<'de> for Items<'de> {
+impl<'de> SeqAccess<'de> for SequenceItems<'de> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
@@ -206,12 +206,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-struct Entries<'de> {
+struct TableEntries<'de> {
     entries: <DeTable<'de> as IntoIterator>::IntoIter,
     value: Option<Value<'de>>,
 }
 
-impl<'de> MapAccess<'de> for Entries<'de> {
+impl<'de> MapAccess<'de> for TableEntries<'de> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

@@ -8,11 +8,11 @@ pub(super) enum Format {
     /// The format `03`, by which a value is padded with leading zeros to this width.
     Padded(usize),
     /// The format `.3`, which keeps only this number of characters from the beginning of a value.
-    First(usize),
+    Truncated(usize),
     /// The format `016x`, which writes a decimal number in hexadecimal, with leading zeros to this
     /// width.
     Hexadecimal(usize),
-    Lower,
+    Lowercase,
     /// The format `label`, which makes a value a valid part of a resource's name: in lower case,
     /// with a dash for each run of characters other than letters and digits.
     Label,
@@ -26,12 +26,12 @@ impl Format {
         let parse_width =
             |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
         match text {
-            "lower" => Some(Format::Lower),
+            "lower" => Some(Format::Lowercase),
             "label" => Some(Format::Label),
             "base64" => Some(Format::Base64),
             "x" => Some(Format::Hexadecimal(1)),
             _ => match (text.strip_prefix('.'), text.strip_suffix('x')) {
-                (Some(digits), _) => parse_width(digits).map(Format::First),
+                (Some(digits), _) => parse_width(digits).map(Format::Truncated),
                 (_, Some(digits)) => parse_width(digits).map(Format::Hexadecimal),
                 _ => parse_width(text).map(Format::Padded),
             },
@@ -44,7 +44,7 @@ impl Format {
         Some(match self {
             Format::Plain => value.into(),
             Format::Padded(width) => format!("{value:0>width$}").into(),
-            Format::First(count) => match value.char_indices().nth(count) {
+            Format::Truncated(count) => match value.char_indices().nth(count) {
                 Some((end, _)) => value[..end].into(),
                 None => value.into(),
             },
@@ -52,7 +52,7 @@ impl Format {
                 let number: u64 = value.parse().ok()?;
                 format!("{number:0width$x}").into()
             }
-            Format::Lower => value.to_ascii_lowercase().into(),
+            Format::Lowercase => value.to_ascii_lowercase().into(),
             Format::Label => {
                 let words = value.split(|c: char| !c.is_ascii_alphanumeric());
                 let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();

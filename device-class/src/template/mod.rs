@@ -72,17 +72,17 @@ impl Template {
         })
     }
 
-    /// Returns whether the template can be filled in to `text` with some values of its attributes.
-    pub fn may_become(&self, text: &str) -> bool {
+    /// Returns whether some values of the attributes make the template expand to `text`.
+    pub fn matches_filled_text(&self, text: &str) -> bool {
         let mut remaining_text = text;
-        let mut follows_attribute = false;
+        let mut is_after_attribute = false;
         for (index, part) in self.parts.iter().enumerate() {
             let TemplatePart::Text(literal) = part else {
-                follows_attribute = true;
+                is_after_attribute = true;
                 continue;
             };
             let is_last = index + 1 == self.parts.len();
-            let start = match (follows_attribute, is_last) {
+            let start = match (is_after_attribute, is_last) {
                 (false, _) => remaining_text.starts_with(literal).then_some(0),
                 (true, false) => remaining_text.find(literal),
                 (true, true) => remaining_text
@@ -91,9 +91,9 @@ impl Template {
             };
             let Some(start) = start else { return false };
             remaining_text = &remaining_text[start + literal.len()..];
-            follows_attribute = false;
+            is_after_attribute = false;
         }
-        follows_attribute || remaining_text.is_empty()
+        is_after_attribute || remaining_text.is_empty()
     }
 
     /// Fills in all attributes and returns the text.
@@ -129,24 +129,24 @@ impl TryFrom<String> for Template {
 
     fn try_from(text: String) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
-        let mut remaining = text.as_str();
-        while let Some(brace_offset) = remaining.find(['{', '}']) {
-            let (text_before, from_brace) = remaining.split_at(brace_offset);
+        let mut remaining_text = text.as_str();
+        while let Some(brace_offset) = remaining_text.find(['{', '}']) {
+            let (text_before, text_from_brace) = remaining_text.split_at(brace_offset);
             if !text_before.is_empty() {
                 parts.push(TemplatePart::Text(text_before.to_owned()));
             }
-            let end = match from_brace
+            let end = match text_from_brace
                 .strip_prefix('{')
                 .and_then(|inner| inner.find(['{', '}']))
             {
-                Some(end) if from_brace[1 + end..].starts_with('}') => 1 + end,
+                Some(end) if text_from_brace[1 + end..].starts_with('}') => 1 + end,
                 _ => return Err(TemplateError::Brace(text)),
             };
-            parts.push(parse_attribute(&from_brace[1..end], &text)?);
-            remaining = &from_brace[end + 1..];
+            parts.push(parse_attribute(&text_from_brace[1..end], &text)?);
+            remaining_text = &text_from_brace[end + 1..];
         }
-        if !remaining.is_empty() {
-            parts.push(TemplatePart::Text(remaining.to_owned()));
+        if !remaining_text.is_empty() {
+            parts.push(TemplatePart::Text(remaining_text.to_owned()));
         }
         Ok(Template { text, parts })
     }

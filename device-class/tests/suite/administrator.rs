@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::class::{Preference, ReplicaCount};
+use device_class::class::{PlacementPolicy, ReplicaCount};
 use device_class::config::Config;
 use device_class::discover::{self, Inventory, NodeForm, Presence};
 use device_class::host::{RealHost, RecordedHost};
@@ -210,7 +210,7 @@ fn variables_and_the_choice_of_devices_are_as_configured() {
                   default_capabilities = ['compute']\n\
                   env = { NVIDIA_VISIBLE_DEVICES = '{slot}' }";
     let class = adapted("nvidia-gpu", config).unwrap();
-    assert_eq!(class.spec.allocate.placement, Preference::Spread);
+    assert_eq!(class.spec.allocate.placement, PlacementPolicy::Spread);
     let most = class.settings.max_per_container.map(ReplicaCount::get);
     assert_eq!(most, Some(1));
     let capabilities = class.spec.request.default_capabilities.iter();
@@ -238,8 +238,8 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
     let device = &found.devices[0];
     assert!(device.health.is_healthy(), "{}", device.health);
     let node = &device.nodes[0];
-    assert_eq!(node.host, Path::new("/run/nvidia/driver/dev/nvidia1"));
-    assert_eq!(node.container, Path::new("/dev/nvidia1"));
+    assert_eq!(node.host_path, Path::new("/run/nvidia/driver/dev/nvidia1"));
+    assert_eq!(node.container_path, Path::new("/dev/nvidia1"));
     // A class whose devices are found in /dev itself.
     let host = "char /chips/dev/apex_0 120:0\nlink /sys/class/apex/apex_0/device ../../../pci0\n\
                 file /sys/pci0/vendor\n| 0x1ac1\nfile /sys/pci0/device\n| 0x089a\n";
@@ -252,7 +252,7 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
     let found = discover::find_devices(&class, &host);
     let nodes = found.devices.iter().flat_map(|device| &device.nodes);
     let nodes: Vec<_> = nodes
-        .map(|node| (node.host.as_path(), node.container.as_path()))
+        .map(|node| (node.host_path.as_path(), node.container_path.as_path()))
         .collect();
     assert_eq!(
         nodes,
@@ -289,14 +289,19 @@ fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
         let name = case.split('/').next().unwrap();
         let class = adapted(name, &format!("[class.{name}]\n{config}")).unwrap();
         let host = shipped::host(case);
-        let capabilities = class.spec.request.capabilities_by_default();
+        let capabilities = class.spec.request.find_default_capabilities();
         let found = discover::look_up_class(&class, (&capabilities).into(), &host).unwrap();
         let devices = found.inventory.devices.iter();
         let nodes = devices.flat_map(|device| &device.nodes);
         let nodes: Vec<_> = nodes.chain(&found.edits.nodes).collect();
         assert!(!nodes.is_empty(), "{case}");
         for node in nodes {
-            assert_eq!(own(&node.form), wanted, "{case}: {}", node.host.display());
+            assert_eq!(
+                own(&node.form),
+                wanted,
+                "{case}: {}",
+                node.host_path.display()
+            );
         }
     }
 }
@@ -318,7 +323,7 @@ fn further_directories_are_mounted_if_they_are_roots() {
         let class = adapted("dummy-npu", &config).unwrap();
         let found = discover::look_up_class(&class, (&BTreeSet::new()).into(), &host).unwrap();
         let [directory] = <[_; 1]>::try_from(found.edits.directories).unwrap();
-        (directory.container, directory.directory)
+        (directory.container_path, directory.directory)
     };
     let at = |path: &str| Presence::Found(path.into());
     assert_eq!(

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{self, Inventory, MAX_DEVICES};
-use device_class::host::{Entry, Programs, RecordedHost};
+use device_class::host::{Entry, ProgramAbi, RecordedHost};
 use device_class::{DeviceClass, HostView};
 
 use crate::{parse, rows};
@@ -117,19 +117,19 @@ impl HostView for Faulty {
         self.check_path(path)?;
         self.0.read_link(path)
     }
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
         self.check_path(path)?;
-        self.0.canonical(path)
+        self.0.canonicalize(path)
     }
-    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
+    fn libraries(&self, soname: &str, programs: ProgramAbi) -> io::Result<Vec<PathBuf>> {
         self.0.libraries(soname, programs)
     }
-    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
+    fn library_names(&self, programs: ProgramAbi) -> io::Result<Vec<String>> {
         self.0.library_names(programs)
     }
 
-    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
-        self.0.driver_root(path)
+    fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+        self.0.open_driver_root(path)
     }
 }
 

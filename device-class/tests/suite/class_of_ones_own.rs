@@ -74,8 +74,8 @@ fn what_require_refuses_is_named_with_its_value() {
         let refused = found(&class, host).refused_candidates;
         assert_eq!(refused.count, 2, "{condition}");
         let first = format!("/sys/card0: {reason}");
-        assert_eq!(refused.first.len(), 2, "{condition}");
-        assert_eq!(refused.first[0], first, "{condition}");
+        assert_eq!(refused.descriptions.len(), 2, "{condition}");
+        assert_eq!(refused.descriptions[0], first, "{condition}");
     }
 }
 

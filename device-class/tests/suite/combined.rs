@@ -43,7 +43,10 @@ fn the_chips_of_a_card_are_one_device_which_is_as_healthy_as_its_last() {
     ];
     let found = discover::find_devices(&class, &host(&chips));
     let cards = found.devices.iter().map(|card| {
-        let nodes = card.nodes.iter().map(|node| node.host.to_str().unwrap());
+        let nodes = card
+            .nodes
+            .iter()
+            .map(|node| node.host_path.to_str().unwrap());
         let nodes: Vec<&str> = nodes.collect();
         let index = card.index.as_deref().unwrap();
         (

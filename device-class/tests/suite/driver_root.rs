@@ -65,17 +65,20 @@ fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {
         Presence::Found(FileSource {
             path,
             kind,
-            writable: false,
+            is_writable: false,
         })
     };
     assert_eq!(edits.files[0].file, file_in_root("/usr/bin/chip-info"));
-    assert_eq!(edits.files[0].container, Path::new("/usr/bin/chip-info"));
+    assert_eq!(
+        edits.files[0].container_path,
+        Path::new("/usr/bin/chip-info")
+    );
     assert_eq!(
         edits.files[1].file,
         file_in_root("/usr/lib/firmware/chip/a.bin")
     );
     assert_eq!(
-        edits.files[1].container,
+        edits.files[1].container_path,
         Path::new("/lib/firmware/chip/a.bin")
     );
     assert_eq!(edits.directories[0].directory, in_root("/usr/share/chip"));

@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::class::FactsProgram;
+use device_class::class::PropertyProgram;
 use device_class::config::Config;
-use device_class::discover::{self, Naming};
-use device_class::facts::DriverFacts;
+use device_class::discover::{self, NameOrigin};
+use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -18,23 +18,25 @@ use crate::shipped::{class, host, read, recorded, source};
 const GPU: &str = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
 
 /// The program of a class with these arguments.
-fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
-    let is_it = |one: &&FactsProgram| {
-        let command = one.program[1..].iter().map(ToString::to_string);
+fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c PropertyProgram {
+    let is_it = |one: &&PropertyProgram| {
+        let command = one.command[1..].iter().map(ToString::to_string);
         let command: Vec<String> = command.collect();
         command.join(" ").starts_with(arguments)
     };
-    class.spec.facts.iter().find(is_it).unwrap()
+    class.spec.property_programs.iter().find(is_it).unwrap()
 }
 
-fn printed(class: &DeviceClass, arguments: &str, file: &str) -> DriverFacts {
+fn printed(class: &DeviceClass, arguments: &str, file: &str) -> DriverProperties {
     let output = read(&format!("nvidia-gpu/nvidia-smi/{file}"));
-    DriverFacts::from_pairs(program(class, arguments).parse_facts(&output, &Attributes::new()))
+    DriverProperties::from_pairs(
+        program(class, arguments).parse_properties(&output, &Attributes::new()),
+    )
 }
 
 /// Reads the facts of another class from a recorded output: keys and values.
 fn read_facts(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
-    program(class, arguments).parse_facts(&read(file), &Attributes::new())
+    program(class, arguments).parse_properties(&read(file), &Attributes::new())
 }
 
 #[test]
@@ -89,11 +91,11 @@ fn lists_of_instances_architectures_and_links_are_read() {
     );
     // The branch 470, which has no such option.
     let unknown = "Field \"compute_cap\" is not a valid field to query.\n\n";
-    assert!(program(&class, "--query-gpu").cannot_tell(unknown));
+    assert!(program(&class, "--query-gpu").is_unsupported_output(unknown));
     let arch = printed(&class, "--query-gpu", "arch.csv");
     assert_eq!(arch.first_value("0000:ca:00.0 arch"), Some("9.0"));
     // As printed on a virtual machine with one H200.
-    assert!(program(&class, "nvlink").cannot_tell("\n"));
+    assert!(program(&class, "nvlink").is_unsupported_output("\n"));
     let links = printed(&class, "nvlink", "nvlink.txt");
     let wanted = ["0000:ca:00.0 0", "0000:ca:00.0 1"];
     assert_eq!(links.values(&format!("{GPU} NVLink")), wanted);
@@ -116,7 +118,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
             "9f:00.0",
         ),
     ] {
-        let facts = DriverFacts::from_pairs(read_facts(
+        let facts = DriverProperties::from_pairs(read_facts(
             &class,
             "info",
             &format!("ascend-npu/npu-smi/{file}"),
@@ -138,35 +140,39 @@ fn chips_and_templates_of_npu_smi_are_read() {
     ] {
         let facts = read_facts(&class, "info -m", &format!("ascend-npu/npu-smi/{file}"));
         assert_eq!(
-            DriverFacts::from_pairs(facts.clone()).values("chips"),
+            DriverProperties::from_pairs(facts.clone()).values("chips"),
             chips,
             "{file}"
         );
         let parts = program(&class, "info -t info-vnpu -i {1}");
-        let commands = discover::fact_commands(parts, &facts, &host);
+        let commands = discover::build_property_commands(parts, &facts, &host);
         let ends = commands.iter().map(|(command, _)| command[4..].join(" "));
         let ends: Vec<_> = ends.collect();
         let wanted = chips.map(|chip| format!("-i {}", chip.replace(' ', " -c ")));
         assert_eq!(ends, wanted, "{file}");
     }
     let parts = program(&class, "info -t info-vnpu -i {1}");
-    assert!(discover::fact_commands(parts, &[], &host).is_empty());
+    assert!(discover::build_property_commands(parts, &[], &host).is_empty());
     for (file, template) in [
         ("vnpu-23.txt", Some("vir10_3c_16g")),
         ("vnpu-none.txt", None),
     ] {
-        let facts = DriverFacts::from_pairs(read_facts(
+        let facts = DriverProperties::from_pairs(read_facts(
             &class,
             "info -t info-vnpu -i {1}",
             &format!("ascend-npu/npu-smi/{file}"),
         ));
         assert!(
-            !facts.is_empty() && !parts.cannot_tell(&read(&format!("ascend-npu/npu-smi/{file}")))
+            !facts.is_empty()
+                && !parts.is_unsupported_output(&read(&format!("ascend-npu/npu-smi/{file}")))
         );
         assert_eq!(facts.first_value("117 template"), template, "{file}");
     }
     let vm = "The vnpu is not in docker mode, does not support querying info-vnpu.\n";
-    assert!(parts.cannot_tell(vm) && parts.parse_facts(vm, &Attributes::new()).is_empty());
+    assert!(
+        parts.is_unsupported_output(vm)
+            && parts.parse_properties(vm, &Attributes::new()).is_empty()
+    );
 }
 
 /// With them the resource is the vendor's; the administrator's list, which this host has
@@ -188,7 +194,7 @@ fn parts_of_an_npu_are_named_by_their_template() {
 fn serial_numbers_of_hl_smi_are_read() {
     let class = class("gaudi");
     let output = read_facts(&class, "-Q", "gaudi/hl-smi/list-1.17.csv");
-    let facts = DriverFacts::from_pairs(output.clone());
+    let facts = DriverProperties::from_pairs(output.clone());
     assert_eq!(facts.first_value("version"), Some("1.17.0-28a11ca"));
     assert_eq!(facts.first_value("0000:19:00.0 module"), Some("2"));
     let mut host = read("gaudi/host.txt")
@@ -209,7 +215,7 @@ fn serial_numbers_of_hl_smi_are_read() {
     ] {
         assert!(
             program(&class, "-Q")
-                .parse_facts(garbage, &Attributes::new())
+                .parse_properties(garbage, &Attributes::new())
                 .is_empty(),
             "{garbage}"
         );
@@ -225,7 +231,7 @@ fn facts_that_nobody_has_asked_for_are_missed() {
     let noted = |host: &str, config: &str| {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
         let class = config.with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
-        DriverFacts::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
+        DriverProperties::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
     };
     let note = "what /usr/bin/nvidia-smi reports is not known yet: run `boathook facts nvidia-gpu`";
     assert_eq!(noted(&absent, "").as_deref(), Some(note));
@@ -251,8 +257,9 @@ fn garbage_and_hostile_names_are_no_facts() {
         (long.as_str(), 0),
         (many.as_str(), 1),
     ] {
-        let facts =
-            DriverFacts::from_pairs(program(&class, "-L").parse_facts(output, &Attributes::new()));
+        let facts = DriverProperties::from_pairs(
+            program(&class, "-L").parse_properties(output, &Attributes::new()),
+        );
         let text = facts.to_file_text(&RecordedHost::default(), &[]);
         assert_eq!(text.lines().count() - 2, wanted, "{output:.40}");
         assert!(!text.contains('\u{1b}'), "{output:?}");
@@ -303,11 +310,11 @@ fn old_facts_and_those_that_are_turned_off_are_not_used() {
 fn devices_after(host: &str, new: &[(&str, &str)], failed: bool) -> Vec<String> {
     let class = class("nvidia-gpu");
     let recorded = RecordedHost::parse(host).unwrap();
-    let (earlier, _) = DriverFacts::read_facts_of_this_boot(&class, &recorded);
+    let (earlier, _) = DriverProperties::read_since_boot(&class, &recorded);
     let pairs = new.iter();
     let pairs = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    let mut facts = DriverFacts::from_pairs(pairs);
-    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, failed, |_| false);
+    let mut facts = DriverProperties::from_pairs(pairs);
+    discover::keep_earlier_properties(&mut facts, earlier, &class, &recorded, failed, |_| false);
     let text: String = facts.to_file_text(&recorded, &[]);
     let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
     let start = host.find("file /run/boathook/facts").unwrap();
@@ -361,9 +368,9 @@ fn an_instance_that_has_changed_does_not_keep_a_name() {
     );
     let class = class("nvidia-gpu");
     let recorded = RecordedHost::parse(&gone).unwrap();
-    let (earlier, _) = DriverFacts::read_facts_of_this_boot(&class, &recorded);
-    let mut facts = DriverFacts::default();
-    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, true, |_| false);
+    let (earlier, _) = DriverProperties::read_since_boot(&class, &recorded);
+    let mut facts = DriverProperties::default();
+    discover::keep_earlier_properties(&mut facts, earlier, &class, &recorded, true, |_| false);
     assert_eq!(facts.first_value("0000:17:00.0 11 0 device"), None);
     assert_eq!(facts.first_value(&format!("{GPU} 0 uuid")), None);
     assert_eq!(facts.first_value("0000:17:00.0 1 0 device"), Some("1"));
@@ -430,13 +437,27 @@ fn devices_whose_names_depend_on_facts_are_marked() {
     ] {
         let host = RecordedHost::parse(&recorded(recording)).unwrap();
         let devices = discover::scan_devices(&class(name), &host).devices;
-        let count = |naming| devices.iter().filter(|one| one.naming == naming).count();
-        let counts = [Naming::Files, Naming::Facts, Naming::Defaults].map(count);
+        let count = |naming| {
+            devices
+                .iter()
+                .filter(|one| one.name_origin == naming)
+                .count()
+        };
+        let counts = [
+            NameOrigin::Files,
+            NameOrigin::DriverProperties,
+            NameOrigin::Defaults,
+        ]
+        .map(count);
         assert_eq!(counts, wanted, "{recording}");
     }
     let config = "[class.metax-gpu]\nfacts = false\n";
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
     let class = config.class(&source("metax-gpu")).unwrap();
     let devices = discover::scan_devices(&class, &host("metax-gpu")).devices;
-    assert!(devices.iter().all(|one| one.naming == Naming::Files));
+    assert!(
+        devices
+            .iter()
+            .all(|one| one.name_origin == NameOrigin::Files)
+    );
 }

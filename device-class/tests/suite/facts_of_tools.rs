@@ -10,9 +10,9 @@
 //! is written after the fields that a sampler for the K200 names.
 
 use device_class::DeviceClass;
-use device_class::class::FactsProgram;
+use device_class::class::PropertyProgram;
 use device_class::discover;
-use device_class::facts::DriverFacts;
+use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -20,20 +20,20 @@ use crate::rows;
 use crate::shipped::{class, read};
 
 /// The program of a class with this command.
-fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c FactsProgram {
-    let is_it = |one: &&FactsProgram| {
-        let words = one.program.iter().map(ToString::to_string);
+fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c PropertyProgram {
+    let is_it = |one: &&PropertyProgram| {
+        let words = one.command.iter().map(ToString::to_string);
         words.collect::<Vec<_>>().join(" ") == command
     };
-    class.spec.facts.iter().find(is_it).unwrap()
+    class.spec.property_programs.iter().find(is_it).unwrap()
 }
 
 /// Reads the facts of a class from an output: keys and values.
 fn read_facts(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, String)> {
     let program = program(class, command);
     let output = read(file);
-    assert!(!program.cannot_tell(&output), "{command}: {file}");
-    program.parse_facts(&output, &Attributes::new())
+    assert!(!program.is_unsupported_output(&output), "{command}: {file}");
+    program.parse_properties(&output, &Attributes::new())
 }
 
 /// A command, its output, and the keys and values in it.
@@ -62,15 +62,18 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
     }
     // Of two chips with one address it tells no node.
     let old = read("kunlunxin-xpu/xpu-smi/m-4.33.txt");
-    assert!(program(&class, &m).cannot_tell(&old));
+    assert!(program(&class, &m).is_unsupported_output(&old));
     for nothing in [
         "xpu-smi: invalid option -- 'q'\n",
         "Usage: xpu-smi [options]\n",
     ] {
-        assert!(program(&class, &q).cannot_tell(nothing), "{nothing}");
+        assert!(
+            program(&class, &q).is_unsupported_output(nothing),
+            "{nothing}"
+        );
     }
     let new = "| XPU-SMI 5.0.21     Driver Version: 5.0.21.47     XPU-RT Version: 10.2 |\n";
-    assert!(program(&class, &table).cannot_tell(new));
+    assert!(program(&class, &table).is_unsupported_output(new));
 }
 
 /// hy-smi counts in an order of its own. The number that follows an address is not the one by
@@ -79,7 +82,8 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
 fn numbers_and_serial_numbers_of_hy_smi_are_read() {
     let class = class("hygon-dcu");
     let command = "/opt/hyhal/bin/hy-smi --showbus --showserial";
-    let found = DriverFacts::from_pairs(read_facts(&class, command, "hygon-dcu/hy-smi/bus.txt"));
+    let found =
+        DriverProperties::from_pairs(read_facts(&class, command, "hygon-dcu/hy-smi/bus.txt"));
     for (key, wanted) in [
         ("0000:05:00.0 number", Some("0")),
         ("0000:2b:00.0 number", Some("1")),
@@ -91,7 +95,7 @@ fn numbers_and_serial_numbers_of_hy_smi_are_read() {
     }
     // As older versions have it.
     let old = "DCU[1]\t\t: PCI Bus: 0000:33:00.0\nDCU[1]\t\t: Serial Number: TCUM640016050701\n";
-    let found = program(&class, command).parse_facts(old, &Attributes::new());
+    let found = program(&class, command).parse_properties(old, &Attributes::new());
     let wanted = [
         ("0000:33:00.0 number", "1"),
         ("1 serial", "TCUM640016050701"),

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use device_class::DeviceClass;
-use device_class::class::FactsProgram;
-use device_class::discover::{self, Device, HealthHistory, KernelLine};
-use device_class::facts::DriverFacts;
+use device_class::class::PropertyProgram;
+use device_class::discover::{self, Device, HealthHistory, KernelLogRecord};
+use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -112,8 +112,8 @@ fn a_gpu_with_an_instance_without_a_compute_instance_is_not_a_whole_gpu() {
 #[test]
 fn a_gpu_whose_fabric_is_not_ready_is_unhealthy() {
     let class = class("nvidia-gpu");
-    let program = |one: &&FactsProgram| one.program[1].to_string() == "-q";
-    let program = class.spec.facts.iter().find(program).unwrap();
+    let program = |one: &&PropertyProgram| one.command[1].to_string() == "-q";
+    let program = class.spec.property_programs.iter().find(program).unwrap();
     for (state, healthy) in [
         ("Completed", true),
         ("N/A", true),
@@ -125,7 +125,8 @@ fn a_gpu_whose_fabric_is_not_ready_is_unhealthy() {
              \t\t</mig_mode>\n\t\t<fabric>\n\t\t\t<state>{state}</state>\n\
              \t\t\t<status>N/A</status>\n\t\t</fabric>\n\t</gpu>\n"
         );
-        let facts = DriverFacts::from_pairs(program.parse_facts(&printed, &Attributes::new()));
+        let facts =
+            DriverProperties::from_pairs(program.parse_properties(&printed, &Attributes::new()));
         let text = facts.to_file_text(&parse("file /proc/uptime\n| 4900.25 1.0\n"), &[]);
         let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
         let host = format!(
@@ -198,7 +199,7 @@ fn xids_are_judged_by_their_words_where_the_number_is_not_enough() {
     let mut memory = HealthHistory::default();
     for (text, healthy) in steps {
         let line = format!("4,1,5,-;NVRM: Xid (PCI:{slot}): {text}");
-        let line = KernelLine::parse(line.as_bytes()).unwrap();
+        let line = KernelLogRecord::parse(line.as_bytes()).unwrap();
         let mut found = discover::scan_devices(&class, &parse(&host)).devices;
         memory.update_health_with_log(&mut found, Instant::now(), &[line]);
         assert_eq!(found[0].health.is_healthy(), healthy, "{text}");
@@ -258,8 +259,8 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     let lacks = |host: &str| {
         let host = parse(host);
         let inventory = discover::find_devices(&class, &host);
-        let capabilities = class.spec.request.capabilities_by_default();
-        discover::describe_lacks(&class, &capabilities, &inventory, &host)
+        let capabilities = class.spec.request.find_default_capabilities();
+        discover::describe_unusable_hardware(&class, &capabilities, &inventory, &host)
     };
     let host = read("nvidia-gpu/h200/host.txt");
     assert!(lacks(&host).is_empty());
@@ -281,7 +282,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     // A container without that capability needs no such node.
     let utility = ["utility".to_owned().try_into().unwrap()].into();
     let (host, inventory) = (parse(&host), discover::find_devices(&class, &parse(&host)));
-    assert!(discover::describe_lacks(&class, &utility, &inventory, &host).is_empty());
+    assert!(discover::describe_unusable_hardware(&class, &utility, &inventory, &host).is_empty());
 }
 
 #[test]

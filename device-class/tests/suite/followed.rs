@@ -51,7 +51,7 @@ fn only_who_follows_is_told() {
             "version = 1\n{lines}\nresource = 'example.com/chip'\nrequest = {{ env = 'CHIPS' }}\n\
              discover = [{{ count = 1 }}]\ndevice = {{ id = 'chip-{{index}}' }}\n"
         );
-        parse("chips", &text).map(|class| class.spec.announce)
+        parse("chips", &text).map(|class| class.spec.announces_devices)
     };
     assert_eq!(class("follow = true\nannounce = true"), Ok(true));
     assert_eq!(class("follow = true"), Ok(false));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device_class::HostView;
-use device_class::discover::{self, HealthHistory, KernelLine};
+use device_class::discover::{self, HealthHistory, KernelLogRecord};
 use device_class::host::{RecordedHost, Recording};
 
 use crate::{rows, shipped};
@@ -72,7 +72,7 @@ fn fall_ill_and_recover(of_host: &str, index: &str, directory: &str, looks: &[[S
     for [seconds, file, says, wanted] in looks {
         // Written where the links of the recording lead.
         let path = Path::new(directory).join(file);
-        host.add_file(host.canonical(&path).unwrap(), says.as_str());
+        host.add_file(host.canonicalize(&path).unwrap(), says.as_str());
         let mut found = discover::find_devices(&class, &host).devices;
         let since = Duration::from_secs(seconds.parse().unwrap());
         memory.update_health(&mut found, start + since);
@@ -124,7 +124,7 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
     ] {
         let (class, mut host) = (shipped::class(class), shipped::host(host));
         let config = format!("/sys/bus/pci/devices/{device}/config");
-        let config = host.canonical(Path::new(&config)).unwrap();
+        let config = host.canonicalize(Path::new(&config)).unwrap();
         let start = Instant::now();
         let mut memory = HealthHistory::default();
         let answer = [0xde, 0x10, 0x35, 0x23, 0x06, 0x04, 0x10, 0x00];
@@ -169,7 +169,7 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         let (class, host) = (shipped::class(class), shipped::host(host));
         let mut memory = HealthHistory::default();
         let mut ill = |record: &str| -> Vec<String> {
-            let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
+            let lines = [KernelLogRecord::parse(record.as_bytes()).unwrap()];
             let mut found = discover::scan_devices(&class, &host).devices;
             memory.update_health_with_log(&mut found, Instant::now(), &lines);
             let ill = found.iter().filter(|found| !found.health.is_healthy());
@@ -197,7 +197,7 @@ fn a_fault_of_an_instance_is_not_that_of_another() {
     let ill = |place: &str, number: u32| -> Vec<String> {
         let record =
             format!("4,1,2,-;NVRM: Xid (PCI:0000:17:00{place}): {number}, pid=7, a reason");
-        let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
+        let lines = [KernelLogRecord::parse(record.as_bytes()).unwrap()];
         let mut found = discover::scan_devices(&class, &host).devices;
         HealthHistory::default().update_health_with_log(&mut found, Instant::now(), &lines);
         let ill = found.iter().filter(|found| !found.health.is_healthy());
@@ -254,7 +254,9 @@ fn an_rdma_card_comes_and_goes_with_its_port() {
     let nodes = |host: &RecordedHost| -> Vec<String> {
         let found = discover::find_devices(&class, host).devices;
         let nodes = found.iter().flat_map(|found| &found.nodes);
-        nodes.map(|node| node.host.display().to_string()).collect()
+        nodes
+            .map(|node| node.host_path.display().to_string())
+            .collect()
     };
     let first = ["uverbs0", "umad0", "issm0"].map(|name| format!("/dev/infiniband/{name}"));
     let second = ["uverbs1", "umad1"].map(|name| format!("/dev/infiniband/{name}"));

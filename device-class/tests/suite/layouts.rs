@@ -109,17 +109,21 @@ fn each_hosts_driver_is_found() {
             .iter()
             .find(|file| file.is_program)
             .unwrap();
-        assert_eq!(smi.container, Path::new("/usr/bin/nvidia-smi"), "{layout}");
+        assert_eq!(
+            smi.container_path,
+            Path::new("/usr/bin/nvidia-smi"),
+            "{layout}"
+        );
 
         let device = &found.inventory.devices[0];
         assert!(device.health.is_healthy(), "{layout}: {}", device.health);
         for node in device.nodes.iter().chain(&found.edits.nodes) {
             assert!(
-                node.host.starts_with(dev),
+                node.host_path.starts_with(dev),
                 "{layout}: {}",
-                node.host.display()
+                node.host_path.display()
             );
-            assert!(node.container.starts_with("/dev"), "{layout}");
+            assert!(node.container_path.starts_with("/dev"), "{layout}");
             assert!(matches!(node.number, Presence::Found(_)), "{layout}");
         }
     }

@@ -2,7 +2,7 @@
 
 mod shipped;
 
-use device_class::discover::{self, Divisible, PossiblePart, Step};
+use device_class::discover::{self, DeviceDivision, PossiblePart, Step};
 use device_class::host::RecordedHost;
 
 use crate::{parse, rows};
@@ -86,11 +86,11 @@ fn a_mistake_is_named_with_its_line() {
     }
 }
 
-fn divisible(files: &[(&str, &str)]) -> (Vec<Divisible>, Vec<String>) {
+fn divisible(files: &[(&str, &str)]) -> (Vec<DeviceDivision>, Vec<String>) {
     divisible_as(DISKS, files)
 }
 
-fn divisible_as(class: &str, files: &[(&str, &str)]) -> (Vec<Divisible>, Vec<String>) {
+fn divisible_as(class: &str, files: &[(&str, &str)]) -> (Vec<DeviceDivision>, Vec<String>) {
     let class = parse("disk", class).unwrap();
     let mut host = RecordedHost::default();
     for (path, text) in files {
@@ -109,11 +109,11 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
     let [a, b] = &none[..] else {
         panic!("{none:?}")
     };
-    assert_eq!(a.whole.id.as_str(), "a");
+    assert_eq!(a.whole_device.id.as_str(), "a");
     let slots = (0..8).map(|slot| (format!("slot-{slot}"), 1));
     let counters = slots.chain([("speed".to_owned(), 7)]).collect();
     assert_eq!(a.counters, counters);
-    let named = |one: &Divisible| -> Vec<String> {
+    let named = |one: &DeviceDivision| -> Vec<String> {
         let name = |part: &PossiblePart| {
             let made = part.existing_id.as_ref().map_or("none", |id| id.as_str());
             format!("{} at {}: {made}", part.profile, part.placement())
@@ -252,9 +252,9 @@ fn what_concerns_the_whole_is_no_fault_of_parts() {
     let class = DISKS.replacen("file = \"speed\" }]\n", checks, 1);
     for (ok, expected) in [("1", true), ("0", false)] {
         let (found, _) = divisible_as(&class, &[SPEED, ("/sys/disks/a/ok", ok)]);
-        let whole = &found[0].whole;
+        let whole = &found[0].whole_device;
         assert!(!whole.health.is_healthy());
-        assert_eq!(whole.is_healthy_in_parts(), expected, "{}", whole.health);
+        assert_eq!(whole.has_healthy_parts(), expected, "{}", whole.health);
     }
     let error = parse(
         "disk",

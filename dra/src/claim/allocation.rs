@@ -29,17 +29,19 @@ pub enum AllocationError {
     #[error(
         "the claim was deleted and made again with another uid, {0}; the pod is of the old one"
     )]
-    Replaced(String),
+    ClaimReplaced(String),
     #[error("nothing is allocated to the claim")]
-    NotAllocated,
+    NothingAllocated,
     #[error("no pod is allowed to use the claim (status.reservedFor is empty)")]
     NotReserved,
-    #[error("the claim has {count} {items} of {DRIVER}; the limit of this driver is {max}")]
-    TooMany {
+    #[error(
+        "the claim has {count} {item_noun} of {DRIVER}; the limit of this driver is {max_count}"
+    )]
+    TooManyItems {
         count: usize,
-        /// The name of the items of which there are too many, in the plural.
-        items: &'static str,
-        max: usize,
+        /// What there is too much of, as a noun in the plural.
+        item_noun: &'static str,
+        max_count: usize,
     },
     #[error("the parameters for {DRIVER} in `config` of the {source_object}: {error}")]
     Parameters {
@@ -55,16 +57,17 @@ impl AllocationError {
     pub fn is_claim_unused(&self) -> bool {
         !matches!(
             self,
-            AllocationError::Parameters { .. } | AllocationError::TooMany { .. }
+            AllocationError::Parameters { .. } | AllocationError::TooManyItems { .. }
         )
     }
 }
 
-/// One device of an allocation result, with the parameters of its request.
+/// One device of this driver that is allocated to a claim, with the parameters of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllocatedRequest {
-    /// The name of the request, without the name of a subrequest, which the kubelet does not know.
-    pub request: String,
+pub struct AllocatedDevice {
+    /// The name of the request. The name of a subrequest is removed, because the kubelet does not
+    /// know it.
+    pub request_name: String,
     pub pool: String,
     pub device: String,
     pub share_id: Option<String>,
@@ -76,18 +79,18 @@ pub struct AllocatedRequest {
 
 /// Returns the devices of this driver that are allocated to the claim. Fails if the uid of the
 /// claim in the API server is not `uid`, or if no pod may use the claim.
-pub fn list_allocated_requests(
+pub fn list_allocated_devices(
     claim: &ResourceClaim,
     uid: &ClaimUid,
-) -> Result<Vec<AllocatedRequest>, AllocationError> {
+) -> Result<Vec<AllocatedDevice>, AllocationError> {
     let current_uid = claim.metadata.uid.as_deref().unwrap_or_default();
     if current_uid != uid.as_str() {
         let current_uid = excerpt(current_uid);
-        return Err(AllocationError::Replaced(current_uid));
+        return Err(AllocationError::ClaimReplaced(current_uid));
     }
     let status = claim.status.as_ref();
     let allocation = status.and_then(|status| status.allocation.as_ref());
-    let allocation = allocation.ok_or(AllocationError::NotAllocated)?;
+    let allocation = allocation.ok_or(AllocationError::NothingAllocated)?;
     let consumers = status.and_then(|status| status.reserved_for.as_ref());
     if consumers.is_none_or(Vec::is_empty) {
         return Err(AllocationError::NotReserved);
@@ -102,18 +105,18 @@ pub fn list_allocated_requests(
         "entries of `config`",
         MAX_CONFIG_ENTRIES,
     )?;
-    let requests = list_driver_results(allocation).map(|result| {
-        Ok(AllocatedRequest {
-            request: main_request(&result.request).to_owned(),
+    let devices = list_driver_results(allocation).map(|result| {
+        Ok(AllocatedDevice {
+            request_name: main_request(&result.request).to_owned(),
             pool: result.pool.clone(),
             device: result.device.clone(),
             share_id: result.share_id.clone(),
-            share_count: parse_consumed_shares(result),
+            share_count: parse_consumed_share_count(result),
             has_admin_access: result.admin_access == Some(true),
             parameters: find_parameters(allocation, &result.request)?,
         })
     });
-    requests.collect()
+    devices.collect()
 }
 
 /// Returns the uids of the pods for which the claim is reserved. Returns `None` if the claim is
@@ -153,17 +156,25 @@ fn list_driver_configs(
     })
 }
 
-fn check_count(count: usize, items: &'static str, max: usize) -> Result<(), AllocationError> {
-    if count <= max {
+fn check_count(
+    count: usize,
+    item_noun: &'static str,
+    max_count: usize,
+) -> Result<(), AllocationError> {
+    if count <= max_count {
         Ok(())
     } else {
-        Err(AllocationError::TooMany { count, items, max })
+        Err(AllocationError::TooManyItems {
+            count,
+            item_noun,
+            max_count,
+        })
     }
 }
 
 /// Returns the number of shares that an allocated device consumes. A number that cannot be parsed
 /// counts as the largest possible one.
-fn parse_consumed_shares(result: &DeviceRequestAllocationResult) -> u64 {
+fn parse_consumed_share_count(result: &DeviceRequestAllocationResult) -> u64 {
     let capacities = result.consumed_capacity.iter().flatten();
     let mut share_capacities =
         capacities.filter(|(name, _)| name.rsplit('/').next() == Some(SHARES_CAPACITY));

@@ -7,15 +7,15 @@
 
 use device_class::name::{ClassName, DeviceId};
 
-use super::prepare::{AllocatedDevice, PrepareError};
+use super::prepare::{PrepareError, ResolvedDevice};
 use super::record::{ClaimUid, Record};
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
-/// The maximum number of claims that an error message names.
+/// The maximum number of claims that are listed in an error message.
 const MAX_NAMED_CLAIMS: usize = 5;
 
-/// A device that a claim has, as its class describes the device now.
+/// A device of a claim, with what its class says about the device now.
 struct ClaimedDevice<'a> {
     name: &'a str,
     /// The id of the device. `None` means that the device is a part that does not exist yet.
@@ -39,9 +39,10 @@ impl<'a> ClaimedDevice<'a> {
         let (id, parent) = match class.find_by_name(name) {
             // The recorded id is not used, because it may belong to another part after the node has
             // restarted.
-            Some(NamedDevice::Part(parent, part)) => {
-                (part.existing_id.as_ref(), Some(&parent.divisible.whole.id))
-            }
+            Some(NamedDevice::Part(parent, part)) => (
+                part.existing_id.as_ref(),
+                Some(&parent.divisible.whole_device.id),
+            ),
             Some(NamedDevice::Device(device)) if recorded_id.is_none() => {
                 (Some(&device.id), device.part_of.as_ref())
             }
@@ -70,10 +71,10 @@ impl<'a> ClaimedDevice<'a> {
     }
 
     /// Creates the value from a device of an allocation result.
-    fn from_allocated(device: &'a AllocatedDevice<'_>) -> Self {
-        let request = device.request;
-        let share = (&request.share_id, request.share_count);
-        Self::new(device.class, &request.device, None, Some(share))
+    fn from_allocated(device: &'a ResolvedDevice<'_>) -> Self {
+        let allocated_device = device.allocated_device;
+        let share = (&allocated_device.share_id, allocated_device.share_count);
+        Self::new(device.class, &allocated_device.device, None, Some(share))
     }
 
     /// Creates the values for the devices of one class in a claim record, including parts that are
@@ -83,9 +84,9 @@ impl<'a> ClaimedDevice<'a> {
         let devices = record
             .devices
             .iter()
-            .filter(move |device| !device.admin && is_of_class(&device.class))
+            .filter(move |device| !device.has_admin_access && is_of_class(&device.class))
             .map(|device| {
-                let share = (&device.share, device.shares);
+                let share = (&device.share_id, device.share_count);
                 Self::new(class, &device.device, Some(&device.id), Some(share))
             });
         let pending_parts = record
@@ -115,21 +116,21 @@ impl<'a> ClaimedDevice<'a> {
     }
 }
 
-/// Returns whether the claim already had this device when it was last prepared. The claim then
-/// keeps the device, even if the settings of the class have changed.
-fn had_device(previous_record: &Record, device: &AllocatedDevice<'_>) -> bool {
-    let (request, class) = (device.request, &device.class.class.name);
+/// Returns whether the claim already had this device when it was last prepared. Such a claim keeps
+/// the device, even if the settings of the class have changed.
+fn contained_device(previous_record: &Record, device: &ResolvedDevice<'_>) -> bool {
+    let (request, class) = (device.allocated_device, &device.class.class.name);
     let mut devices = previous_record
         .devices
         .iter()
-        .filter(|recorded_device| !recorded_device.admin);
+        .filter(|recorded_device| !recorded_device.has_admin_access);
     let mut pending_devices = previous_record.pending_devices.iter();
     devices.any(|recorded_device| {
         let is_same_name =
             recorded_device.class == *class && recorded_device.device == request.device;
         let id = device.prepared_device.as_ref().map(|prepared| &prepared.id);
         is_same_name
-            && recorded_device.share == request.share_id
+            && recorded_device.share_id == request.share_id
             && id.is_none_or(|id| *id == recorded_device.id)
     }) || pending_devices.any(|recorded_device| {
         recorded_device.class == *class && recorded_device.device == request.device
@@ -139,7 +140,7 @@ fn had_device(previous_record: &Record, device: &AllocatedDevice<'_>) -> bool {
 /// Checks that no other claim has one of the allocated devices, and that shared devices have enough
 /// free shares. `previous_record` is the record of the claim's last preparation.
 pub(super) fn check_conflicts(
-    devices: &[AllocatedDevice<'_>],
+    devices: &[ResolvedDevice<'_>],
     previous_record: Option<&Record>,
     other_records: &[Record],
 ) -> Result<(), PrepareError> {
@@ -147,10 +148,10 @@ pub(super) fn check_conflicts(
     let exclusive_devices = || {
         devices
             .iter()
-            .filter(|device| !device.request.has_admin_access)
+            .filter(|device| !device.allocated_device.has_admin_access)
     };
-    let was_prepared = |device: &AllocatedDevice<'_>| {
-        previous_record.is_some_and(|previous_record| had_device(previous_record, device))
+    let was_prepared = |device: &ResolvedDevice<'_>| {
+        previous_record.is_some_and(|previous_record| contained_device(previous_record, device))
     };
     for device in exclusive_devices().filter(|device| !was_prepared(device)) {
         let claimed_device = ClaimedDevice::from_allocated(device);
@@ -166,9 +167,9 @@ pub(super) fn check_conflicts(
                 }
             }
         }
-        let pool = device.request.pool.clone();
+        let pool = device.allocated_device.pool.clone();
         if let Some((record, name)) = conflicting_records.first() {
-            return Err(PrepareError::InUse {
+            return Err(PrepareError::DeviceInUse {
                 pool,
                 device: (*name).to_owned(),
                 holder: record.qualified_name(),
@@ -190,7 +191,7 @@ pub(super) fn check_conflicts(
         if used_count > 0 && requested_count.saturating_add(used_count) > u64::from(total_count) {
             return Err(PrepareError::TooFewShares {
                 pool,
-                device: device.request.device.clone(),
+                device: device.allocated_device.device.clone(),
                 total: total_count,
                 used: used_count,
                 holders: list_claim_titles(sharing_records.iter().map(|(record, _)| *record)),
@@ -205,8 +206,8 @@ fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Returns the names of the first [`MAX_NAMED_CLAIMS`] claims, and a text with the number of the
-/// others.
+/// Returns the names of the first [`MAX_NAMED_CLAIMS`] claims. If there are more claims, the last
+/// entry tells how many are omitted.
 fn list_claim_titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
     let mut titles: Vec<String> = records.map(Record::qualified_name).collect();
     titles.dedup();

@@ -11,7 +11,7 @@ mod record;
 mod specification;
 mod store;
 
-pub use allocation::{AllocatedRequest, AllocationError, list_allocated_requests};
+pub use allocation::{AllocatedDevice, AllocationError, list_allocated_devices};
 pub use parameters::{ParameterError, Parameters};
 pub use part_maker::{PartError, PartMaker};
 pub use prepare::{NodeClaims, PrepareError, UnprepareError};

@@ -57,7 +57,7 @@ impl Parameters {
                 &request.capabilities_env,
                 join(capabilities.collect()),
             ),
-            ("lists", &request.lists_env, join(lists.collect())),
+            ("lists", &request.file_lists_env, join(lists.collect())),
         ] {
             match env {
                 _ if value.is_empty() => {}
@@ -71,7 +71,7 @@ impl Parameters {
         let switchable = request.switchable_capabilities();
         let mut allowed: BTreeSet<CapabilityName> = class.spec.capabilities();
         allowed.retain(|name| !switchable.contains(name));
-        allowed.extend(class.spec.exceptions());
+        allowed.extend(class.spec.list_excluding_capabilities());
         for name in &self.capabilities {
             let implied = request.with_implied(&BTreeSet::from([name.clone()]));
             let is_trusted = |name| request.trusted_capabilities.contains(name);

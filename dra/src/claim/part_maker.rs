@@ -15,7 +15,7 @@ use device_class::discover::PossiblePart;
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, excerpt};
 use host_inventory::host_program;
-use injection_plan::facts::ReportedFacts;
+use injection_plan::facts::ReportedProperties;
 use tokio::runtime::Handle;
 
 use super::part_steps::{StepsResult, run_steps};
@@ -37,13 +37,13 @@ pub enum PartError {
         "there is no room for {device} beside what other claims have of the same device: delete \
          the pod, so that it is scheduled again"
     )]
-    NoRoom { device: String },
+    InsufficientCapacity { device: String },
     #[error("the part {device} cannot be made: {reason}")]
-    NotMade { device: String, reason: String },
+    CreationFailed { device: String, reason: String },
     #[error("the part {part}, which no claim has, is in the way and cannot be removed: {reason}")]
-    InTheWay { part: String, reason: String },
+    ConflictingPart { part: String, reason: String },
     #[error("what was made of the part {device} cannot be removed: {reason}")]
-    NotRemoved { device: String, reason: String },
+    RemovalFailed { device: String, reason: String },
     #[error("{} cannot be searched for devices: {error}", host_root.display())]
     Host {
         host_root: PathBuf,
@@ -59,7 +59,8 @@ pub struct PartMaker {
     pub allocations: PluginAllocations,
 }
 
-/// The records of all other claims. They tell which devices and parts are in use.
+/// The records of all claims except the one that is being prepared. They show which devices and
+/// parts are in use.
 #[derive(Debug)]
 pub(super) struct OtherClaims {
     pub(super) records: Vec<Record>,
@@ -96,16 +97,16 @@ impl PartMaker {
     /// because the programs may have changed them.
     fn refresh_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let device_class = &class.class;
-        if !device_class.spec.facts.is_empty()
-            && device_class.settings.uses_facts()
+        if !device_class.spec.property_programs.is_empty()
+            && device_class.settings.uses_driver_properties()
             && let Ok(host) = RealHost::open(&self.host_root)
         {
             let build_command = |program: &Path, arguments: &[String]| {
                 host_program::build_command(&self.host_root, program, arguments)
             };
-            let reported_facts =
-                ReportedFacts::run_programs(device_class, &self.host_root, build_command);
-            if let Err(error) = reported_facts.write(device_class, &self.host_root, &host) {
+            let reported_properties =
+                ReportedProperties::run_programs(device_class, &self.host_root, build_command);
+            if let Err(error) = reported_properties.write(device_class, &self.host_root, &host) {
                 tracing::warn!("{}: facts cannot be written: {error}", device_class.name);
             }
         }
@@ -115,7 +116,7 @@ impl PartMaker {
     /// Discovers the class's devices repeatedly until the condition holds, or until
     /// [`DISCOVERY_TIMEOUT`]. Does not wait if the steps failed. Returns the devices and whether
     /// the condition holds.
-    fn discover_until(
+    fn poll_devices(
         &self,
         class: &ClassDevices,
         steps_result: &StepsResult,
@@ -124,18 +125,18 @@ impl PartMaker {
         let deadline = Instant::now() + DISCOVERY_TIMEOUT;
         loop {
             let current_class = self.refresh_devices(class)?;
-            let is_met = condition(&current_class);
-            if is_met || !steps_result.is_success() || Instant::now() >= deadline {
-                return Ok((current_class, is_met));
+            let is_condition_met = condition(&current_class);
+            if is_condition_met || !steps_result.is_success() || Instant::now() >= deadline {
+                return Ok((current_class, is_condition_met));
             }
             sleep(POLL_INTERVAL);
         }
     }
 
-    /// Makes a part or a whole device usable, by its name in ResourceSlices: frees capacity of the
-    /// device, and creates the part if it does not exist. Returns the class's devices after these
-    /// steps, and the id of the part or device.
-    pub(super) fn ensure_ready(
+    /// Makes the part or the whole device `name` usable for a claim. `name` is its name in
+    /// ResourceSlices. Frees capacity of the device, and creates the part if it does not exist.
+    /// Returns the devices of the class after these steps, and the id of the part or device.
+    pub(super) fn ensure_device_ready(
         &self,
         class: &ClassDevices,
         name: &str,
@@ -152,7 +153,7 @@ impl PartMaker {
                 Ok((current_class, id))
             }
             Some(part) => {
-                let updated_class = self.free_capacity(
+                let updated_class = self.reclaim_capacity(
                     &current_class,
                     parent,
                     name,
@@ -168,29 +169,30 @@ impl PartMaker {
             None => {
                 let (counters, id) = (
                     &parent.divisible.counters,
-                    parent.divisible.whole.id.clone(),
+                    parent.divisible.whole_device.id.clone(),
                 );
                 let updated_class =
-                    self.free_capacity(&current_class, parent, name, counters, other_claims)?;
+                    self.reclaim_capacity(&current_class, parent, name, counters, other_claims)?;
                 Ok((updated_class.unwrap_or(current_class), id))
             }
         }
     }
 
-    /// Removes parts that no claim has, as far as their capacity is needed for `name`. Returns the
-    /// class's new devices if a part was removed.
-    fn free_capacity(
+    /// Removes parts that no claim has, until the device has enough free capacity for the part
+    /// `new_part_name`. Returns the devices of the class after the last removal, or `None` if no
+    /// part was removed.
+    fn reclaim_capacity(
         &self,
         class: &ClassDevices,
         parent: &DivisibleDevice,
-        name: &str,
+        new_part_name: &str,
         needed_counters: &BTreeMap<String, u64>,
         other_claims: &OtherClaims,
     ) -> Result<Option<ClassDevices>, PartError> {
         let class_name = &class.class.name;
         let (claimed_parts, unclaimed_parts): (Vec<_>, Vec<_>) = parent
             .parts()
-            .filter(|(part_name, _)| *part_name != name)
+            .filter(|(part_name, _)| *part_name != new_part_name)
             .partition(|(part_name, part)| {
                 other_claims.has_part(class_name, part_name, part.existing_id.as_ref())
             });
@@ -200,8 +202,8 @@ impl PartMaker {
         }
         let total_counters = &parent.divisible.counters;
         if !fits_within(&used_counters, total_counters) {
-            let device = name.to_owned();
-            return Err(PartError::NoRoom { device });
+            let device = new_part_name.to_owned();
+            return Err(PartError::InsufficientCapacity { device });
         }
         let mut updated_class: Option<ClassDevices> = None;
         for (part_name, unclaimed_part) in unclaimed_parts
@@ -212,7 +214,7 @@ impl PartMaker {
             // file).
             if updated_class
                 .as_ref()
-                .is_some_and(|updated| !part_exists(updated, part_name))
+                .is_some_and(|latest_class| !part_exists(latest_class, part_name))
             {
                 continue;
             }
@@ -222,14 +224,14 @@ impl PartMaker {
                 used_counters = counters_with_part;
                 continue;
             }
-            let to_error = |reason| PartError::InTheWay {
+            let to_error = |reason| PartError::ConflictingPart {
                 part: part_name.to_owned(),
                 reason,
             };
             // If the class file sets `together`, the steps that remove this part also remove the
             // other parts of its group.
-            let is_removed_by_steps = |other: &&PossiblePart| {
-                other.existing_id == unclaimed_part.existing_id || unclaimed_part.is_grouped
+            let is_removed_by_steps = |other_part: &&PossiblePart| {
+                other_part.existing_id == unclaimed_part.existing_id || unclaimed_part.is_grouped
             };
             let existing_parts = parent
                 .divisible
@@ -237,11 +239,11 @@ impl PartMaker {
                 .iter()
                 .filter(|existing_part| existing_part.existing_id.is_some());
             for existing_part in existing_parts.filter(is_removed_by_steps) {
-                self.check_unused(class, existing_part, other_claims)
+                self.check_part_unused(class, existing_part, other_claims)
                     .map_err(to_error)?;
             }
             tracing::info!(
-                "removing the part {part_name} of {class_name}, whose room {name} needs"
+                "removing the part {part_name} of {class_name}, whose room {new_part_name} needs"
             );
             let steps_result = run_steps(
                 &self.host_root,
@@ -250,7 +252,7 @@ impl PartMaker {
                 false,
             );
             let (current_class, is_removed) =
-                self.discover_until(class, &steps_result, |current_class| {
+                self.poll_devices(class, &steps_result, |current_class| {
                     !part_exists(current_class, part_name)
                 })?;
             if !is_removed {
@@ -261,8 +263,9 @@ impl PartMaker {
         Ok(updated_class)
     }
 
-    /// Checks that no container uses a part that no readable claim record lists.
-    fn check_unused(
+    /// Checks, before a part is removed, that no container uses it. Fails if a claim record cannot
+    /// be read, because that claim may have the part.
+    fn check_part_unused(
         &self,
         class: &ClassDevices,
         part: &PossiblePart,
@@ -305,7 +308,7 @@ impl PartMaker {
             };
             let steps_result = run_steps(&self.host_root, &part.creation_steps, part.timeout, true);
             let (discovered, _) =
-                self.discover_until(class, &steps_result, |latest| part_exists(latest, name))?;
+                self.poll_devices(class, &steps_result, |latest| part_exists(latest, name))?;
             if let (
                 _,
                 Some(PossiblePart {
@@ -317,27 +320,34 @@ impl PartMaker {
                 let id = id.clone();
                 return Ok((discovered, id));
             }
-            self.remove_remains(&discovered, name);
+            self.remove_incomplete_part(&discovered, name);
             if is_second_attempt || steps_result.is_killed() {
                 let (device, reason) = (name.to_owned(), steps_result.describe_failure());
-                return Err(PartError::NotMade { device, reason });
+                return Err(PartError::CreationFailed { device, reason });
             }
             tracing::info!(
                 "making the part {name} once more: {}",
                 steps_result.describe_failure()
             );
-            self.remove_other_remains(&discovered, name, other_claims);
+            self.remove_other_incomplete_parts(&discovered, name, other_claims);
             (latest_class, is_second_attempt) = (Some(discovered), true);
         }
     }
 
     /// Removes incomplete remains of other parts that no claim has. A failed removal may leave
     /// remains that discovery does not find and that still occupy capacity.
-    fn remove_other_remains(&self, class: &ClassDevices, name: &str, other_claims: &OtherClaims) {
+    fn remove_other_incomplete_parts(
+        &self,
+        class: &ClassDevices,
+        name: &str,
+        other_claims: &OtherClaims,
+    ) {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {
             return;
         };
-        for (other_name, other_part) in parent.parts().filter(|(other_name, _)| *other_name != name)
+        for (other_part_name, other_part) in parent
+            .parts()
+            .filter(|(other_part_name, _)| *other_part_name != name)
         {
             let mut needed_counters = part.consumed_counters.clone();
             add_amounts(&mut needed_counters, &other_part.consumed_counters);
@@ -345,23 +355,23 @@ impl PartMaker {
             // already run.
             let may_have_remains = other_part.existing_id.is_none()
                 && other_part.removal_steps != part.removal_steps
-                && !other_claims.has_part(&class.class.name, other_name, None);
+                && !other_claims.has_part(&class.class.name, other_part_name, None);
             if may_have_remains && !fits_within(&needed_counters, &parent.divisible.counters) {
-                self.remove_remains(class, other_name);
+                self.remove_incomplete_part(class, other_part_name);
             }
         }
     }
 
-    /// Removes the incomplete remains of a part that an interrupted call of [`Self::ensure_ready`]
-    /// may have left.
+    /// Removes the incomplete remains of a part. An interrupted call of
+    /// [`Self::ensure_device_ready`] may have left them.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
         // The driver facts are read again, because they may be older than the interrupted call.
         let current_class = self.refresh_devices(class)?;
-        match self.remove_remains(&current_class, name) {
+        match self.remove_incomplete_part(&current_class, name) {
             // An error status is ignored, because a program that finds nothing to remove may return
             // one.
             steps_result if !steps_result.is_killed() => Ok(()),
-            steps_result => Err(PartError::NotRemoved {
+            steps_result => Err(PartError::RemovalFailed {
                 device: name.to_owned(),
                 reason: steps_result.describe_failure(),
             }),
@@ -370,7 +380,7 @@ impl PartMaker {
 
     /// Removes the incomplete remains of a part. Does nothing if the part or an overlapping part
     /// exists, because the steps could remove the existing part.
-    fn remove_remains(&self, class: &ClassDevices, name: &str) -> StepsResult {
+    fn remove_incomplete_part(&self, class: &ClassDevices, name: &str) -> StepsResult {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {
             return StepsResult::Success;
         };
@@ -418,8 +428,8 @@ fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {
 
 fn add_amounts(sum: &mut BTreeMap<String, u64>, amounts: &BTreeMap<String, u64>) {
     for (name, amount) in amounts {
-        let total = sum.entry(name.clone()).or_default();
-        *total = total.saturating_add(*amount);
+        let total_amount = sum.entry(name.clone()).or_default();
+        *total_amount = total_amount.saturating_add(*amount);
     }
 }
 

@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use device_class::name::{ClassName, DeviceId};
-use injection_plan::cdi::{Description, ThinHook};
+use injection_plan::cdi::{SpecificationForm, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
 use super::allocation::{
-    AllocatedRequest, AllocationError, list_allocated_requests, list_reserving_pods,
+    AllocatedDevice, AllocationError, list_allocated_devices, list_reserving_pods,
 };
 use super::conflicts;
 use super::parameters::ParameterError;
@@ -36,19 +36,19 @@ pub enum PrepareError {
     #[error(transparent)]
     Parameter(#[from] ParameterError),
     #[error("pool {0} is not of a class that this node serves for claims")]
-    NoPool(String),
+    UnknownPool(String),
     #[error(
         "pool {pool} has no device {device} now; if that is a part, put its profile back into \
          [[parts]] of the class, or delete the pod, so that it is scheduled again"
     )]
     NoDevice { pool: String, device: String },
-    /// Another claim still has the device, which is not shared. This should not happen, because the
-    /// scheduler allocates such a device to one claim only.
+    /// Another claim still has the device, and the device cannot be shared. This should not happen,
+    /// because the scheduler allocates such a device to one claim only.
     #[error(
         "device {device} of pool {pool} is still prepared for the claim {holder}: end the pod of \
          that, or delete this one, so that it is scheduled again"
     )]
-    InUse {
+    DeviceInUse {
         pool: String,
         device: String,
         /// The name of the claim that has the device, as `NAMESPACE/NAME`.
@@ -86,7 +86,7 @@ pub enum UnprepareError {
     ClaimStore(#[from] StoreError),
 }
 
-/// The claims of this node: the settings with which they are prepared and unprepared.
+/// Prepares and unprepares the claims of this node. The fields are the settings for that.
 #[derive(Debug, Clone)]
 pub struct NodeClaims {
     pub node_name: String,
@@ -101,32 +101,32 @@ pub struct NodeClaims {
     pub part_maker: PartMaker,
 }
 
-/// A device of an allocation result, with its class on this node.
-pub(super) struct AllocatedDevice<'a> {
-    pub(super) request: &'a AllocatedRequest,
+/// A device of an allocation result, together with its class on this node.
+pub(super) struct ResolvedDevice<'a> {
+    pub(super) allocated_device: &'a AllocatedDevice,
     pub(super) class: &'a ClassDevices,
-    /// The device's entry in the claim record. `None` means that the device is not ready yet, for
-    /// example because the part must be created first.
+    /// The device's entry in the claim record. `None` means that the device is not ready yet,
+    /// because the part must be created first or existing parts must be removed.
     pub(super) prepared_device: Option<PreparedDevice>,
 }
 
-impl AllocatedDevice<'_> {
+impl ResolvedDevice<'_> {
     fn to_pending_device(&self) -> PendingDevice {
         PendingDevice {
-            pool: self.request.pool.clone(),
-            device: self.request.device.clone(),
+            pool: self.allocated_device.pool.clone(),
+            device: self.allocated_device.device.clone(),
             class: self.class.class.name.clone(),
         }
     }
 }
 
 impl NodeClaims {
-    fn description(&self) -> Description<'_> {
-        Description {
+    fn description(&self) -> SpecificationForm<'_> {
+        SpecificationForm {
             hook: Some(ThinHook {
-                program: &self.hook_path,
-                timeout: runtime_config::HOOK_TIMEOUT_SECONDS,
-                config: None,
+                program_path: &self.hook_path,
+                timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
+                config_path: None,
             }),
             host_root: &self.host_root,
         }
@@ -140,16 +140,16 @@ impl NodeClaims {
         claim: &ResourceClaim,
         inventory: &[ClassDevices],
     ) -> Result<Vec<Device>, PrepareError> {
-        let requests = list_allocated_requests(claim, uid)?;
-        let devices: Vec<AllocatedDevice<'_>> = requests
+        let allocated_devices = list_allocated_devices(claim, uid)?;
+        let devices: Vec<ResolvedDevice<'_>> = allocated_devices
             .iter()
-            .map(|request| self.find_device(request, inventory))
+            .map(|device| self.resolve_device(device, inventory))
             .collect::<Result<_, _>>()?;
         // No part is created for a request with admin access, which gets only existing parts.
-        let unready_devices = devices
-            .iter()
-            .filter(|device| device.prepared_device.is_none() && !device.request.has_admin_access);
-        let unready_devices: Vec<&AllocatedDevice<'_>> = unready_devices.collect();
+        let unready_devices = devices.iter().filter(|device| {
+            device.prepared_device.is_none() && !device.allocated_device.has_admin_access
+        });
+        let unready_devices: Vec<&ResolvedDevice<'_>> = unready_devices.collect();
         let mut record = Record {
             version: Record::VERSION,
             uid: uid.clone(),
@@ -189,14 +189,16 @@ impl NodeClaims {
                 unreadable_records,
             };
             for device in unready_devices {
-                let (current_class, id) = self.part_maker.ensure_ready(
+                let (current_class, id) = self.part_maker.ensure_device_ready(
                     device.class,
-                    &device.request.device,
+                    &device.allocated_device.device,
                     &other_claims,
                 )?;
-                record
-                    .devices
-                    .push(build_prepared_device(device.request, &current_class, id));
+                record.devices.push(build_prepared_device(
+                    device.allocated_device,
+                    &current_class,
+                    id,
+                ));
                 // The class of the inventory is replaced, because the latest discovery includes all
                 // parts that were created so far.
                 let mut classes = inventory.to_mut().iter_mut();
@@ -220,39 +222,41 @@ impl NodeClaims {
         Ok(build_prepare_response(&record))
     }
 
-    /// Finds an allocated device among the classes of this node, and checks its parameters.
-    fn find_device<'a>(
+    /// Determines the class and the id of an allocated device on this node. Also checks the
+    /// parameters of its request.
+    fn resolve_device<'a>(
         &self,
-        request: &'a AllocatedRequest,
+        allocated_device: &'a AllocatedDevice,
         inventory: &'a [ClassDevices],
-    ) -> Result<AllocatedDevice<'a>, PrepareError> {
+    ) -> Result<ResolvedDevice<'a>, PrepareError> {
         let has_pool = |class: &&ClassDevices| {
-            names::build_pool_name(&self.node_name, &class.class.name) == request.pool
+            names::build_pool_name(&self.node_name, &class.class.name) == allocated_device.pool
         };
         let found_class = inventory.iter().find(has_pool);
-        let class = found_class.ok_or_else(|| PrepareError::NoPool(request.pool.clone()))?;
-        let named_device = class.find_by_name(&request.device);
+        let class =
+            found_class.ok_or_else(|| PrepareError::UnknownPool(allocated_device.pool.clone()))?;
+        let named_device = class.find_by_name(&allocated_device.device);
         let named_device = named_device.ok_or_else(|| PrepareError::NoDevice {
-            pool: request.pool.clone(),
-            device: request.device.clone(),
+            pool: allocated_device.pool.clone(),
+            device: allocated_device.device.clone(),
         })?;
-        request.parameters.to_variables(&class.class)?;
+        allocated_device.parameters.to_variables(&class.class)?;
         let mut divisible_devices = class.divisible_devices.iter();
         let id = match named_device {
-            NamedDevice::Part(_, part) => request
+            NamedDevice::Part(_, part) => allocated_device
                 .has_admin_access
                 .then(|| part.existing_id.clone())
                 .flatten(),
             NamedDevice::Device(device) => {
                 let is_divisible =
-                    divisible_devices.any(|divisible| divisible.name == request.device);
-                (request.has_admin_access || !is_divisible).then(|| device.id.clone())
+                    divisible_devices.any(|divisible| divisible.name == allocated_device.device);
+                (allocated_device.has_admin_access || !is_divisible).then(|| device.id.clone())
             }
         };
-        Ok(AllocatedDevice {
-            request,
+        Ok(ResolvedDevice {
+            allocated_device,
             class,
-            prepared_device: id.map(|id| build_prepared_device(request, class, id)),
+            prepared_device: id.map(|id| build_prepared_device(allocated_device, class, id)),
         })
     }
 
@@ -277,29 +281,30 @@ impl NodeClaims {
         uid: &ClaimUid,
         inventory: &[ClassDevices],
     ) -> Result<(), UnprepareError> {
-        self.unprepare_if(uid, || true, inventory).map(drop)
+        self.unprepare_on_condition(uid, || true, inventory)
+            .map(drop)
     }
 
     /// Unprepares a claim if its record is still the file `earlier_file`. Another file means that
     /// the claim was prepared again meanwhile, for a new pod. Returns whether the claim was
     /// unprepared.
-    pub(crate) fn unprepare_unchanged(
+    pub(crate) fn unprepare_if_record_unchanged(
         &self,
         uid: &ClaimUid,
         earlier_file: &RecordFile,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
-        self.unprepare_if(
+        self.unprepare_on_condition(
             uid,
-            || self.store.is_unchanged(uid, earlier_file),
+            || self.store.is_record_unchanged(uid, earlier_file),
             inventory,
         )
     }
 
-    /// Unprepares a claim if `condition` holds, and returns whether it did. The condition is
-    /// evaluated again after the classes of the claim were locked, and after the claim records were
-    /// locked, because it may have changed before.
-    fn unprepare_if(
+    /// Unprepares a claim if `condition` holds, and returns whether it did. The condition may
+    /// change while this call waits for a lock. It is therefore evaluated again after each lock was
+    /// taken.
+    fn unprepare_on_condition(
         &self,
         uid: &ClaimUid,
         condition: impl Fn() -> bool,
@@ -382,8 +387,8 @@ impl NodeClaims {
     }
 
     /// Writes the CDI specifications of all claims with records, and removes the specifications of
-    /// other claims. All specifications are missing after a restart of the node, because their
-    /// directory is a tmpfs. Returns one line for each error.
+    /// other claims. After a restart of the node all specifications are missing, because their
+    /// directory is a tmpfs. Returns a message for each error.
     pub fn restore_specifications(
         &self,
         inventory: &[ClassDevices],
@@ -415,9 +420,9 @@ impl NodeClaims {
         for uid in specification::list_claims_with_files(&self.cdi_directory) {
             // The specification of an unreadable record is kept, because a container may use the
             // claim.
-            let is_known = records.iter().any(|record| record.uid == uid)
+            let has_record = records.iter().any(|record| record.uid == uid)
                 || problems.iter().any(|line| line.contains(uid.as_str()));
-            if !is_known {
+            if !has_record {
                 specification::remove_specification(&self.cdi_directory, &uid)?;
             }
         }
@@ -426,19 +431,19 @@ impl NodeClaims {
 }
 
 fn build_prepared_device(
-    request: &AllocatedRequest,
+    request: &AllocatedDevice,
     class: &ClassDevices,
     id: DeviceId,
 ) -> PreparedDevice {
     PreparedDevice {
-        request: request.request.clone(),
+        request: request.request_name.clone(),
         pool: request.pool.clone(),
         device: request.device.clone(),
         class: class.class.name.clone(),
         id,
-        share: request.share_id.clone(),
-        shares: request.share_count,
-        admin: request.has_admin_access,
+        share_id: request.share_id.clone(),
+        share_count: request.share_count,
+        has_admin_access: request.has_admin_access,
         parameters: request.parameters.clone(),
     }
 }
@@ -456,7 +461,7 @@ fn build_prepare_response(record: &Record) -> Vec<Device> {
             pool_name: device.pool.clone(),
             device_name: device.device.clone(),
             cdi_device_ids: cdi_name.into_iter().collect(),
-            share_id: device.share.clone(),
+            share_id: device.share_id.clone(),
         });
     }
     devices

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi::directory::{self, DirectoryError};
-use injection_plan::cdi::{Description, DescriptionError, Specification, SpecifiedDevice};
+use injection_plan::cdi::{CdiDeviceError, Specification, SpecificationForm, SpecifiedDevice};
 
 use super::parameters::{ParameterError, Parameters};
 use super::record::{ClaimUid, Record};
@@ -16,9 +16,9 @@ use super::store::{StoreError, remove_file};
 use crate::class_devices::ClassDevices;
 use crate::names::{DRIVER, to_dns_label};
 
-/// The prefix of the file names. It differs from the prefix of the device plugin's files, because
-/// the plugin removes obsolete files with its own prefix.
-const FILE_NAME_PREFIX: &str = "boathook.dev-claim-";
+/// The prefix of the names of the specification files of claims. It differs from the prefix of the
+/// device plugin's files, because the plugin removes obsolete files with its own prefix.
+const SPECIFICATION_FILE_PREFIX: &str = "boathook.dev-claim-";
 
 /// The maximum length of the name of a CDI device, in bytes.
 const MAX_DEVICE_NAME_BYTES: usize = 63;
@@ -27,16 +27,16 @@ const MAX_DEVICE_NAME_BYTES: usize = 63;
 #[derive(Debug, thiserror::Error)]
 pub enum SpecificationError {
     #[error("class {0} is not served here any more")]
-    NoClass(ClassName),
+    UnknownClass(ClassName),
     #[error("device {id} of class {class} is not on this node any more")]
-    NoDevice { class: ClassName, id: DeviceId },
+    MissingDevice { class: ClassName, id: DeviceId },
     #[error(transparent)]
     Parameter(#[from] ParameterError),
     #[error("request {request} cannot be described")]
     Description {
         request: String,
         #[source]
-        error: Box<DescriptionError>,
+        error: Box<CdiDeviceError>,
     },
     #[error(transparent)]
     Directory(#[from] DirectoryError),
@@ -83,7 +83,7 @@ pub(super) fn build_cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassN
 /// Writes the CDI specification of a claim to its file, if the content has changed.
 pub(super) fn write_specification(
     cdi_directory: &Path,
-    description: Description<'_>,
+    description: SpecificationForm<'_>,
     record: &Record,
     inventory: &[ClassDevices],
 ) -> Result<(), SpecificationError> {
@@ -93,10 +93,10 @@ pub(super) fn write_specification(
         let class_devices = inventory
             .iter()
             .find(|devices| devices.class.name == *class)
-            .ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
+            .ok_or_else(|| SpecificationError::UnknownClass(class.clone()))?;
         let find_device = |id: &&DeviceId| {
             let device = class_devices.find_by_id(id);
-            device.ok_or_else(|| SpecificationError::NoDevice {
+            device.ok_or_else(|| SpecificationError::MissingDevice {
                 class: class.clone(),
                 id: (**id).clone(),
             })
@@ -105,7 +105,7 @@ pub(super) fn write_specification(
             ids.iter().map(find_device).collect::<Result<_, _>>()?;
         let claim_uid = record.uid.as_str();
         let variables = parameters.to_variables(&class_devices.class)?;
-        let edits = description.describe_claim(
+        let edits = description.build_claim_edits(
             &class_devices.class,
             &class_devices.found_class,
             &claimed_devices,
@@ -144,7 +144,7 @@ pub(super) fn list_claims_with_files(cdi_directory: &Path) -> Vec<ClaimUid> {
         let name = entry.file_name();
         let uid = name
             .to_str()?
-            .strip_prefix(FILE_NAME_PREFIX)?
+            .strip_prefix(SPECIFICATION_FILE_PREFIX)?
             .strip_suffix(".json")?;
         ClaimUid::try_from(uid.to_owned()).ok()
     });
@@ -152,5 +152,5 @@ pub(super) fn list_claims_with_files(cdi_directory: &Path) -> Vec<ClaimUid> {
 }
 
 fn specification_path(cdi_directory: &Path, uid: &ClaimUid) -> PathBuf {
-    cdi_directory.join(format!("{FILE_NAME_PREFIX}{}.json", uid.as_str()))
+    cdi_directory.join(format!("{SPECIFICATION_FILE_PREFIX}{}.json", uid.as_str()))
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
-use injection_plan::claim_record::{MAX_RECORD_BYTES, parse_uid_of_file_name, records_directory};
+use injection_plan::claim_record::{MAX_RECORD_BYTES, parse_uid_from_file_name, records_dir_path};
 use nix::fcntl::{Flock, FlockArg};
 use rooted_path::{
     TEMPORARY_NAME_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file,
@@ -30,7 +30,7 @@ pub enum StoreError {
 /// during an update.
 #[derive(Debug, Clone)]
 pub struct ClaimStore {
-    directory: PathBuf,
+    records_dir: PathBuf,
     /// The driver's directory, which contains the lock files.
     driver_directory: PathBuf,
 }
@@ -52,7 +52,7 @@ impl ClaimStore {
     /// Opens the directory of records below `driver_directory`. Creates both directories if they
     /// are missing.
     pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
-        let directory = records_directory(driver_directory);
+        let directory = records_dir_path(driver_directory);
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o750);
         let io_error = |path: &Path, error| StoreError::Io {
@@ -64,7 +64,7 @@ impl ClaimStore {
             .map_err(|error| io_error(&directory, error))?;
         let driver_directory = driver_directory.to_owned();
         Ok(ClaimStore {
-            directory,
+            records_dir: directory,
             driver_directory,
         })
     }
@@ -115,9 +115,9 @@ impl ClaimStore {
     /// Returns the uids of the claims that have records.
     pub(super) fn list_uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
         let mut uids = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(self.to_store_error())? {
+        for entry in fs::read_dir(&self.records_dir).map_err(self.to_store_error())? {
             let name = entry.map_err(self.to_store_error())?.file_name();
-            let uid = parse_uid_of_file_name(&name);
+            let uid = parse_uid_from_file_name(&name);
             uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
         }
         Ok(uids)
@@ -148,7 +148,7 @@ impl ClaimStore {
     }
 
     /// Returns whether the record of a claim is still the file `earlier_file`.
-    pub(super) fn is_unchanged(&self, uid: &ClaimUid, earlier_file: &RecordFile) -> bool {
+    pub(super) fn is_record_unchanged(&self, uid: &ClaimUid, earlier_file: &RecordFile) -> bool {
         let to_file_id = |metadata: Metadata| (metadata.dev(), metadata.ino());
         let current_id = fs::symlink_metadata(self.record_path(uid)).map(to_file_id);
         current_id.is_ok_and(|current_id| {
@@ -180,12 +180,12 @@ impl ClaimStore {
     /// Removes temporary files that killed processes have left. Earlier versions named these files
     /// `UID.tmp`. The caller must hold the lock, so that no other process is writing a record.
     pub(super) fn remove_unfinished_files(&self, _: &StoreLock) -> Result<(), StoreError> {
-        for entry in fs::read_dir(&self.directory).map_err(self.to_store_error())? {
+        for entry in fs::read_dir(&self.records_dir).map_err(self.to_store_error())? {
             let name = entry.map_err(self.to_store_error())?.file_name();
             let text = name.to_string_lossy();
             if text.starts_with(TEMPORARY_NAME_PREFIX) || text.ends_with(".tmp") {
                 // An error is ignored, because a temporary file does no harm.
-                let _ = fs::remove_file(self.directory.join(&name));
+                let _ = fs::remove_file(self.records_dir.join(&name));
             }
         }
         Ok(())
@@ -198,13 +198,13 @@ impl ClaimStore {
 
     fn to_store_error(&self) -> impl Fn(io::Error) -> StoreError {
         |error| StoreError::Io {
-            path: self.directory.clone(),
+            path: self.records_dir.clone(),
             error,
         }
     }
 
     fn record_path(&self, uid: &ClaimUid) -> PathBuf {
-        self.directory.join(uid.file_name())
+        self.records_dir.join(uid.file_name())
     }
 }
 

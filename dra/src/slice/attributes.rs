@@ -10,9 +10,9 @@ use k8s_openapi::api::resource::v1::DeviceAttribute;
 use crate::class_devices::{ClassDevices, DivisibleDevice, PoolEntry};
 
 /// The maximum length of an attribute's name, in bytes (Kubernetes, resource.k8s.io/v1).
-const MAX_NAME_BYTES: usize = 32;
+const MAX_ATTRIBUTE_NAME_BYTES: usize = 32;
 /// The maximum length of an attribute's value, in bytes (Kubernetes, resource.k8s.io/v1).
-const MAX_VALUE_BYTES: usize = 64;
+const MAX_ATTRIBUTE_VALUE_BYTES: usize = 64;
 
 /// The maximum number of attributes of a device that come from its class file. Kubernetes allows 32
 /// in total, including the driver's own attributes and the capacity for shares.
@@ -32,10 +32,10 @@ pub(super) fn build_attributes(
     device: &Device,
 ) -> BTreeMap<String, DeviceAttribute> {
     let is_allowed = |name: &str, value: &str| {
-        name.len() <= MAX_NAME_BYTES
+        name.len() <= MAX_ATTRIBUTE_NAME_BYTES
             && !name.starts_with(|c: char| c.is_ascii_digit())
             && !value.is_empty()
-            && value.len() <= MAX_VALUE_BYTES
+            && value.len() <= MAX_ATTRIBUTE_VALUE_BYTES
     };
     let all_attributes = device.attributes.iter();
     let class_attributes = all_attributes
@@ -45,18 +45,22 @@ pub(super) fn build_attributes(
     let mut attributes: BTreeMap<String, DeviceAttribute> = class_attributes
         .map(|(name, value)| (name.to_owned(), build_class_attribute(class, name, value)))
         .collect();
-    attributes.insert("class".into(), string_attribute(class.class.name.as_str()));
+    attributes.insert(
+        "class".into(),
+        build_string_attribute(class.class.name.as_str()),
+    );
     let resource = device.resource.as_str();
     attributes.extend(
-        is_allowed("resource", resource).then(|| ("resource".into(), string_attribute(resource))),
+        is_allowed("resource", resource)
+            .then(|| ("resource".into(), build_string_attribute(resource))),
     );
     for (name, value) in [("index", &device.index), ("group", &device.group)] {
         if let Some(value) = value.as_deref().filter(|value| is_allowed(name, value)) {
             let is_number = name == "index" && value.parse::<i64>().is_ok();
             let value = if is_number {
-                int_attribute(value.parse().unwrap_or_default())
+                build_int_attribute(value.parse().unwrap_or_default())
             } else {
-                string_attribute(value)
+                build_string_attribute(value)
             };
             attributes.insert(name.into(), value);
         }
@@ -64,10 +68,10 @@ pub(super) fn build_attributes(
     if let Some(node) = device.numa {
         attributes.insert(
             format!("{STANDARD_ATTRIBUTE_DOMAIN}/numaNode"),
-            int_attribute(node.into()),
+            build_int_attribute(node.into()),
         );
     }
-    if let Some(bus) = device.connections.bus() {
+    if let Some(bus) = device.connections.sysfs_dir() {
         let addresses = [
             ("pcieRoot", find_pcie_root(bus)),
             ("pciBusID", find_pci_address(bus)),
@@ -78,7 +82,7 @@ pub(super) fn build_attributes(
         attributes.extend(addresses.map(|(name, address)| {
             (
                 format!("{STANDARD_ATTRIBUTE_DOMAIN}/{name}"),
-                string_attribute(&address),
+                build_string_attribute(&address),
             )
         }));
     }
@@ -92,11 +96,14 @@ pub(super) fn build_part_attributes(
     parent: &DivisibleDevice,
     part: &PossiblePart,
 ) -> BTreeMap<String, DeviceAttribute> {
-    let mut attributes = build_attributes(class, &parent.divisible.whole);
+    let mut attributes = build_attributes(class, &parent.divisible.whole_device);
     attributes.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
-    attributes.insert(PART_ATTRIBUTE.into(), string_attribute(&part.profile));
-    attributes.insert("placement".into(), int_attribute(part.placement().into()));
-    attributes.insert("whole".into(), string_attribute(&parent.name));
+    attributes.insert(PART_ATTRIBUTE.into(), build_string_attribute(&part.profile));
+    attributes.insert(
+        "placement".into(),
+        build_int_attribute(part.placement().into()),
+    );
+    attributes.insert("whole".into(), build_string_attribute(&parent.name));
     attributes
 }
 
@@ -110,19 +117,19 @@ fn build_class_attribute(class: &ClassDevices, name: &str, value: &str) -> Devic
         attribute.is_none_or(|(_, value)| parse_canonical_number(value).is_some())
     };
     match parse_canonical_number(value) {
-        Some(value) if list_offered_devices(class).all(has_number) => int_attribute(value),
-        _ => string_attribute(value),
+        Some(value) if list_offered_devices(class).all(has_number) => build_int_attribute(value),
+        _ => build_string_attribute(value),
     }
 }
 
-/// Returns the devices that slices can describe, whether or not their parts exist.
+/// Returns the devices that ResourceSlices can describe, whether or not their parts exist.
 fn list_offered_devices(class: &ClassDevices) -> impl Iterator<Item = &Device> {
     class
-        .list_entries(true)
+        .list_pool_entries(true)
         .into_iter()
         .map(|entry| match entry {
             PoolEntry::Device(_, device) => device,
-            PoolEntry::Divisible(whole) => &whole.divisible.whole,
+            PoolEntry::Divisible(parent) => &parent.divisible.whole_device,
         })
 }
 
@@ -132,14 +139,14 @@ fn parse_canonical_number(text: &str) -> Option<i64> {
     (number.to_string() == text).then_some(number)
 }
 
-fn string_attribute(value: &str) -> DeviceAttribute {
+fn build_string_attribute(value: &str) -> DeviceAttribute {
     DeviceAttribute {
         string: Some(value.to_owned()),
         ..DeviceAttribute::default()
     }
 }
 
-fn int_attribute(value: i64) -> DeviceAttribute {
+fn build_int_attribute(value: i64) -> DeviceAttribute {
     DeviceAttribute {
         int: Some(value),
         ..DeviceAttribute::default()

@@ -18,14 +18,14 @@ use crate::names::{self, DRIVER, SHARES_CAPACITY};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceFeatures {
     /// Whether the API server stores taints of devices. Without taints, unhealthy devices are
-    /// omitted.
-    pub has_taints: bool,
+    /// omitted from the slices.
+    pub supports_taints: bool,
     /// Whether the API server stores that several claims may share a device. Otherwise each share
     /// is listed as a separate device.
-    pub has_shares: bool,
-    /// Whether the API server stores counters, by which overlapping parts exclude each other.
-    /// Otherwise only existing parts are listed.
-    pub has_parts: bool,
+    pub supports_shares: bool,
+    /// Whether the API server stores counters, which prevent that overlapping parts are allocated
+    /// at the same time. Without counters, only existing parts are listed.
+    pub supports_parts: bool,
     /// The value of `effect` in the taints of unhealthy devices.
     pub taint_effect: String,
 }
@@ -49,7 +49,7 @@ pub(super) fn build_devices(
     };
     match device.replicas {
         None => vec![build_entry(name.to_owned())],
-        Some(count) if features.has_shares => vec![SliceDevice {
+        Some(count) if features.supports_shares => vec![SliceDevice {
             allow_multiple_allocations: Some(true),
             capacity: Some(BTreeMap::from([(
                 SHARES_CAPACITY.to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn build_devices(
             ..build_entry(name.to_owned())
         }],
         Some(count) => (0..count)
-            .map(|n| build_entry(names::build_share_name(name, n)))
+            .map(|number| build_entry(names::build_share_name(name, number)))
             .collect(),
     }
 }
@@ -78,7 +78,12 @@ pub(super) fn build_divisible_device(
         };
         Some(vec![consumption])
     };
-    let mut entries = build_devices(class, &parent.divisible.whole, &parent.name, features);
+    let mut entries = build_devices(
+        class,
+        &parent.divisible.whole_device,
+        &parent.name,
+        features,
+    );
     for entry in &mut entries {
         entry.consumes_counters = build_consumption(&parent.divisible.counters);
     }
@@ -124,16 +129,16 @@ fn build_health_taints(
     } else if class.are_allocations_known {
         return Some(None);
     } else {
-        // It is not known whether a container has the device, so this effect is used, which does
-        // not evict pods.
+        // It is not known whether a container has the device. Therefore the taint has the effect
+        // that does not evict pods.
         "NoSchedule"
     };
-    let taint = || DeviceTaint {
+    let build_taint = || DeviceTaint {
         key: format!("{DRIVER}/unhealthy"),
         effect: effect.to_owned(),
         ..DeviceTaint::default()
     };
-    features.has_taints.then(|| Some(vec![taint()]))
+    features.supports_taints.then(|| Some(vec![build_taint()]))
 }
 
 fn build_share_capacity(class: &ClassDevices, count: u16) -> DeviceCapacity {

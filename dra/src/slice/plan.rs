@@ -44,7 +44,7 @@ pub struct SliceContent {
 pub fn plan_pools(node: &str, classes: &[ClassDevices], features: &SliceFeatures) -> Vec<Pool> {
     let plan_pool = |class: &ClassDevices| {
         let (mut devices, mut counter_sets): (Vec<Device>, Vec<CounterSet>) = Default::default();
-        for entry in class.list_entries(features.has_parts) {
+        for entry in class.list_pool_entries(features.supports_parts) {
             match entry {
                 PoolEntry::Device(name, device) => {
                     devices.extend(build_devices(class, device, name, features));
@@ -241,17 +241,18 @@ fn parse_slice_index(slice: &ResourceSlice) -> Option<usize> {
     usize::from_str_radix(index, 16).ok()
 }
 
-/// Returns the new devices. A taint that a device already had keeps its old time.
+/// Returns a copy of the new devices in which every unchanged taint has the time at which it was
+/// first added.
 fn keep_taint_times(new_devices: &[Device], old_slice: &ResourceSlice) -> Vec<Device> {
     let old_devices = old_slice.spec.devices.as_deref().unwrap_or_default();
-    let keep_times_of_device = |device: &Device| match old_devices
+    let copy_old_times = |device: &Device| match old_devices
         .iter()
         .find(|old_device| old_device.name == device.name)
     {
         Some(old_device) => copy_taint_times(device, old_device),
         None => device.clone(),
     };
-    new_devices.iter().map(keep_times_of_device).collect()
+    new_devices.iter().map(copy_old_times).collect()
 }
 
 fn copy_taint_times(device: &Device, old_device: &Device) -> Device {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plan::{SliceAction, plan_actions, plan_pools};
-use super::revert_delay::{MAX_DELAY, MIN_DELAY, RevertDelay};
+use super::revert_delay::{MAX_REVERT_DELAY, MIN_REVERT_DELAY, RevertDelay};
 use super::{Pool, SliceFeatures};
 use crate::api_error;
 use crate::inventory::Inventory;
@@ -33,8 +33,8 @@ pub struct Publisher {
     features: SliceFeatures,
     metrics: Metrics,
     existing_slices: BTreeMap<String, ResourceSlice>,
-    /// The devices of each slice that the API server changed when it stored the slice: as they were
-    /// sent, and as they are stored.
+    /// For each slice that the API server changed when it stored the slice: the devices as they
+    /// were sent, and the devices as they were stored. The key is the name of the slice.
     server_changed_devices: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
 }
 
@@ -46,9 +46,9 @@ impl Publisher {
             node_name,
             client,
             features: SliceFeatures {
-                has_taints: true,
-                has_shares: true,
-                has_parts: true,
+                supports_taints: true,
+                supports_shares: true,
+                supports_parts: true,
                 taint_effect: taint_effect.to_owned(),
             },
             metrics,
@@ -82,7 +82,7 @@ impl Publisher {
         let (mut initial_slices, mut has_listed) = (BTreeMap::new(), false);
         let mut failure_count = 0;
         let (mut update_time, mut revert_delay) = (None, RevertDelay::new());
-        // Whether the inventory may have changed since the slices were last updated.
+        // Whether the inventory may have changed since the last update of the slices.
         let mut is_inventory_new = true;
         loop {
             tokio::select! {
@@ -118,10 +118,10 @@ impl Publisher {
                     }
                     sleep(CHANGE_DELAY).await;
                     is_inventory_new = true;
-                    // After a failure the update time is kept, so that a change of devices does not
-                    // shorten the delay.
-                    let kept_time = update_time.filter(|_| failure_count > 0);
-                    update_time = kept_time.or(Some(Instant::now()));
+                    // After a failure the update time is not changed. Otherwise each change of
+                    // devices would shorten the delay before the next attempt.
+                    let pending_update_time = update_time.filter(|_| failure_count > 0);
+                    update_time = pending_update_time.or(Some(Instant::now()));
                 }
                 () = sleep_until(update_time.unwrap_or_else(Instant::now)),
                     if has_listed && update_time.is_some() =>
@@ -129,10 +129,10 @@ impl Publisher {
                     is_inventory_new |= inventory.has_changed().unwrap_or(false);
                     let current_inventory = inventory.borrow_and_update().clone();
                     update_time = match self.reconcile(&current_inventory).await {
-                        Ok(has_written) => {
+                        Ok(has_changed_slice) => {
                             failure_count = 0;
                             let is_revert = !std::mem::take(&mut is_inventory_new);
-                            if has_written
+                            if has_changed_slice
                                 && let Some(longer_delay) =
                                     revert_delay.record_write(Instant::now(), is_revert)
                             {
@@ -145,7 +145,7 @@ impl Publisher {
                             None
                         }
                         Err(error) => {
-                            let retry_delay = (MIN_DELAY * (1 << failure_count)).min(MAX_DELAY);
+                            let retry_delay = (MIN_REVERT_DELAY * (1 << failure_count)).min(MAX_REVERT_DELAY);
                             failure_count = (failure_count + 1).min(6);
                             let error = api_error::describe_error(error);
                             tracing::warn!("cannot write resource slices, retrying in {retry_delay:?}: {error}");
@@ -160,7 +160,7 @@ impl Publisher {
     /// Makes the slices in the API server equal to those planned for `inventory`. Returns whether a
     /// slice was changed.
     async fn reconcile(&mut self, inventory: &Inventory) -> Result<bool, kube::Error> {
-        let mut has_written = false;
+        let mut has_changed_slice = false;
         // If the API server drops the field of a feature, the slices are planned and written again
         // without the feature. Other changes by the API server are accepted.
         for _ in 0..3 {
@@ -168,12 +168,12 @@ impl Publisher {
             let comparable_slices: Vec<_> = self
                 .existing_slices
                 .values()
-                .map(|slice| self.with_sent_devices(slice))
+                .map(|slice| self.restore_sent_devices(slice))
                 .collect();
             let features = self.features.clone();
             for action in plan_actions(&self.node_name, &pools, &comparable_slices) {
                 self.apply(action).await?;
-                has_written = true;
+                has_changed_slice = true;
                 // The remaining actions were planned with a field that the API server drops, so
                 // they are planned again.
                 if self.features != features {
@@ -181,14 +181,14 @@ impl Publisher {
                 }
             }
             if self.features == features {
-                self.report_published(&pools);
-                return Ok(has_written);
+                self.report_pools(&pools);
+                return Ok(has_changed_slice);
             }
         }
-        Ok(has_written)
+        Ok(has_changed_slice)
     }
 
-    fn report_published(&self, pools: &[Pool]) {
+    fn report_pools(&self, pools: &[Pool]) {
         for pool in pools.iter().filter(|pool| pool.omitted_count > 0) {
             let (name, omitted_count) = (&pool.name, pool.omitted_count);
             tracing::warn!("{omitted_count} devices of {name} are left out: a pool has too many");
@@ -202,22 +202,23 @@ impl Publisher {
         }
     }
 
-    /// Returns a slice with its devices as they were sent, if the slice still has the devices that
-    /// the API server stored instead. Therefore a change that the API server itself makes is not
-    /// reverted.
-    fn with_sent_devices(&self, slice: &ResourceSlice) -> ResourceSlice {
+    /// Returns the slice with its devices as they were sent, if it still has the devices that the
+    /// API server stored instead. Without this, the driver would revert the API server's own
+    /// changes.
+    fn restore_sent_devices(&self, slice: &ResourceSlice) -> ResourceSlice {
         let mut slice = slice.clone();
-        if let Some((sent, stored)) = self.server_changed_devices.get(&slice.name_any())
-            && slice.spec.devices.as_ref() == Some(stored)
+        if let Some((sent_devices, stored_devices)) =
+            self.server_changed_devices.get(&slice.name_any())
+            && slice.spec.devices.as_ref() == Some(stored_devices)
         {
-            slice.spec.devices = Some(sent.clone());
+            slice.spec.devices = Some(sent_devices.clone());
         }
         slice
     }
 
     async fn apply(&mut self, action: SliceAction) -> Result<(), kube::Error> {
         let api = Api::<ResourceSlice>::all(self.client.clone());
-        let stored = match action {
+        let (sent_slice, stored_slice) = match action {
             SliceAction::Delete(slice) => {
                 let name = slice.name_any();
                 let parameters = DeleteParams::default().preconditions(Preconditions {
@@ -237,19 +238,19 @@ impl Publisher {
             }
             SliceAction::Replace(slice) => {
                 let name = slice.name_any();
-                let stored = api.replace(&name, &PostParams::default(), &slice).await?;
-                (slice, stored)
+                let stored_slice = api.replace(&name, &PostParams::default(), &slice).await?;
+                (slice, stored_slice)
             }
             SliceAction::Create(mut slice) => {
                 slice.metadata.owner_references = Some(vec![self.fetch_owner_reference().await?]);
-                let stored = api.create(&PostParams::default(), &slice).await?;
-                (slice, stored)
+                let stored_slice = api.create(&PostParams::default(), &slice).await?;
+                (slice, stored_slice)
             }
         };
-        let (sent, stored) = stored;
         self.metrics.count_slice_write();
-        self.detect_dropped_fields(&sent, &stored);
-        self.existing_slices.insert(stored.name_any(), stored);
+        self.detect_dropped_fields(&sent_slice, &stored_slice);
+        self.existing_slices
+            .insert(stored_slice.name_any(), stored_slice);
         Ok(())
     }
 
@@ -265,13 +266,13 @@ impl Publisher {
 
     /// Compares a slice as it was sent with the slice that the API server stored. Disables the
     /// features whose fields the API server has dropped.
-    fn detect_dropped_fields(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
+    fn detect_dropped_fields(&mut self, sent_slice: &ResourceSlice, stored_slice: &ResourceSlice) {
         let has_counters = |slice: &ResourceSlice| slice.spec.shared_counters.is_some();
-        let drops_counters = has_counters(sent) && !has_counters(stored);
+        let drops_counters = has_counters(sent_slice) && !has_counters(stored_slice);
         let get_devices = |slice: &ResourceSlice| slice.spec.devices.clone().unwrap_or_default();
-        let (sent_devices, stored_devices) = (get_devices(sent), get_devices(stored));
-        let name = stored.name_any();
-        let (pool, count) = (&stored.spec.pool.name, stored_devices.len());
+        let (sent_devices, stored_devices) = (get_devices(sent_slice), get_devices(stored_slice));
+        let name = stored_slice.name_any();
+        let (pool, count) = (&stored_slice.spec.pool.name, stored_devices.len());
         let unhealthy_count = sent_devices
             .iter()
             .filter(|device| device.taints.is_some())
@@ -280,30 +281,30 @@ impl Publisher {
         let is_dropped = |has_field: fn(&Device) -> bool| {
             sent_devices.iter().any(has_field) && !stored_devices.iter().any(has_field)
         };
-        if is_dropped(|device| device.taints.is_some()) && self.features.has_taints {
+        if is_dropped(|device| device.taints.is_some()) && self.features.supports_taints {
             tracing::warn!(
                 "the API server drops taints of devices (feature gate DRADeviceTaints): unhealthy \
                  devices are left out of resource slices"
             );
-            self.features.has_taints = false;
+            self.features.supports_taints = false;
         }
         if is_dropped(|device| device.allow_multiple_allocations == Some(true))
-            && self.features.has_shares
+            && self.features.supports_shares
         {
             tracing::warn!(
                 "the API server drops allowMultipleAllocations (feature gate \
                  DRAConsumableCapacity): each share is published as a device"
             );
-            self.features.has_shares = false;
+            self.features.supports_shares = false;
         }
         let drops_counters =
             drops_counters || is_dropped(|device| device.consumes_counters.is_some());
-        if drops_counters && self.features.has_parts {
+        if drops_counters && self.features.supports_parts {
             tracing::warn!(
                 "the API server drops counters (feature gate DRAPartitionableDevices): parts of \
                  devices are not offered to claims"
             );
-            self.features.has_parts = false;
+            self.features.supports_parts = false;
         }
         if sent_devices == stored_devices {
             self.server_changed_devices.remove(&name)

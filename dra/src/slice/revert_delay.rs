@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The minimum delay before a change is reverted, or before an attempt after a failure.
-pub(super) const MIN_DELAY: Duration = Duration::from_secs(1);
+pub(super) const MIN_REVERT_DELAY: Duration = Duration::from_secs(1);
 /// The maximum delay before a change is reverted, or before an attempt after a failure.
-pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
+pub(super) const MAX_REVERT_DELAY: Duration = Duration::from_secs(60);
 
 /// The delay after a write during which changes by other programs are not reverted.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl RevertDelay {
     pub(super) fn new() -> Self {
         RevertDelay {
             last_write_time: None,
-            duration: MIN_DELAY,
+            duration: MIN_REVERT_DELAY,
         }
     }
 
@@ -39,12 +39,12 @@ impl RevertDelay {
     /// program. Returns the new delay if it is longer than the previous one.
     pub(super) fn record_write(&mut self, now: Instant, is_revert: bool) -> Option<Duration> {
         let last_write_time = self.last_write_time.replace(now);
-        let is_soon = last_write_time
+        let is_soon_after_last_write = last_write_time
             .is_some_and(|last_write_time| now - last_write_time <= self.duration * 2);
-        let duration = match (is_soon, is_revert) {
-            (true, true) => (self.duration * 2).min(MAX_DELAY),
+        let duration = match (is_soon_after_last_write, is_revert) {
+            (true, true) => (self.duration * 2).min(MAX_REVERT_DELAY),
             (true, false) => self.duration,
-            (false, _) => MIN_DELAY,
+            (false, _) => MIN_REVERT_DELAY,
         };
         let is_longer = duration > std::mem::replace(&mut self.duration, duration);
         is_longer.then_some(duration)
@@ -71,14 +71,14 @@ mod tests {
         }
         assert_eq!(grown, [2, 4, 8, 16, 32, 60]);
         // A write after a change of the node does not make the delay shorter.
-        delay.record_write(now + MIN_DELAY, false);
+        delay.record_write(now + MIN_REVERT_DELAY, false);
         assert_eq!(
-            delay.earliest_revert_time(now + MIN_DELAY),
-            now + MIN_DELAY + MAX_DELAY
+            delay.earliest_revert_time(now + MIN_REVERT_DELAY),
+            now + MIN_REVERT_DELAY + MAX_REVERT_DELAY
         );
         let later = now + Duration::from_secs(600);
         assert_eq!(delay.earliest_revert_time(later), later);
         delay.record_write(later, true);
-        assert_eq!(delay.earliest_revert_time(later), later + MIN_DELAY);
+        assert_eq!(delay.earliest_revert_time(later), later + MIN_REVERT_DELAY);
     }
 }

@@ -117,9 +117,9 @@ fn five_thousand_nodes_write_what_has_changed() {
     let edits = FoundEdits::default();
     let found = FoundClass { inventory, edits };
     let features = SliceFeatures {
-        has_taints: true,
-        has_shares: true,
-        has_parts: true,
+        supports_taints: true,
+        supports_shares: true,
+        supports_parts: true,
         taint_effect: "NoSchedule".to_owned(),
     };
     let healthy = [ClassDevices::new(class, found, Path::new("/")).0];

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use release_lock::ReleaseLock;
+use release_lock::NodeReleaseLock;
 
 use crate::node::{NPUS, Node, wait};
 
@@ -101,7 +101,7 @@ async fn another_release_on_the_node_is_refused() {
     node.start().await;
     let host = node.path("host");
     let other = POOL_B.parse().unwrap();
-    ReleaseLock::take_to_install(&host, &other).unwrap_err();
+    NodeReleaseLock::acquire_to_install(&host, &other).unwrap_err();
     node.options = vec![format!("--release={POOL_B}")];
     let refused = node.run();
     assert_eq!(refused.status.code(), Some(1));

@@ -11,7 +11,7 @@ use crate::container::{Handle, find_device_number};
 
 /// A function that opens a path in the container. It returns `None` if the path does not exist, and
 /// the reason as text if it cannot be opened.
-pub(crate) type OpenFile<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
+pub(crate) type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
 /// Returns the path of the step's file if the container lacks it, or a description if another file
 /// is at the path of a device node. Returns `None` if nothing is missing. Preparations, device
@@ -19,7 +19,7 @@ pub(crate) type OpenFile<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, Strin
 /// done.
 pub(crate) fn find_missing_file(
     action: &Action,
-    open_file: OpenFile<'_>,
+    open_file: FileOpener<'_>,
 ) -> Result<Option<String>, String> {
     let path = match action {
         Action::Node { mount, number, .. } => {
@@ -47,34 +47,35 @@ pub(crate) fn find_missing_file(
 pub(crate) fn is_outdated(
     action: &Action,
     host_root: &Path,
-    open_file: OpenFile<'_>,
+    open_file: FileOpener<'_>,
 ) -> Option<bool> {
     match action {
         Action::File(mount) | Action::Directory(mount) => {
-            is_other_file(&mount.source, &mount.path, host_root, open_file)
+            differs_from_host_file(&mount.source, &mount.path, host_root, open_file)
         }
         Action::Library { mount, links, .. } => {
             // A library of another driver version has another file name, but the same link names.
-            // So the links are compared as well.
+            // So the files to which the links lead are compared as well.
             let links = links.iter().map(|link| mount.path.with_file_name(link));
             let mut paths = std::iter::once(mount.path.clone()).chain(links);
-            paths.find_map(|path| is_other_file(&mount.source, &path, host_root, open_file))
+            paths
+                .find_map(|path| differs_from_host_file(&mount.source, &path, host_root, open_file))
         }
         _ => None,
     }
 }
 
-/// Reports whether the container has another file at `path` than the host has at `source` now.
-/// Returns `None` if one of them does not exist.
-pub(crate) fn is_other_file(
-    source: &Path,
-    path: &Path,
+/// Reports whether the container has another file at `container_path` than the host has at
+/// `host_path` now. Returns `None` if one of them does not exist.
+pub(crate) fn differs_from_host_file(
+    host_path: &Path,
+    container_path: &Path,
     host_root: &Path,
-    open_file: OpenFile<'_>,
+    open_file: FileOpener<'_>,
 ) -> Option<bool> {
-    let relative_path = source.strip_prefix("/").unwrap_or(source);
+    let relative_path = host_path.strip_prefix("/").unwrap_or(host_path);
     let host_file = fs::metadata(host_root.join(relative_path)).ok()?;
-    let container_file = open_file(path).ok()??;
+    let container_file = open_file(container_path).ok()??;
     let stat = container_file.stat();
     Some((stat.st_dev, stat.st_ino) != (host_file.dev(), host_file.ino()))
 }
@@ -82,7 +83,7 @@ pub(crate) fn is_other_file(
 fn describe_missing_node(
     path: &Path,
     number: DeviceNumber,
-    open_file: OpenFile<'_>,
+    open_file: FileOpener<'_>,
 ) -> Result<Option<String>, String> {
     let Some(handle) = open_file(path)? else {
         return Ok(Some(path.display().to_string()));

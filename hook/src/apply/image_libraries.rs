@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 256;
 /// A directory of the image with libraries that are newer than the host's. The loader must search
 /// this directory first.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NewerLibraries {
+pub(super) struct NewerImageLibraries {
     pub(super) directory: PathBuf,
     /// The names of the libraries in the directory, each with its path.
     pub(super) libraries: Vec<(String, PathBuf)>,
@@ -29,31 +29,31 @@ pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
     image_libraries: &[ImageLibraries],
     warnings: &mut Vec<String>,
-) -> Vec<NewerLibraries> {
+) -> Vec<NewerImageLibraries> {
     let mut newer_libraries = Vec::new();
-    for image in image_libraries {
-        let directory = image.directory.display();
-        match list_names(root, &image.directory) {
-            Ok(names) => match parse_major_version(&names, &image.library) {
-                Ok(Some(version)) if version > image.newer_than => {
+    for candidate in image_libraries {
+        let directory = candidate.directory.display();
+        match list_library_names(root, &candidate.directory) {
+            Ok(names) => match parse_major_version(&names, &candidate.library) {
+                Ok(Some(version)) if version > candidate.host_major_version => {
                     warnings.push(format!(
                         "the image's libraries in {directory} are used: version {version}, \
                          the host has {}",
-                        image.newer_than
+                        candidate.host_major_version
                     ));
-                    newer_libraries.push(NewerLibraries {
+                    newer_libraries.push(NewerImageLibraries {
                         libraries: names
                             .into_iter()
-                            .map(|name| (name.clone(), image.directory.join(name)))
+                            .map(|name| (name.clone(), candidate.directory.join(name)))
                             .collect(),
-                        directory: image.directory.clone(),
+                        directory: candidate.directory.clone(),
                     });
                 }
                 Ok(_) => {}
                 Err(AmbiguousVersion) => warnings.push(format!(
                     "the image's libraries in {directory} are not used: it has several files \
                      {}.VERSION",
-                    image.library
+                    candidate.library
                 )),
             },
             Err(error) => warnings.push(format!(
@@ -67,12 +67,12 @@ pub(super) fn find_newer_libraries(
 /// Returns the sorted file names of the libraries in a directory of the container. A symbolic
 /// link counts if it leads to a regular file inside the container. The result is empty if the
 /// container has no such directory.
-fn list_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
+fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     let Some(directory) = root.open_directory(path)? else {
         return Ok(Vec::new());
     };
     let mut names = Vec::new();
-    for name in directory.list_names(MAX_ENTRIES)? {
+    for name in directory.list_entry_names(MAX_ENTRIES)? {
         let Some(name) = name.into_string().ok() else {
             continue;
         };
@@ -93,8 +93,8 @@ fn list_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String
     Ok(names)
 }
 
-/// The error for a directory with several versions of a library: it is unclear which of them
-/// programs use.
+/// The error for a directory with several versions of a library: the version that programs use is
+/// ambiguous.
 #[derive(Debug, PartialEq, Eq)]
 struct AmbiguousVersion;
 
@@ -128,7 +128,7 @@ mod tests {
 
     /// Returns the directories that are found in an image with these files and links, and the
     /// warnings.
-    fn find(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerLibraries>, Vec<String>) {
+    fn find(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerImageLibraries>, Vec<String>) {
         let top = tempfile::tempdir().unwrap();
         let join = |path: &str| top.path().join(path.trim_start_matches('/'));
         for file in files {
@@ -143,7 +143,7 @@ mod tests {
         let image_libraries = ImageLibraries {
             directory: DIRECTORY.into(),
             library: "libchip.so".into(),
-            newer_than: 550,
+            host_major_version: 550,
         };
         let mut warnings = Vec::new();
         (
@@ -152,7 +152,7 @@ mod tests {
         )
     }
 
-    fn list_names(result: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
+    fn list_library_names(result: &(Vec<NewerImageLibraries>, Vec<String>)) -> Vec<&str> {
         let libraries = result.0.iter().flat_map(|newer| &newer.libraries);
         libraries.map(|(name, _)| name.as_str()).collect()
     }
@@ -192,7 +192,10 @@ mod tests {
             (&format!("{real_dir}/libdirectory.so.1"), "/opt"),
         ];
         let result = find(&[&library, &format!("{real_dir}/README")], &links);
-        assert_eq!(list_names(&result), ["libchip.so.1", "libchip.so.560.1.2"]);
+        assert_eq!(
+            list_library_names(&result),
+            ["libchip.so.1", "libchip.so.560.1.2"]
+        );
         let library_path = &result.0[0].libraries[0].1;
         assert_eq!(library_path, &Path::new(DIRECTORY).join("libchip.so.1"));
     }
@@ -221,7 +224,7 @@ mod tests {
             (find(&[], &loop_of_links), "symbolic links"),
             (find(&file_names, &[]), "more than 256 entries"),
         ] {
-            assert_eq!(list_names(&result), [""; 0]);
+            assert_eq!(list_library_names(&result), [""; 0]);
             assert!(
                 result.1.len() == 1 && result.1[0].contains(note),
                 "{:?}",

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use device_class::host::Programs;
+use device_class::host::ProgramAbi;
 
 use super::ApplyError;
 use crate::container::{
@@ -35,15 +35,15 @@ pub(super) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64"
 /// one that exists is used.
 const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
-/// The largest number of symbolic links inside one directory that are followed to a file. Packages
-/// have at most two: `libx.so` leads to `libx.so.1`, and this to `libx.so.1.2`.
+/// The largest number of symbolic links in one directory that are followed to a library. Packages
+/// have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
 pub(crate) const MAX_LINK_DEPTH: usize = 4;
 
 /// The largest number of paths that a warning lists.
 const MAX_LISTED_PATHS: usize = 3;
 
 /// An injected library with the names that it gets in the image's directories.
-pub(super) struct NamedLibrary<'p> {
+pub(super) struct LibraryNames<'p> {
     /// The path of the library in the container.
     pub(super) path: &'p Path,
     pub(super) identity: Identity,
@@ -53,15 +53,16 @@ pub(super) struct NamedLibrary<'p> {
     pub(super) image_links: &'p BTreeSet<String>,
 }
 
-/// The directories in which the names of libraries are added or left out.
+/// The directories of a container in which the names of libraries are added, and those in which
+/// they are not.
 pub(super) struct ImageDirectories<'p> {
     /// The directories of `LD_LIBRARY_PATH`.
-    pub(super) library_path: &'p [PathBuf],
+    pub(super) library_path_dirs: &'p [PathBuf],
     /// The directory of the injected libraries for 32-bit programs.
     pub(super) directory_32bit: Option<&'p Path>,
-    /// The directories with newer libraries than the host's. Programs use these libraries, so no
-    /// names are added.
-    pub(super) newer_directories: Vec<PathBuf>,
+    /// The directories of the image with newer libraries than the host's. Programs use these
+    /// libraries, so no names are added here.
+    pub(super) newer_library_dirs: Vec<PathBuf>,
 }
 
 /// An open library directory of the image.
@@ -69,26 +70,28 @@ struct ImageDirectory {
     parent: Parent,
     identity: Identity,
     path: PathBuf,
-    gets_links: bool,
-    /// Whether the loader searches the directory before its configuration.
-    is_searched_first: bool,
+    needs_missing_links: bool,
+    /// Whether the loader searches this directory before those of its configuration, because it is
+    /// in `LD_LIBRARY_PATH`.
+    is_searched_before_config: bool,
 }
 
 /// The file to which a link of the image leads.
-enum LinkTarget {
+enum ImageLinkTarget {
     /// The injected library.
     InjectedLibrary,
-    /// A version of the library in the link's own directory, by its file name.
-    SameDirectory(OsString),
+    /// A version of the library in the link's own directory. The value is its file name.
+    LibraryInSameDir(OsString),
     /// Another path, or no file.
-    Other,
+    UnrelatedPath,
 }
 
-/// Adds names of libraries to directories of the image, and collects what fails.
-struct NameWriter<'a, 'r> {
+/// Adds the names of injected libraries to directories of the image. A name that cannot be added is
+/// no error; it is collected in `name_problems`.
+struct LibraryNameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
-    problems: NameProblems,
+    name_problems: NameProblems,
 }
 
 /// The paths of names that could not be added and of directories that could not be opened, with the
@@ -100,36 +103,40 @@ type NameProblems = Vec<(PathBuf, String)>;
 pub(super) fn add_library_name_files(
     root: &ContainerRoot,
     mounter: &mut Mounter,
-    libraries: &[NamedLibrary<'_>],
+    libraries: &[LibraryNames<'_>],
     directories: &ImageDirectories<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    let is_32bit = |library: &&NamedLibrary<'_>| {
+    let is_32bit = |library: &&LibraryNames<'_>| {
         let directory = directories.directory_32bit;
         directory.is_some_and(|directory| library.path.starts_with(directory))
     };
-    let mut problems = NameProblems::new();
+    let mut name_problems = NameProblems::new();
     let directory_32bit = if libraries.iter().any(|library| is_32bit(&library)) {
-        open_first_directory(root, &IMAGE_LIBRARY_DIRS_32BIT, &mut problems)
+        open_first_directory(root, &IMAGE_LIBRARY_DIRS_32BIT, &mut name_problems)
     } else {
         None
     };
-    let native_directories =
-        open_native_directories(root, directories, directory_32bit.as_ref(), &mut problems);
-    let mut writer = NameWriter {
+    let native_dirs = open_native_directories(
+        root,
+        directories,
+        directory_32bit.as_ref(),
+        &mut name_problems,
+    );
+    let mut writer = LibraryNameWriter {
         root,
         mounter,
-        problems,
+        name_problems,
     };
-    for directory in &native_directories {
+    for directory in &native_dirs {
         for library in libraries.iter().filter(|library| !is_32bit(library)) {
             writer.add_library(directory, library)?;
         }
     }
-    // If an image has only one library directory, it is for native programs, and the image cannot
-    // have libraries for 32-bit programs.
+    // If the image has only one library directory, this directory is for native programs. Names of
+    // 32-bit libraries are then not added.
     let is_native = |directory: &ImageDirectory| {
-        native_directories
+        native_dirs
             .iter()
             .any(|native| native.identity == directory.identity)
     };
@@ -138,65 +145,70 @@ pub(super) fn add_library_name_files(
             writer.add_library(&directory, library)?;
         }
     }
-    warnings.extend(describe_problems(&writer.problems));
+    warnings.extend(describe_name_problems(&writer.name_problems));
     Ok(())
 }
 
-/// Opens the image's library directory and those of `LD_LIBRARY_PATH`, each once. The directories
-/// with newer libraries and the directory for 32-bit programs are left out.
+/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`, without
+/// duplicates. The directories with newer libraries and the directory for 32-bit programs are left
+/// out.
 fn open_native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
     directory_32bit: Option<&ImageDirectory>,
-    problems: &mut NameProblems,
+    name_problems: &mut NameProblems,
 ) -> Vec<ImageDirectory> {
-    let mut native_directories =
-        Vec::from_iter(open_first_directory(root, &IMAGE_LIBRARY_DIRS, problems));
-    if let Some(first_directory) = native_directories.first_mut() {
-        first_directory.gets_links = true;
+    let mut native_dirs = Vec::from_iter(open_first_directory(
+        root,
+        &IMAGE_LIBRARY_DIRS,
+        name_problems,
+    ));
+    if let Some(first_directory) = native_dirs.first_mut() {
+        first_directory.needs_missing_links = true;
     }
     let mut excluded_identities = Vec::new();
-    for path in &directories.newer_directories {
-        excluded_identities
-            .extend(open_directory(root, path, problems).map(|directory| directory.identity));
+    for path in &directories.newer_library_dirs {
+        excluded_identities.extend(
+            open_image_directory(root, path, name_problems).map(|directory| directory.identity),
+        );
     }
-    native_directories.retain(|directory| !excluded_identities.contains(&directory.identity));
+    native_dirs.retain(|directory| !excluded_identities.contains(&directory.identity));
     excluded_identities.extend(directory_32bit.map(|directory| directory.identity));
-    for path in directories.library_path {
-        let Some(directory) = open_directory(root, path, problems) else {
+    for path in directories.library_path_dirs {
+        let Some(directory) = open_image_directory(root, path, name_problems) else {
             continue;
         };
-        let mut directories_so_far = native_directories.iter_mut();
-        match directories_so_far
+        let mut known_directories = native_dirs.iter_mut();
+        match known_directories
             .find(|known_directory| known_directory.identity == directory.identity)
         {
-            Some(known_directory) => known_directory.is_searched_first = true,
+            Some(known_directory) => known_directory.is_searched_before_config = true,
             None if excluded_identities.contains(&directory.identity) => {}
-            None => native_directories.push(ImageDirectory {
-                is_searched_first: true,
+            None => native_dirs.push(ImageDirectory {
+                is_searched_before_config: true,
                 ..directory
             }),
         }
     }
-    native_directories
+    native_dirs
 }
 
 fn open_first_directory(
     root: &ContainerRoot,
     paths: &[&str],
-    problems: &mut NameProblems,
+    name_problems: &mut NameProblems,
 ) -> Option<ImageDirectory> {
     let mut paths = paths.iter().map(Path::new);
-    paths.find_map(|path| open_directory(root, path, problems))
+    paths.find_map(|path| open_image_directory(root, path, name_problems))
 }
 
 /// Opens a directory of the image. Returns `None` if the path leads to no directory. A directory
 /// that cannot be opened, such as one of a FUSE mount that root may not use, is added to
-/// `problems`.
-fn open_directory(
+/// `name_problems`.
+fn open_image_directory(
     root: &ContainerRoot,
     path: &Path,
-    problems: &mut NameProblems,
+    name_problems: &mut NameProblems,
 ) -> Option<ImageDirectory> {
     let result = root.open_directory_as_parent(path).and_then(|parent| {
         let identity = parent.as_ref().map(Parent::identity).transpose()?;
@@ -207,26 +219,26 @@ fn open_directory(
             parent,
             identity,
             path: path.to_owned(),
-            gets_links: false,
-            is_searched_first: false,
+            needs_missing_links: false,
+            is_searched_before_config: false,
         }),
         Err(error) => {
-            if !error.means_no_directory() {
-                problems.push((path.to_owned(), crate::log::format_error_chain(&error)));
+            if !error.is_not_directory_error() {
+                name_problems.push((path.to_owned(), crate::log::format_error_chain(&error)));
             }
             None
         }
     }
 }
 
-impl NameWriter<'_, '_> {
+impl LibraryNameWriter<'_, '_> {
     fn add_library(
         &mut self,
         directory: &ImageDirectory,
-        library: &NamedLibrary<'_>,
+        library: &LibraryNames<'_>,
     ) -> Result<(), ApplyError> {
         for name in library.names {
-            let needs_link = directory.gets_links && library.image_links.contains(name);
+            let needs_link = directory.needs_missing_links && library.image_links.contains(name);
             match self.add_name(directory, library, name, needs_link) {
                 Ok(()) => {}
                 Err(
@@ -239,7 +251,7 @@ impl NameWriter<'_, '_> {
                 )
                 | Err(error @ ApplyError::Container(_)) => {
                     let reason = crate::log::format_error_chain(&error);
-                    self.problems.push((directory.path.join(name), reason));
+                    self.name_problems.push((directory.path.join(name), reason));
                 }
                 // Any other error may leave a mount with wrong attributes in the container. So the
                 // container must not start.
@@ -249,12 +261,12 @@ impl NameWriter<'_, '_> {
         Ok(())
     }
 
-    /// Makes a name in a directory of the image lead to the library, if the image has a file with
-    /// this name or if `needs_link` is set.
+    /// Makes the file name `name` in a directory of the image lead to the injected library. If the
+    /// image has no file with this name, a link is created only if `needs_link` is set.
     fn add_name(
         &mut self,
         directory: &ImageDirectory,
-        library: &NamedLibrary<'_>,
+        library: &LibraryNames<'_>,
         name: &str,
         needs_link: bool,
     ) -> Result<(), ApplyError> {
@@ -269,26 +281,26 @@ impl NameWriter<'_, '_> {
                 Err(error) => Err(error),
             };
         }
-        let Some(existing_file) = parent.open(entry)? else {
+        let Some(image_file) = parent.open(entry)? else {
             return Ok(link_result?);
         };
-        match existing_file.kind() {
-            FileKind::Regular => self.cover_file(parent, entry, &existing_file, library),
-            FileKind::Symlink => match follow_link(parent, existing_file, &library_path, name)? {
-                LinkTarget::InjectedLibrary => Ok(()),
-                LinkTarget::SameDirectory(file) => {
+        match image_file.kind() {
+            FileKind::Regular => self.mount_over_file(parent, entry, &image_file, library),
+            FileKind::Symlink => match follow_link(parent, image_file, &library_path, name)? {
+                ImageLinkTarget::InjectedLibrary => Ok(()),
+                ImageLinkTarget::LibraryInSameDir(file) => {
                     let file = Name::new(&file)?;
                     match parent.open(file)? {
-                        Some(existing_file) => {
-                            self.cover_file(parent, file, &existing_file, library)
+                        Some(image_file) => {
+                            self.mount_over_file(parent, file, &image_file, library)
                         }
                         None => Ok(()),
                     }
                 }
-                LinkTarget::Other => {
-                    let is_hiding = directory.is_searched_first
+                ImageLinkTarget::UnrelatedPath => {
+                    let hides_library = directory.is_searched_before_config
                         && self.leads_to_other_file(&directory.path.join(name), library);
-                    if needs_link || is_hiding {
+                    if needs_link || hides_library {
                         parent.redirect_link(entry, &library_path)?;
                     }
                     Ok(())
@@ -302,16 +314,16 @@ impl NameWriter<'_, '_> {
         }
     }
 
-    /// Mounts the library over a file of the image. Does nothing if the library is mounted there
-    /// already, because a hook may run twice.
-    fn cover_file(
+    /// Mounts the injected library over a file of the image. Does nothing if the file is the
+    /// library already, because a hook may run twice.
+    fn mount_over_file(
         &mut self,
         parent: &Parent,
         name: Name<'_>,
-        existing_file: &Handle,
-        library: &NamedLibrary<'_>,
+        image_file: &Handle,
+        library: &LibraryNames<'_>,
     ) -> Result<(), ApplyError> {
-        if existing_file.identity() == library.identity {
+        if image_file.identity() == library.identity {
             return Ok(());
         }
         let source = self.root.resolve(library.path)?;
@@ -323,29 +335,30 @@ impl NameWriter<'_, '_> {
         Ok(())
     }
 
-    /// Reports whether a path of the image leads to an existing file other than the library. The
-    /// loader ignores a broken link, so such a link hides nothing.
-    fn leads_to_other_file(&self, path: &Path, library: &NamedLibrary<'_>) -> bool {
+    /// Reports whether a path of the image leads to an existing file other than the library, which
+    /// hides the library from the loader. A broken link hides nothing, because the loader ignores
+    /// it.
+    fn leads_to_other_file(&self, path: &Path, library: &LibraryNames<'_>) -> bool {
         let file = self.root.resolve(path).ok().flatten();
         file.is_some_and(|file| file.identity() != library.identity)
     }
 }
 
-/// Follows a link of the image inside its directory. A file counts only if it is the same library
-/// in another version: a mount over it does not affect other libraries.
+/// Follows a library link of the image as long as it stays in its directory. The file that is found
+/// counts only if it is a version of the same library, because the caller mounts over it.
 fn follow_link(
     parent: &Parent,
     link: Handle,
     library_path: &Path,
     name: &str,
-) -> Result<LinkTarget, ApplyError> {
+) -> Result<ImageLinkTarget, ApplyError> {
     let mut current_link = link;
     for _ in 0..MAX_LINK_DEPTH {
         let Some(target) = read_link_target(&current_link) else {
             break;
         };
         if target.is_absolute() && target.parent() == library_path.parent() {
-            return Ok(LinkTarget::InjectedLibrary);
+            return Ok(ImageLinkTarget::InjectedLibrary);
         }
         let Ok(next_name) = Name::new(target.as_os_str()) else {
             break;
@@ -353,52 +366,52 @@ fn follow_link(
         match parent.open(next_name)? {
             Some(file) if file.kind() == FileKind::Regular => {
                 return Ok(if is_same_library(name, next_name.as_os_str()) {
-                    LinkTarget::SameDirectory(next_name.as_os_str().to_owned())
+                    ImageLinkTarget::LibraryInSameDir(next_name.as_os_str().to_owned())
                 } else {
-                    LinkTarget::Other
+                    ImageLinkTarget::UnrelatedPath
                 });
             }
             Some(file) => current_link = file,
             None => break,
         }
     }
-    Ok(LinkTarget::Other)
+    Ok(ImageLinkTarget::UnrelatedPath)
 }
 
 /// Reports whether two file names are of the same library: they are equal up to `.so`.
-pub(crate) fn is_same_library(name: &str, other: &OsStr) -> bool {
+pub(crate) fn is_same_library(name: &str, other_name: &OsStr) -> bool {
     let stem = |name: &str| name.find(".so").map(|end| name[..end].to_owned());
-    let other = other.to_str().and_then(stem);
-    other.is_some() && stem(name) == other
+    let other_stem = other_name.to_str().and_then(stem);
+    other_stem.is_some() && stem(name) == other_stem
 }
 
-/// Returns the image's library directory for these programs: the first one for which `exists`
+/// Returns the image's library directory for these programs: the first one for which `is_existing`
 /// returns true, or else the last one, which is created when libraries are injected.
 pub(crate) fn find_image_directory(
-    programs: Programs,
-    exists: impl Fn(&Path) -> bool,
+    programs: ProgramAbi,
+    is_existing: impl Fn(&Path) -> bool,
 ) -> &'static Path {
     let directories: &[&str] = match programs {
-        Programs::Native => &IMAGE_LIBRARY_DIRS,
-        Programs::Bits32 => &IMAGE_LIBRARY_DIRS_32BIT,
+        ProgramAbi::Native => &IMAGE_LIBRARY_DIRS,
+        ProgramAbi::Bits32 => &IMAGE_LIBRARY_DIRS_32BIT,
     };
     let mut directories = directories.iter().map(Path::new);
-    let existing_directory = directories.clone().find(|path| exists(path));
+    let existing_directory = directories.clone().find(|path| is_existing(path));
     existing_directory
         .or(directories.next_back())
         .unwrap_or(Path::new("/"))
 }
 
-/// Returns a warning of one line about the names that could not be added, or `None` if there are
-/// none.
-fn describe_problems(problems: &NameProblems) -> Option<String> {
-    let (path, reason) = problems.first()?;
-    let paths: Vec<String> = problems
+/// Describes the names that could not be added in a warning of one line. Returns `None` if there
+/// are no such names.
+fn describe_name_problems(name_problems: &NameProblems) -> Option<String> {
+    let (path, reason) = name_problems.first()?;
+    let paths: Vec<String> = name_problems
         .iter()
         .take(MAX_LISTED_PATHS)
         .map(|(path, _)| path.display().to_string())
         .collect();
-    let remaining_note = match problems.len() - paths.len() {
+    let remaining_note = match name_problems.len() - paths.len() {
         0 => String::new(),
         remaining => format!(" and {remaining} more"),
     };

@@ -1,5 +1,5 @@
-//! Fills the hook's own directory in a container: a read-only tmpfs for libraries, and for files that
-//! the image does not have.
+//! Fills the hook's own directory in a container: a read-only tmpfs for libraries, and for files
+//! that the image does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 pub(crate) struct InjectedDir<'p> {
     /// The libraries by directory. All directories are below [`INJECTED_DIR`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
-    /// The other files, each with the path at which the container finds it.
+    /// The other files, each with the path in the container at which a link to it is created.
     files: Vec<(Source, &'p Path)>,
 }
 
@@ -58,13 +58,13 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds a file that the container finds at `path`, which is a link to it.
+    /// Adds a file of the host. The container gets a symbolic link to it at `path`.
     pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }
 
-    /// Creates the directory and mounts all libraries and files in it. Does nothing if everything
-    /// is mounted already, because a hook may run twice.
+    /// Mounts the tmpfs of the hook's own directory, and all libraries and files in it. Does
+    /// nothing if everything is mounted already, because a hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,

@@ -35,20 +35,20 @@ const MAX_CONF_BYTES: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// The directories and libraries that the loaders must find. A library is a name and the path to
-/// which the name leads.
+/// The library directories and libraries that the container's dynamic loaders must find. A library
+/// is a file name with the path of the file.
 pub(crate) struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
     /// The directories of the container's `LD_LIBRARY_PATH`.
-    pub(crate) library_path: &'p [PathBuf],
+    pub(crate) library_path_dirs: &'p [PathBuf],
     pub(crate) directory_32bit: Option<&'p Path>,
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
-/// The configuration files of a container's loaders, and the errors of the files that could not be
-/// changed.
+/// Edits the configuration files of a container's loaders, and collects the errors of files that
+/// cannot be written.
 struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
     write_errors: Vec<container::Error>,
@@ -82,7 +82,8 @@ pub(super) fn configure_loaders(
     for loader in find_loaders(find_interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
-                // ldconfig distinguishes 32-bit and 64-bit libraries by their headers.
+                // A single list is sufficient for 32-bit and 64-bit libraries, because ldconfig
+                // distinguishes them by their headers.
                 let all_directories = [
                     native_directories.as_slice(),
                     &to_library_dirs(search.directory_32bit)?,
@@ -127,7 +128,8 @@ fn to_library_dirs<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// Writes the configuration that `ldconfig` uses when it is run in the container later.
+/// Writes the configuration files of `ldconfig`, so that it finds the injected libraries when it is
+/// run in the container.
 fn configure_glibc(
     files: &mut LoaderFiles<'_>,
     directories: &[LibraryDir],
@@ -137,12 +139,12 @@ fn configure_glibc(
         Ok((text != Some(&drop_in)).then_some(drop_in))
     })?;
     files.edit_file(glibc::LD_SO_CONF_PATH, MAX_CONF_BYTES, |text| {
-        Ok(glibc::update_conf(text))
+        Ok(glibc::update_ld_so_conf(text))
     })
 }
 
-/// Adds the libraries to the cache, which the loader uses until `ldconfig` generates the cache
-/// again.
+/// Adds the injected libraries to glibc's `ld.so.cache`, so that the loader finds them before
+/// `ldconfig` is run in the container.
 fn extend_ld_cache(
     files: &mut LoaderFiles<'_>,
     search: &LibrarySearch<'_>,
@@ -184,9 +186,9 @@ fn to_cache_entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
 }
 
 impl LoaderFiles<'_> {
-    /// Replaces the content of the file `path` by the result of `generate`, unless the result is
-    /// `None`. `generate` gets the old content, or `None` if there is no file. Fails if the file is
-    /// larger than `max_bytes`.
+    /// Replaces the content of the file `path` by the result of `generate`, which gets the old
+    /// content if the file exists. A result of `None` means no change. Fails if the file is larger
+    /// than `max_bytes`.
     fn edit_file(
         &mut self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Masks: read-only tmpfs mounts over directories, in which the container sees only selected
+//! Masks: read-only tmpfs mounts that hide a directory of the container, except for selected
 //! contents.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,16 +14,17 @@ use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Target, read_link_target};
 use crate::mount::{self, Mounter, Source, TmpfsOptions};
 
-/// A mask that will cover a directory of the container.
+/// A mask: a read-only tmpfs that hides the directory `path` of the container, except for the
+/// contents in these fields.
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
     /// Whether the directory is created if the container does not have it.
-    pub(super) is_created: bool,
+    pub(super) should_create_dir: bool,
     /// The files that are created in the mask, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
     /// The symbolic links that are created in the mask, with their targets.
     pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
-    /// The files of the host that are mounted in the mask, with their paths.
+    /// The files of the host that are mounted in the mask, with their paths in the container.
     pub(super) visible_files: Vec<(Source, &'p Path)>,
 }
 
@@ -35,15 +36,16 @@ const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Mounts the mask over the directory, if the container has the directory or `is_created` is
-    /// set. Does nothing if the mask is mounted already, because a hook may run twice.
+    /// Mounts the mask over the directory, which is created if `should_create_dir` is set. Does
+    /// nothing if the directory is missing, or if the mask is mounted already, because a hook may
+    /// run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let target = if self.is_created {
+        let target = if self.should_create_dir {
             Some(root.open_or_create_mount_point(self.path, FileKind::Directory)?)
         } else {
             root.open_mount_point(self.path, FileKind::Directory)?
@@ -61,9 +63,9 @@ impl Mask<'_> {
         };
         let staged_tmpfs = mounter.create_tmpfs(target, &options)?;
         let mut directories = TmpfsDirectories::new(staged_tmpfs.directory());
-        for (path, text) in self.files {
+        for (path, expected_content) in self.files {
             let (directory, name) = directories.create_parent(to_relative_path(self.path, path))?;
-            directory.write_new_file(name, text.as_bytes(), FILE_MODE)?;
+            directory.write_new_file(name, expected_content.as_bytes(), FILE_MODE)?;
         }
         for (path, target) in self.links {
             let (directory, name) = directories.create_parent(to_relative_path(self.path, path))?;
@@ -90,11 +92,13 @@ impl Mask<'_> {
                 return Ok(false);
             }
         }
-        for (path, text) in self.files {
-            // The read limit is the length of the text, so a longer file is an error and counts as
-            // different.
-            let content = root.read_file(path, text.len()).unwrap_or_default();
-            if content.as_deref() != Some(text.as_bytes()) {
+        for (path, expected_content) in self.files {
+            // The read limit is the length of the expected content, so a longer file is an error
+            // and counts as different.
+            let content = root
+                .read_file(path, expected_content.len())
+                .unwrap_or_default();
+            if content.as_deref() != Some(expected_content.as_bytes()) {
                 return Ok(false);
             }
         }
@@ -103,14 +107,14 @@ impl Mask<'_> {
                 return Ok(false);
             }
         }
-        // A mask of links must have no other names: a device that was unplugged or is in another
-        // socket must not stay in the list.
-        Ok(!has_only_links(self.path) || self.list_names(root)? == self.list_planned_names())
+        // A directory of device links must list no other names, such as those of devices that were
+        // unplugged.
+        Ok(!has_only_links(self.path) || self.list_entry_names(root)? == self.list_planned_names())
     }
 
-    /// Removes the existing mask of a running container if it lists other devices than this mask. A
-    /// mask that hides files of the host is never removed, because they would be visible until the
-    /// new mask is mounted.
+    /// Unmounts the existing mask of a running container if it lists other devices than this mask.
+    /// A mask with other contents than links is never unmounted, because the hidden files would be
+    /// visible until the new mask is mounted.
     pub(crate) fn remove_outdated_mask(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
         if !has_only_links(self.path) {
             return Ok(());
@@ -120,18 +124,18 @@ impl Mask<'_> {
             && target.is_tmpfs()?
             && !self.is_complete(root, &target)?
         {
-            mount::unmount(&target.reopen_by_name()?, self.path, root.proc())?;
+            mount::unmount(&target.reopen_by_name()?, self.path, root.procfs())?;
         }
         Ok(())
     }
 
     /// Returns the names of the entries that the directory has in the container now.
-    fn list_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
+    fn list_entry_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
         const MAX_NAMES: usize = 4096;
         let Some(directory) = root.open_directory(self.path)? else {
             return Ok(BTreeSet::new());
         };
-        Ok(directory.list_names(MAX_NAMES)?.into_iter().collect())
+        Ok(directory.list_entry_names(MAX_NAMES)?.into_iter().collect())
     }
 
     /// Returns the names of the entries that the directory will have with this mask.
@@ -153,8 +157,8 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
     Ok(parent.open(name)?.as_ref().and_then(read_link_target))
 }
 
-/// Refuses a plan with a mask, for a container that could remove the mask. A mask that has only
-/// links is allowed, because the container can see the hidden links elsewhere.
+/// Fails if the plan has a mask (a mount that hides files), for a container that could unmount it.
+/// A mask of links only is allowed, because the container can see the hidden links elsewhere.
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action

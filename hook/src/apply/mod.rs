@@ -29,13 +29,13 @@ use injection_plan::plan::InjectionPlan;
 use crate::cgroup::CgroupError;
 use crate::container::{self, ContainerNamespace};
 use crate::loader::LibraryDirError;
-use crate::mount::{self, KernelCalls, SourceRoot};
+use crate::mount::{self, SourceRoot, SyscallSupport};
 use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
 use net_interfaces::{NetInterfaceError, NetInterfaceMoves};
 use prepare::PrepareError;
 
-pub(crate) use comparison::{OpenFile, find_missing_file, is_other_file, is_outdated};
+pub(crate) use comparison::{FileOpener, differs_from_host_file, find_missing_file, is_outdated};
 pub(crate) use image_names::{MAX_LINK_DEPTH, find_image_directory, is_same_library};
 pub(crate) use injected_dir::InjectedDir;
 pub(crate) use rules::list_rules;
@@ -49,7 +49,7 @@ pub(crate) enum ApplyError {
     Mount(#[from] mount::Error),
     #[error("{owner_labels}")]
     Step {
-        /// The ids of the devices that need the step, or the class.
+        /// The ids of the devices that need the step, or the name of their class.
         owner_labels: String,
         #[source]
         error: Box<ApplyError>,
@@ -109,14 +109,15 @@ impl ApplyError {
 pub(crate) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
-    calls: KernelCalls,
+    syscall_support: SyscallSupport,
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
-    let host = SourceRoot::open(&config.host_root, calls.resolver())?;
+    let host = SourceRoot::open(&config.host_root, syscall_support.resolver())?;
     prepare::prepare_devices(plan, &config.host_root)?;
-    sources::open_sources(plan, &host, calls)
+    sources::open_sources(plan, &host, syscall_support)
 }
 
-/// Refuses a plan with a mask if the container could remove the mask.
+/// Fails if the plan has a mask (a mount that hides files) that the container could unmount: with
+/// CAP_SYS_ADMIN in a user namespace of its own.
 pub(crate) fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,
@@ -132,8 +133,8 @@ pub(crate) fn check_masks(
     Ok(())
 }
 
-/// Carries out a plan for a container that is being created. Returns warnings for the log, of one
-/// line each.
+/// Carries out an injection plan for a container that is being created. Returns warnings of one
+/// line each for the log.
 pub(crate) fn apply_plan(
     plan: &InjectionPlan,
     state: &State,
@@ -141,22 +142,23 @@ pub(crate) fn apply_plan(
     config: &Config,
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, ApplyError> {
-    let calls = KernelCalls::probe();
-    let host = SourceRoot::open(&config.host_root, calls.resolver())?;
+    let syscall_support = SyscallSupport::probe();
+    let host = SourceRoot::open(&config.host_root, syscall_support.resolver())?;
     // The deadline is paused, because the programs of `[prepare]` have a time limit of their own.
     let prepare_result = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
     prepare_result.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();
-    let steps = sources::open_sources(plan, &host, calls)?;
-    let namespace = ContainerNamespace::from_pid(state.pid, &bundle.rootfs, calls.resolver())?;
+    let steps = sources::open_sources(plan, &host, syscall_support)?;
+    let namespace =
+        ContainerNamespace::from_pid(state.pid, &bundle.rootfs, syscall_support.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
     Stage::Rules.begin();
     let interface_moves = NetInterfaceMoves::prepare(plan, &namespace, &config.host_root)?;
     let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
     Stage::Container.begin();
-    let root = namespace.enter(&bundle.tmpfs_paths, calls.resolver())?;
+    let root = namespace.enter(&bundle.tmpfs_paths, syscall_support.resolver())?;
     let label = bundle.mount_label.as_deref();
-    attach_steps(steps, &root, calls, label, &mut warnings)?;
+    attach_steps(steps, &root, syscall_support, label, &mut warnings)?;
     if let Some(interface_moves) = interface_moves {
         warnings.extend(interface_moves.move_interfaces()?);
     }

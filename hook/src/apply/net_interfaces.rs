@@ -26,7 +26,7 @@ use rooted_path::read_regular_text;
 use super::ApplyError;
 use crate::container::ContainerNamespace;
 use crate::log;
-use crate::sys::netlink::{Link, LinkSocket};
+use crate::sys::netlink::{LinkInfo, LinkSocket};
 use crate::sys::process::run_in_child;
 
 /// The time limit of a child process that enters a network namespace.
@@ -34,7 +34,7 @@ const CHILD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time that this program waits for the kernel to move an interface back to the host's network
 /// namespace.
-const RETURN_TIMEOUT: Duration = Duration::from_secs(2);
+const INTERFACE_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The size limit in bytes of the name of a process (`/proc/PID/comm`).
 const MAX_COMM_BYTES: u64 = 64;
@@ -45,30 +45,30 @@ pub(crate) enum NetInterfaceError {
         "none of its network interfaces is in the host's network namespace ({pattern}){}",
         describe_holding_process(holding_process)
     )]
-    Absent {
+    InterfaceNotOnHost {
         pattern: String,
-        /// The process whose network namespace has the interface, as text.
+        /// The description of a process whose network namespace has the interface.
         holding_process: Option<String>,
     },
     #[error(
         "the container has a network interface {name} already: set another `name` with `netdev` in \
          the class"
     )]
-    NameTaken { name: String },
+    InterfaceNameTaken { name: String },
     #[error(
         "the network interface {name} cannot be moved: its driver keeps it in the host's network \
          namespace"
     )]
-    NotMovable { name: String },
+    InterfaceNotMovable { name: String },
     #[error("the network interface {name} cannot be {operation}")]
-    Failed {
+    LinkRequestFailed {
         name: String,
         operation: &'static str,
         #[source]
         errno: Errno,
     },
     #[error("a network interface of it in the container cannot be set up: {0}")]
-    NotSetUp(Errno),
+    ExistingInterfaceNotSetUp(Errno),
     #[error("cannot look into the container's network namespace: {0}")]
     NamespaceInspection(String),
     #[error("cannot look for network interfaces in the host's network namespace")]
@@ -78,13 +78,13 @@ pub(crate) enum NetInterfaceError {
 /// A network interface that will be moved to the container's network namespace.
 struct PlannedMove<'p> {
     interface: NetInterface,
-    link: Link,
+    link: LinkInfo,
     /// The ids of the devices that have the interface, for messages.
     owner_labels: &'p str,
 }
 
-/// The moves of a plan's interfaces that are not in the container yet. They are prepared in the
-/// host's namespaces, and carried out when nothing else of the container's start can fail.
+/// The planned moves of network interfaces into a container's network namespace. They are prepared
+/// in the host's namespaces, and carried out as the last step of the container's start.
 pub(super) struct NetInterfaceMoves<'p> {
     namespace: OwnedFd,
     socket: LinkSocket,
@@ -96,7 +96,7 @@ impl<'p> NetInterfaceMoves<'p> {
     /// interface has to be moved, such as for a container that is in the host's network namespace.
     pub(super) fn prepare(
         plan: &'p InjectionPlan,
-        container: &ContainerNamespace,
+        container_namespace: &ContainerNamespace,
         host_root: &Path,
     ) -> Result<Option<Self>, ApplyError> {
         let steps = plan.steps.iter().filter_map(|step| match &step.action {
@@ -109,8 +109,8 @@ impl<'p> NetInterfaceMoves<'p> {
         if steps.is_empty() {
             return Ok(None);
         }
-        let namespace = container.open_network_namespace()?;
-        let is_shared = is_own_namespace(&namespace);
+        let namespace = container_namespace.open_network_namespace()?;
+        let is_host_namespace = is_current_namespace(&namespace);
         let to_host_error =
             |errno: Errno| ApplyError::from(NetInterfaceError::HostInspection(errno));
         let socket = LinkSocket::open().map_err(to_host_error)?;
@@ -123,26 +123,26 @@ impl<'p> NetInterfaceMoves<'p> {
             if host_links.is_empty() {
                 // The containers of a pod share a network namespace. An interface stays in it when
                 // a container of the pod is started again.
-                let has_interface = !is_shared
+                let has_interface = !is_host_namespace
                     && has_interface_of_device(&namespace, search, host_root)
                         .map_err(with_labels)?;
                 if has_interface {
                     log::info(|| {
                         format!("{owner_labels}: the container has its network interface")
                     });
-                    if let Err(error) = set_up_existing(&namespace, search, host_root) {
+                    if let Err(error) = set_up_existing_interfaces(&namespace, search, host_root) {
                         log::warning(&format!("{owner_labels}: {error}"));
                     }
                     continue;
                 }
                 host_links = wait_for_links(&socket, search, host_root).map_err(with_labels)?;
-            } else if !is_shared {
+            } else if !is_host_namespace {
                 // An earlier start may have failed after it moved some of the interfaces.
-                if let Err(error) = set_up_existing(&namespace, search, host_root) {
+                if let Err(error) = set_up_existing_interfaces(&namespace, search, host_root) {
                     log::info(|| format!("{owner_labels}: {error}"));
                 }
             }
-            if is_shared {
+            if is_host_namespace {
                 log::info(|| {
                     format!("{owner_labels}: the container is in the host's network namespace")
                 });
@@ -150,10 +150,10 @@ impl<'p> NetInterfaceMoves<'p> {
             }
             for (interface, link) in host_links {
                 let name = interface.name_in_container.clone();
-                let is_taken = !names.insert(name.clone())
-                    || has_interface_named(&namespace, &name).map_err(with_labels)?;
-                if is_taken {
-                    return Err(with_labels(NetInterfaceError::NameTaken { name }));
+                let is_name_taken = !names.insert(name.clone())
+                    || has_interface_with_name(&namespace, &name).map_err(with_labels)?;
+                if is_name_taken {
+                    return Err(with_labels(NetInterfaceError::InterfaceNameTaken { name }));
                 }
                 moves.push(PlannedMove {
                     interface,
@@ -184,11 +184,11 @@ impl<'p> NetInterfaceMoves<'p> {
             let name = &interface.name_in_container;
             let move_result = self.socket.move_link(*link, self.namespace.as_fd(), name);
             let move_result = move_result.map_err(|errno| match errno {
-                Errno::EEXIST => NetInterfaceError::NameTaken { name: name.clone() },
-                Errno::EINVAL => NetInterfaceError::NotMovable {
+                Errno::EEXIST => NetInterfaceError::InterfaceNameTaken { name: name.clone() },
+                Errno::EINVAL => NetInterfaceError::InterfaceNotMovable {
                     name: interface.name.clone(),
                 },
-                errno => NetInterfaceError::Failed {
+                errno => NetInterfaceError::LinkRequestFailed {
                     name: interface.name.clone(),
                     operation: "moved into the container's network namespace",
                     errno,
@@ -212,13 +212,13 @@ impl<'p> NetInterfaceMoves<'p> {
     }
 }
 
-/// Returns the interfaces that are in the network namespace of the socket. The interface index is
-/// compared as well as the name, because udev may have given the name to another interface
-/// meanwhile.
+/// Returns those of `interfaces` that are in the network namespace of the socket. The interface
+/// index is compared as well as the name, because udev may have given the name to another
+/// interface.
 fn find_links(
     socket: &LinkSocket,
     interfaces: &[NetInterface],
-) -> Result<Vec<(NetInterface, Link)>, Errno> {
+) -> Result<Vec<(NetInterface, LinkInfo)>, Errno> {
     let mut links = Vec::new();
     for interface in interfaces {
         let link = socket.find_link(&interface.name)?;
@@ -229,15 +229,15 @@ fn find_links(
     Ok(links)
 }
 
-/// Waits for the interfaces of a device whose last container has just ended, because the kernel
-/// moves them back to the host's network namespace in the background.
+/// Waits until the host's network namespace has the interfaces of a device. When a container ends,
+/// the kernel moves its interfaces back in the background.
 fn wait_for_links(
     socket: &LinkSocket,
     search: &NetInterfaceSearch,
     host_root: &Path,
-) -> Result<Vec<(NetInterface, Link)>, NetInterfaceError> {
+) -> Result<Vec<(NetInterface, LinkInfo)>, NetInterfaceError> {
     const POLL_INTERVAL: Duration = Duration::from_millis(50);
-    let deadline = Instant::now() + RETURN_TIMEOUT;
+    let deadline = Instant::now() + INTERFACE_RETURN_TIMEOUT;
     loop {
         let host = RealHost::open(host_root);
         let interfaces = host.ok().and_then(|host| search.find(&host).ok());
@@ -249,7 +249,7 @@ fn wait_for_links(
         if Instant::now() >= deadline {
             let (pattern, holding_process) =
                 (search.pattern(), find_holding_process(search, host_root));
-            return Err(NetInterfaceError::Absent {
+            return Err(NetInterfaceError::InterfaceNotOnHost {
                 pattern,
                 holding_process,
             });
@@ -268,8 +268,8 @@ fn describe_holding_process(holding_process: &Option<String>) -> String {
 /// The largest number of network namespaces of other processes that are searched for an interface.
 const MAX_SEARCHED_NAMESPACES: usize = 64;
 
-/// Returns a process whose network namespace has an interface of the device, as text. Returns
-/// `None` if none is found.
+/// Describes a process whose network namespace has an interface of the device, for an error
+/// message. Returns `None` if no such process is found.
 fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option<String> {
     let mut searched_inodes = BTreeSet::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -283,7 +283,7 @@ fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option
         let Ok(inode) = fstat(&namespace).map(|namespace| namespace.st_ino) else {
             continue;
         };
-        if is_own_namespace(&namespace) || !searched_inodes.insert(inode) {
+        if is_current_namespace(&namespace) || !searched_inodes.insert(inode) {
             continue;
         }
         if searched_inodes.len() > MAX_SEARCHED_NAMESPACES {
@@ -300,8 +300,8 @@ fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option
     None
 }
 
-/// Reports whether this process is in the network namespace.
-fn is_own_namespace(namespace: &OwnedFd) -> bool {
+/// Reports whether `namespace` is the network namespace of this process.
+fn is_current_namespace(namespace: &OwnedFd) -> bool {
     let (Ok(own_file), Ok(file)) = (std::fs::metadata("/proc/self/ns/net"), fstat(namespace))
     else {
         return false;
@@ -313,12 +313,12 @@ fn is_own_namespace(namespace: &OwnedFd) -> bool {
 /// have failed before it did this. All of them are set up, because it is not known any more which
 /// ones were up on the host. The start does not fail if this fails, because some drivers need
 /// settings first, such as a bit rate.
-fn set_up_existing(
+fn set_up_existing_interfaces(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
     host_root: &Path,
 ) -> Result<(), NetInterfaceError> {
-    let result = run_with_sys(namespace, host_root, |host| {
+    let result = run_with_own_sysfs(namespace, host_root, |host| {
         let socket = LinkSocket::open()?;
         for (_, link) in find_links(&socket, &search.find(host).unwrap_or_default())? {
             if !link.is_up {
@@ -328,8 +328,8 @@ fn set_up_existing(
         Ok(true)
     });
     result.map(drop).map_err(|error| match error {
-        RunError::Errno(errno) => NetInterfaceError::NotSetUp(errno),
-        RunError::Child(reason) => NetInterfaceError::NamespaceInspection(reason),
+        ChildError::Errno(errno) => NetInterfaceError::ExistingInterfaceNotSetUp(errno),
+        ChildError::ChildFailed(reason) => NetInterfaceError::NamespaceInspection(reason),
     })
 }
 
@@ -340,30 +340,30 @@ fn set_up_interface(namespace: &OwnedFd, name: &str) -> Result<(), NetInterfaceE
         socket.set_link_up(link).map(|()| true)
     });
     result.map(drop).map_err(|error| match error {
-        RunError::Errno(errno) => NetInterfaceError::Failed {
+        ChildError::Errno(errno) => NetInterfaceError::LinkRequestFailed {
             name: name.to_owned(),
             operation: "set up in the container, as it was on the host",
             errno,
         },
-        RunError::Child(reason) => NetInterfaceError::NamespaceInspection(reason),
+        ChildError::ChildFailed(reason) => NetInterfaceError::NamespaceInspection(reason),
     })
 }
 
 /// Reports whether a network namespace has an interface of this name.
-fn has_interface_named(namespace: &OwnedFd, name: &str) -> Result<bool, NetInterfaceError> {
+fn has_interface_with_name(namespace: &OwnedFd, name: &str) -> Result<bool, NetInterfaceError> {
     let has_interface = run_in_namespace(namespace, || {
         Ok(LinkSocket::open()?.find_link(name)?.is_some())
     });
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Reports whether a network namespace has an interface of the device that `search` is for.
+/// Reports whether a network namespace has an interface that `search` finds for a device.
 fn has_interface_of_device(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
     host_root: &Path,
 ) -> Result<bool, NetInterfaceError> {
-    let has_interface = run_with_sys(namespace, host_root, |host| {
+    let has_interface = run_with_own_sysfs(namespace, host_root, |host| {
         Ok(search
             .find(host)
             .is_ok_and(|interfaces| !interfaces.is_empty()))
@@ -371,14 +371,14 @@ fn has_interface_of_device(
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Runs `work` in a child process that has entered a network namespace. The /sys that `work` sees
-/// has the interfaces of this namespace, because the child mounts it in a mount namespace of its
-/// own.
-fn run_with_sys(
+/// Runs `work` in a child process that has entered a network namespace and mounted a new sysfs at
+/// /sys, in a mount namespace of its own. The new sysfs shows the interfaces of the network
+/// namespace.
+fn run_with_own_sysfs(
     namespace: &OwnedFd,
     host_root: &Path,
     work: impl FnOnce(&RealHost) -> Result<bool, Errno>,
-) -> Result<bool, RunError> {
+) -> Result<bool, ChildError> {
     run_in_namespace(namespace, || {
         unshare(CloneFlags::CLONE_NEWNS)?;
         let no_argument = None::<&str>;
@@ -402,19 +402,19 @@ fn run_with_sys(
     })
 }
 
-/// The error of work in a child process.
-enum RunError {
-    /// The work failed, or the process could not be started.
+/// The error of a function that was run in a child process.
+enum ChildError {
+    /// The function failed, or the child process could not be started.
     Errno(Errno),
     /// The child process did not answer.
-    Child(String),
+    ChildFailed(String),
 }
 
-impl From<RunError> for NetInterfaceError {
-    fn from(error: RunError) -> Self {
+impl From<ChildError> for NetInterfaceError {
+    fn from(error: ChildError) -> Self {
         NetInterfaceError::NamespaceInspection(match error {
-            RunError::Errno(errno) => errno.to_string(),
-            RunError::Child(reason) => reason,
+            ChildError::Errno(errno) => errno.to_string(),
+            ChildError::ChildFailed(reason) => reason,
         })
     }
 }
@@ -423,7 +423,7 @@ impl From<RunError> for NetInterfaceError {
 fn run_in_namespace(
     namespace: &OwnedFd,
     work: impl FnOnce() -> Result<bool, Errno>,
-) -> Result<bool, RunError> {
+) -> Result<bool, ChildError> {
     let answer = run_in_child(CHILD_TIMEOUT, || {
         let result = setns(namespace, CloneFlags::CLONE_NEWNET).and_then(|()| work());
         match result {
@@ -432,12 +432,14 @@ fn run_in_namespace(
             Err(errno) => (errno as i32).to_string(),
         }
     });
-    match answer.map_err(RunError::Errno)?.as_deref() {
+    match answer.map_err(ChildError::Errno)?.as_deref() {
         Some("yes") => Ok(true),
         Some("no") => Ok(false),
-        Some(number) => Err(RunError::Errno(Errno::from_raw(
+        Some(number) => Err(ChildError::Errno(Errno::from_raw(
             number.parse().unwrap_or_default(),
         ))),
-        None => Err(RunError::Child("a child process did not answer".into())),
+        None => Err(ChildError::ChildFailed(
+            "a child process did not answer".into(),
+        )),
     }
 }

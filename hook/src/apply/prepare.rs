@@ -22,7 +22,7 @@ use nix::sys::signal::{Signal, killpg};
 use super::ApplyError;
 use crate::sys::group::ProcessGroup;
 
-/// The interval at which the end of a running program is polled.
+/// The interval of checks whether a running program has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The size limit in bytes of a program's stderr in the error message.
@@ -41,8 +41,8 @@ pub(crate) enum PrepareError {
     Failed { program: PathBuf, failure: String },
 }
 
-/// Prepares the devices of a plan one after the other, on the host whose root is `root`. All
-/// programs together have the time limit [`MAX_CONTAINER_START_TIME`].
+/// Runs the programs that prepare the devices of a plan, one after the other. `root` is the host's
+/// root directory. All programs together have the time limit [`MAX_CONTAINER_START_TIME`].
 pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let deadline = Instant::now() + MAX_CONTAINER_START_TIME;
     for step in &plan.steps {
@@ -56,8 +56,8 @@ pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), A
     Ok(())
 }
 
-/// Runs the program of a preparation for at most `time_limit`, and verifies the state of the device
-/// after that.
+/// Runs the program that prepares a device for at most `time_limit`. Then verifies that the device
+/// is in the requested state.
 fn prepare_device(
     preparation: &Preparation,
     time_limit: Duration,
@@ -70,13 +70,13 @@ fn prepare_device(
         command.arg0(program).args(&preparation.arguments);
         run_command(command, time_limit)
     };
-    let exit = run_program().map_err(|error| PrepareError::Run {
+    let run_result = run_program().map_err(|error| PrepareError::Run {
         program: program.clone(),
         error,
     })?;
     let read_current_state =
         || read_state(preparation, root).unwrap_or_else(|error| error.to_string());
-    let failure = match exit {
+    let failure = match run_result {
         None => format!(
             "took longer than {} seconds and was killed",
             time_limit.as_secs()

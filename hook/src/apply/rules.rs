@@ -8,18 +8,19 @@ use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 use crate::container::ContainerNamespace;
 use crate::oci::Bundle;
 
-/// Allows the devices of the plan in the container's cgroup. Denies the earlier numbers of these
-/// devices, for which the engine may have made nodes. Returns warnings for the log.
+/// Allows the devices of the plan in the container's cgroup. Denies outdated numbers of these
+/// devices, for which the engine has created nodes. Returns warnings for the log.
 pub(super) fn allow_devices(
     plan: &InjectionPlan,
-    container: &ContainerNamespace,
+    container_namespace: &ContainerNamespace,
     bundle: &Bundle,
 ) -> Result<Vec<String>, ApplyError> {
     let rules = list_rules(plan);
     if rules.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(cgroup) = DeviceCgroup::from_membership(&container.read_cgroups()?)? else {
+    let Some(cgroup) = DeviceCgroup::from_membership(&container_namespace.read_cgroup_file()?)?
+    else {
         return Ok(vec![
             "this host has no device cgroup, so no device rule was set".into(),
         ]);
@@ -31,8 +32,8 @@ pub(super) fn allow_devices(
     }
     let mut warnings: Vec<String> = stale_nodes
         .iter()
-        .map(|stale| {
-            let (number, path) = (stale.node.number, stale.node.path.display());
+        .map(|stale_node| {
+            let (number, path) = (stale_node.node.number, stale_node.node.path.display());
             format!(
                 "the engine made {path} as {number}, which is not the device's number any more: \
                  its CDI specification is out of date"
@@ -41,14 +42,14 @@ pub(super) fn allow_devices(
         .collect();
     let stale_rules: Vec<DeviceRule> = stale_nodes
         .into_iter()
-        .flat_map(|stale| stale.rules)
+        .flat_map(|stale_node| stale_node.rules)
         .collect();
-    let spec_rules = spec_rules.with_denied(&stale_rules);
+    let spec_rules = spec_rules.with_denied_rules(&stale_rules);
     warnings.extend(cgroup.exchange_rules(&stale_rules, &[], &rules, &spec_rules)?);
     Ok(warnings)
 }
 
-/// Returns the device rules that a plan allows.
+/// Returns the device rules of all steps of a plan.
 pub(crate) fn list_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),

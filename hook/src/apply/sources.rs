@@ -16,7 +16,7 @@ use super::ApplyError;
 use super::loader::LibrarySearch;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
-use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
+use crate::mount::{HostFile, MountDepth, Source, SourceRoot, SyscallSupport};
 
 /// A step of the plan with its opened source, ready for the container's mount namespace.
 pub(crate) struct OpenedStep<'p> {
@@ -34,15 +34,15 @@ pub(crate) enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
     },
-    /// A device node of a device that the host has: the host's node is mounted, or a node is
-    /// created in the container.
+    /// A device node that the host has. The host's node is mounted, or a new node is created in the
+    /// container.
     Node {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
         /// The mode and owner of a node that is created in the container. `None` means that the
         /// host's node is mounted.
-        own_access: Option<DeviceAccess>,
+        created_node_access: Option<DeviceAccess>,
     },
     /// A device node that the host does not have and that is created in the container.
     MakeNode {
@@ -54,12 +54,13 @@ pub(crate) enum OpenedAction<'p> {
         path: &'p Path,
         target: &'p Path,
     },
-    /// A file that is mounted over the image's file at its path, or to which a link leads.
+    /// A file that is mounted over the image's file at `path`. If the image has none, a symbolic
+    /// link to the file is created.
     File {
         source: Source,
         path: &'p Path,
     },
-    /// A library with its own name and additional names.
+    /// A library with its file name and additional names.
     Library {
         source: Source,
         path: &'p Path,
@@ -70,15 +71,16 @@ pub(crate) enum OpenedAction<'p> {
     Loader(LibrarySearch<'p>),
 }
 
-/// Opens the sources of all steps. Fails at the first source that is not as planned.
+/// Opens the host files that the steps mount. Fails at the first file that is missing, of another
+/// kind, or another device than planned.
 pub(super) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
-    calls: KernelCalls,
+    syscall_support: SyscallSupport,
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let mut opened_steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
-        let opened_action = open_step(&step.action, host, calls);
+        let opened_action = open_step(&step.action, host, syscall_support);
         if let Some(action) =
             opened_action.map_err(|error| error.with_owner_labels(&step.owner_labels))?
         {
@@ -100,9 +102,9 @@ pub(super) fn open_sources<'p>(
 fn open_step<'p>(
     action: &'p Action,
     host: &SourceRoot,
-    calls: KernelCalls,
+    syscall_support: SyscallSupport,
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
-    let open = |mount: &BindMount| open_source(host, mount, None, calls);
+    let open = |mount: &BindMount| open_source(host, mount, None, syscall_support);
     Ok(Some(match action {
         // These actions have no source: devices are prepared earlier, rules are added to the
         // cgroup, and network interfaces are moved at the end.
@@ -112,12 +114,12 @@ fn open_step<'p>(
         Action::Node {
             mount,
             number,
-            own_node,
+            created_node_permissions,
         } => OpenedAction::Node {
-            source: open_source(host, mount, Some(*number), calls)?,
+            source: open_source(host, mount, Some(*number), syscall_support)?,
             path: &mount.path,
             number: *number,
-            own_access: own_node.map(to_device_access),
+            created_node_access: created_node_permissions.map(to_device_access),
         },
         Action::MakeNode {
             path,
@@ -133,14 +135,14 @@ fn open_step<'p>(
             path,
             should_create,
             files,
-            shown_mounts,
+            visible_mounts,
             links,
         } => OpenedAction::Mask(Mask {
             path,
-            is_created: *should_create,
+            should_create_dir: *should_create,
             files,
             links,
-            visible_files: shown_mounts
+            visible_files: visible_mounts
                 .iter()
                 .map(|mount| Ok((open(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
@@ -169,14 +171,14 @@ fn open_step<'p>(
             directories,
             libraries,
             image_libraries,
-            library_path,
+            library_path_dirs,
             directory_32bit,
             libraries_32bit,
         } => OpenedAction::Loader(LibrarySearch {
             directories: Cow::Borrowed(directories),
             libraries: Cow::Borrowed(libraries),
             image_libraries,
-            library_path,
+            library_path_dirs: library_path_dirs,
             directory_32bit: directory_32bit.as_deref(),
             libraries_32bit,
         }),
@@ -184,25 +186,26 @@ fn open_step<'p>(
 }
 
 /// Returns the mode and owner of a node that is created in the container.
-pub(super) fn to_device_access(own_node: NodePermissions) -> DeviceAccess {
+pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     DeviceAccess {
-        mode: Mode::from_bits_truncate(own_node.mode),
+        mode: Mode::from_bits_truncate(permissions.mode),
         uid: Uid::from_raw(0),
-        gid: Gid::from_raw(own_node.gid),
+        gid: Gid::from_raw(permissions.gid),
     }
 }
 
-/// Opens a source file. Fails if it is not of the planned kind or not the planned device.
+/// Opens a file of the host. Fails if it has not the planned kind, or is a device node with another
+/// number than `number`.
 fn open_source(
     host: &SourceRoot,
     mount: &BindMount,
     number: Option<DeviceNumber>,
-    calls: KernelCalls,
+    syscall_support: SyscallSupport,
 ) -> Result<Source, ApplyError> {
     let file = match number {
         Some(number) => {
             let node = host.open_file(&mount.source)?;
-            node.expect_device(number)?;
+            node.expect_device_number(number)?;
             node
         }
         None => {
@@ -212,11 +215,16 @@ fn open_source(
         }
     };
     let depth = if mount.recursive {
-        Depth::Recursive
+        MountDepth::Recursive
     } else {
-        Depth::Single
+        MountDepth::Single
     };
-    Ok(Source::new(&file, mount.attributes, depth, calls)?)
+    Ok(Source::new(
+        &file,
+        mount.attributes,
+        depth,
+        syscall_support,
+    )?)
 }
 
 fn check_kind(file: &HostFile, permitted_kinds: &[SourceKind]) -> Result<(), ApplyError> {
@@ -257,7 +265,7 @@ mod tests {
         Action::Node {
             mount: mount(path, "/dev/npu0", &[SourceKind::Device]),
             number: DeviceNumber { kind, major, minor },
-            own_node: None,
+            created_node_permissions: None,
         }
     }
 
@@ -297,9 +305,9 @@ mod tests {
                 }],
                 ..InjectionPlan::default()
             };
-            let calls = KernelCalls::probe();
-            let host = SourceRoot::open(Path::new("/"), calls.resolver()).unwrap();
-            let error = match open_sources(&plan, &host, calls) {
+            let syscall_support = SyscallSupport::probe();
+            let host = SourceRoot::open(Path::new("/"), syscall_support.resolver()).unwrap();
+            let error = match open_sources(&plan, &host, syscall_support) {
                 Ok(_) => panic!("opened in spite of: {reason}"),
                 Err(error) => crate::log::format_error_chain(&error),
             };

@@ -6,11 +6,11 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepO
 use crate::cgroup::DeviceRule;
 use crate::oci::Bundle;
 
-/// A device node of config.json that is at the path of a planned node and has another device
-/// number.
+/// A device node of config.json with an outdated device number: the plan has another number for its
+/// path.
 pub(crate) struct StaleNode<'a> {
     pub(crate) node: &'a SpecNode,
-    /// The rules of config.json that are only for this node.
+    /// The device rules of config.json that are only for this node.
     pub(crate) rules: Vec<DeviceRule>,
     /// The step that creates the planned node.
     pub(crate) step: &'a InjectionStep,
@@ -40,7 +40,7 @@ impl<'a> StaleNode<'a> {
                     .iter()
                     .filter(|other_node| other_node.number == node.number);
                 let is_only_path = nodes_with_number.all(|other_node| other_node.path == node.path);
-                let rules = is_only_path.then(|| spec.find_rules_for(node.number));
+                let rules = is_only_path.then(|| spec.find_exact_rules(node.number));
                 stale_nodes.push(StaleNode {
                     node,
                     rules: rules.into_iter().flatten().collect(),

@@ -8,24 +8,24 @@ use device_class::discover::CreatedNode;
 use rooted_path::split_leaf;
 
 use super::ApplyError;
-use super::image_names::{self, ImageDirectories, NamedLibrary};
+use super::image_names::{self, ImageDirectories, LibraryNames};
 use super::injected_dir::InjectedDir;
 use super::loader;
 use super::sources::{OpenedAction, OpenedStep, to_device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
-use crate::mount::{KernelCalls, Mounter, Source};
+use crate::mount::{Mounter, Source, SyscallSupport};
 
-/// Creates and mounts the targets of all steps. Adds a warning for each step that could be done
-/// only partly.
+/// Creates and mounts the targets of all injection steps. Adds a warning for each step that could
+/// be carried out only partly.
 pub(crate) fn attach_steps(
     steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
-    calls: KernelCalls,
+    syscall_support: SyscallSupport,
     label: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    let mut mounter = Mounter::new(root, calls);
-    let mut parents = ParentCache::new(root);
+    let mut mounter = Mounter::new(root, syscall_support);
+    let mut parent_cache = ParentCache::new(root);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
     let mut libraries = Vec::new();
@@ -37,42 +37,48 @@ pub(crate) fn attach_steps(
     {
         let result = match action {
             OpenedAction::Mask(mask) => {
-                parents.clear();
+                parent_cache.clear();
                 mask.attach(root, &mut mounter, label)
             }
             OpenedAction::Directory { source, path } => {
-                parents.clear();
-                mount_at_path(source, path, &mut parents, &mut mounter)
+                parent_cache.clear();
+                mount_at_path(source, path, &mut parent_cache, &mut mounter)
             }
             OpenedAction::Node {
                 source,
                 path,
                 number,
-                own_access,
-            } => match choose_node_access(own_access, path, root, warnings) {
-                Some(own_access) => make_device(path, number, own_access, &mut parents),
-                None => mount_at_path(source, path, &mut parents, &mut mounter),
+                created_node_access,
+            } => match choose_node_access(created_node_access, path, root, warnings) {
+                Some(created_node_access) => {
+                    create_device_node(path, number, created_node_access, &mut parent_cache)
+                }
+                None => mount_at_path(source, path, &mut parent_cache, &mut mounter),
             },
             OpenedAction::MakeNode {
                 path,
                 number,
                 created_node,
             } => {
-                if root.can_make_devices() {
-                    make_device(
+                if root.can_create_device_nodes() {
+                    create_device_node(
                         path,
                         number,
                         to_device_access(created_node.permissions),
-                        &mut parents,
+                        &mut parent_cache,
                     )
                 } else {
                     Err(not_on_host_error(path, created_node))
                 }
             }
-            OpenedAction::Link { path, target } => create_link(path, target, &mut parents),
-            OpenedAction::File { source, path } => {
-                mount_file(source, path, &mut parents, &mut mounter, &mut injected_dir)
-            }
+            OpenedAction::Link { path, target } => create_link(path, target, &mut parent_cache),
+            OpenedAction::File { source, path } => mount_file(
+                source,
+                path,
+                &mut parent_cache,
+                &mut mounter,
+                &mut injected_dir,
+            ),
             OpenedAction::Library {
                 source,
                 path,
@@ -80,7 +86,7 @@ pub(crate) fn attach_steps(
                 names,
                 image_links,
             } => {
-                libraries.push(NamedLibrary {
+                libraries.push(LibraryNames {
                     path,
                     identity: source.identity(),
                     names,
@@ -98,9 +104,9 @@ pub(crate) fn attach_steps(
     injected_dir.attach(root, &mut mounter, label)?;
     for search in loaders {
         let directories = ImageDirectories {
-            library_path: search.library_path,
+            library_path_dirs: search.library_path_dirs,
             directory_32bit: search.directory_32bit,
-            newer_directories: loader::configure_loaders(root, search, warnings)?,
+            newer_library_dirs: loader::configure_loaders(root, search, warnings)?,
         };
         image_names::add_library_name_files(
             root,
@@ -113,8 +119,8 @@ pub(crate) fn attach_steps(
     Ok(())
 }
 
-/// Removes the existing masks of a running container that list other devices than the new masks in
-/// `steps`.
+/// Unmounts the existing masks (mounts that hide device links) of a running container that list
+/// other devices than the new masks in `steps`.
 pub(crate) fn remove_outdated_masks(
     steps: &[OpenedStep<'_>],
     root: &ContainerRoot,
@@ -127,16 +133,16 @@ pub(crate) fn remove_outdated_masks(
     })
 }
 
-/// Returns the mode and owner of a node that is created in the container, or `None` if the host's
-/// node is mounted instead. The latter adds a warning if the plan has a node to create.
+/// Returns the planned mode and owner of a node that is created in the container, or `None` if the
+/// host's node is mounted. Adds a warning if the container's user namespace prevents the creation.
 fn choose_node_access(
-    access: Option<DeviceAccess>,
+    planned_access: Option<DeviceAccess>,
     path: &Path,
     root: &ContainerRoot,
     warnings: &mut Vec<String>,
 ) -> Option<DeviceAccess> {
-    let access = access?;
-    if root.can_make_devices() {
+    let access = planned_access?;
+    if root.can_create_device_nodes() {
         return Some(access);
     }
     warnings.push(format!(
@@ -156,8 +162,8 @@ fn not_on_host_error(path: &Path, created_node: &CreatedNode) -> ApplyError {
     }
 }
 
-/// A cache with the parent directory of the last step. The steps of a plan are sorted by path, so
-/// the cache needs to resolve and check a directory with many targets only once.
+/// A cache of the parent directory of the last step's path. The steps of a plan are sorted by path,
+/// so a directory with many targets is resolved and checked only once.
 struct ParentCache<'r> {
     root: &'r ContainerRoot,
     last_parent: Option<(PathBuf, Parent)>,
@@ -172,7 +178,10 @@ impl<'r> ParentCache<'r> {
     }
 
     /// Returns the parent directory of `path` and its last component. Creates missing directories.
-    fn find_parent<'p>(&mut self, path: &'p Path) -> Result<(&Parent, Name<'p>), ApplyError> {
+    fn open_or_create_parent<'p>(
+        &mut self,
+        path: &'p Path,
+    ) -> Result<(&Parent, Name<'p>), ApplyError> {
         let (directory, name) = split_leaf(path)?;
         let parent = match self.last_parent.take() {
             Some(parent) if parent.0 == directory => parent,
@@ -184,21 +193,21 @@ impl<'r> ParentCache<'r> {
         Ok((&self.last_parent.insert(parent).1, name))
     }
 
-    /// Closes the cached directory. This is necessary before a directory is mounted, which may
-    /// cover the cached one.
+    /// Closes the cached directory. This is necessary before a mount over a directory, which may
+    /// hide the cached one.
     fn clear(&mut self) {
         self.last_parent = None;
     }
 }
 
-fn make_device(
+fn create_device_node(
     path: &Path,
     number: DeviceNumber,
     access: DeviceAccess,
-    parents: &mut ParentCache<'_>,
+    parent_cache: &mut ParentCache<'_>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find_parent(path)?;
-    Ok(parent.make_device(name, number, access)?)
+    let (parent, name) = parent_cache.open_or_create_parent(path)?;
+    Ok(parent.create_device_node(name, number, access)?)
 }
 
 /// Creates a symbolic link. An existing file at the path is not replaced: it may be a directory
@@ -206,33 +215,33 @@ fn make_device(
 fn create_link(
     path: &Path,
     target: &Path,
-    parents: &mut ParentCache<'_>,
+    parent_cache: &mut ParentCache<'_>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find_parent(path)?;
-    parent.symlink_or_find(name, target)?;
+    let (parent, name) = parent_cache.open_or_create_parent(path)?;
+    parent.symlink_unless_occupied(name, target)?;
     Ok(())
 }
 
 fn mount_at_path(
     source: Source,
     path: &Path,
-    parents: &mut ParentCache<'_>,
+    parent_cache: &mut ParentCache<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find_parent(path)?;
-    mount_at_name(source, parent, name, mounter)
+    let (parent, name) = parent_cache.open_or_create_parent(path)?;
+    mount_on_entry(source, parent, name, mounter)
 }
 
-/// Mounts a source at a name in a directory. Does nothing if the source is mounted there already,
-/// because a hook may run twice.
-fn mount_at_name(
+/// Mounts a source on the entry `name` of a directory. Does nothing if the source is mounted there
+/// already, because a hook may run twice.
+fn mount_on_entry(
     source: Source,
     parent: &Parent,
     name: Name<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let target = parent.open_or_create_mount_point(name, source.kind())?;
-    if !target.is_file(source.identity()) {
+    if !target.has_identity(source.identity()) {
         mounter.attach(source, &target)?;
     }
     Ok(())
@@ -247,16 +256,16 @@ fn mount_at_name(
 fn mount_file<'p>(
     source: Source,
     path: &'p Path,
-    parents: &mut ParentCache<'_>,
+    parent_cache: &mut ParentCache<'_>,
     mounter: &mut Mounter,
     injected_dir: &mut InjectedDir<'p>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find_parent(path)?;
+    let (parent, name) = parent_cache.open_or_create_parent(path)?;
     let link_target = InjectedDir::to_injected_path(path);
-    match parent.symlink_or_find(name, &link_target)? {
+    match parent.symlink_unless_occupied(name, &link_target)? {
         None => {}
         Some(FileKind::Symlink) => parent.redirect_link(name, &link_target)?,
-        Some(_) => return mount_at_name(source, parent, name, mounter),
+        Some(_) => return mount_on_entry(source, parent, name, mounter),
     }
     injected_dir.add_file(source, path);
     Ok(())
@@ -275,12 +284,12 @@ mod tests {
     fn steps_in_one_directory_share_its_handle() {
         let top = tempfile::tempdir().unwrap();
         let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
-        let mut parents = ParentCache::new(&root);
+        let mut parent_cache = ParentCache::new(&root);
         let mut identity = |path: &str, forget: bool| {
             if forget {
-                parents.clear();
+                parent_cache.clear();
             }
-            let (parent, _) = parents.find_parent(Path::new(path)).unwrap();
+            let (parent, _) = parent_cache.open_or_create_parent(Path::new(path)).unwrap();
             parent.identity().unwrap()
         };
         let first_identity = identity("/d/a", false);
@@ -306,7 +315,9 @@ mod tests {
             ("/file", Some(FileKind::Regular), None),
         ] {
             let (parent, name) = root.open_or_create_parent(Path::new(path)).unwrap();
-            let kind = parent.symlink_or_find(name, Path::new("target")).unwrap();
+            let kind = parent
+                .symlink_unless_occupied(name, Path::new("target"))
+                .unwrap();
             assert_eq!(kind, expected_kind, "{path}");
             let link = fs::read_link(top.path().join(&path[1..])).ok();
             assert_eq!(link.as_deref(), text.map(Path::new), "{path}");

@@ -11,8 +11,8 @@ use crate::mount::{Mounter, Source, StagedTmpfs};
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// The directories that the hook has created in a tmpfs, by their path relative to its root. Each
-/// is created and opened only once, because many files are in the same directory.
+/// The directories that the hook has created in a tmpfs, by their path relative to its root. They
+/// stay open, so that a directory with many files is created and opened only once.
 #[derive(Debug)]
 pub(super) struct TmpfsDirectories {
     by_path: BTreeMap<PathBuf, WritableDirectory>,
@@ -62,7 +62,8 @@ impl TmpfsDirectories {
     }
 }
 
-/// Attaches a tmpfs, mounts the sources on their targets in it, and makes the tmpfs read-only.
+/// Attaches a tmpfs to its mount point, mounts each source on its target in the tmpfs, and makes
+/// the tmpfs read-only.
 pub(super) fn attach_with_mounts(
     staged_tmpfs: StagedTmpfs,
     mounts: Vec<(Source, Target)>,

@@ -25,7 +25,7 @@ impl DeviceCgroup {
     ///
     /// The calls need CAP_SYS_ADMIN, for cgroup v2 also CAP_NET_ADMIN, and before Linux 5.11
     /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing privileges are reported
-    /// as [`Outcome::NoPermission`](super::report::Outcome::NoPermission) and are not an
+    /// as [`RuleChangeOutcome::NoPermission`](super::report::Outcome::NoPermission) and are not an
     /// error, because a runtime without these privileges cannot have restricted the devices
     /// either.
     ///
@@ -42,38 +42,42 @@ impl DeviceCgroup {
         self.allow_through_systemd(HostSystemd::default(), rules, spec_rules)
     }
 
-    /// Allows `rules` as [`Self::allow`] does, and revokes `stale_rules` as [`Self::revoke`] does,
-    /// except for devices in `kept_rules`. Cgroup v2 does both by replacing each device program
-    /// once; cgroup v1 needs one write for each rule. The stale rules are revoked even if the new
-    /// rules cannot be allowed. Returns warnings for the administrator.
+    /// Allows `new_rules` and revokes `stale_rules`, except for the devices in `retained_rules`. On
+    /// cgroup v2, both are done in one replacement of each device program. The stale rules are
+    /// revoked even if the new rules cannot be allowed. Returns warnings for the administrator.
     pub(crate) fn exchange_rules(
         &self,
         stale_rules: &[DeviceRule],
-        kept_rules: &[DeviceRule],
-        rules: &[DeviceRule],
+        retained_rules: &[DeviceRule],
+        new_rules: &[DeviceRule],
         spec_rules: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let rules_to_revoke = exclude_devices(stale_rules, &[kept_rules, rules].concat());
+        let rules_to_revoke = exclude_devices(stale_rules, &[retained_rules, new_rules].concat());
         let can_replace_once = matches!(self, Self::V2(_)) && !self.is_root();
-        if !can_replace_once || rules_to_revoke.is_empty() || rules.is_empty() {
-            let mut warnings = self.revoke(stale_rules, kept_rules, spec_rules)?;
-            warnings.extend(self.allow(rules, spec_rules)?.warnings());
+        if !can_replace_once || rules_to_revoke.is_empty() || new_rules.is_empty() {
+            let mut warnings = self.revoke(stale_rules, retained_rules, spec_rules)?;
+            warnings.extend(self.allow(new_rules, spec_rules)?.warnings());
             return Ok(warnings);
         }
         let mut warnings = self.revoke_in_units(&rules_to_revoke);
-        match self.change_rules(HostSystemd::default(), &rules_to_revoke, rules, spec_rules) {
+        match self.change_rules(
+            HostSystemd::default(),
+            &rules_to_revoke,
+            new_rules,
+            spec_rules,
+        ) {
             Ok(report) => warnings.extend(report.warnings()),
             Err(error) => {
-                self.revoke(stale_rules, kept_rules, spec_rules)?;
+                self.revoke(stale_rules, retained_rules, spec_rules)?;
                 return Err(error);
             }
         }
-        warnings.extend(self.warn_of_remaining_access(&rules_to_revoke)?);
+        warnings.extend(self.list_remaining_access_warnings(&rules_to_revoke)?);
         Ok(warnings)
     }
 
-    /// Allows `rules` as [`allow`](Self::allow) does, with the sockets of systemd and the `/dev`
-    /// that `systemd` names. Tests pass a simulated systemd.
+    /// Allows `rules` as [`allow`](Self::allow) does, through the sockets and the `/dev` of
+    /// `systemd`. Tests pass a simulated systemd.
     pub(crate) fn allow_through_systemd(
         &self,
         systemd: HostSystemd,
@@ -83,8 +87,8 @@ impl DeviceCgroup {
         self.change_rules(systemd, &[], rules, spec_rules)
     }
 
-    /// Allows the devices of `rules`. On cgroup v2 the same new device program also denies the
-    /// devices of `withdrawn_rules`; cgroup v1 ignores `withdrawn_rules`.
+    /// Allows the devices of `rules` in the systemd units and the cgroup. On cgroup v2, the same
+    /// new device program denies the devices of `withdrawn_rules`, which cgroup v1 ignores.
     fn change_rules(
         &self,
         systemd: HostSystemd,
@@ -93,7 +97,7 @@ impl DeviceCgroup {
         spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
         let mut report = AllowReport {
-            rules: rule::merge(rules),
+            rules: rule::merge_by_device(rules),
             ..AllowReport::default()
         };
         if report.rules.is_empty() {
@@ -117,14 +121,14 @@ impl DeviceCgroup {
                 if !report.units.is_empty() {
                     v1::restore_entries(cgroup, &earlier_list)?;
                 }
-                report.levels = v1::allow(cgroup, &report.rules)?;
+                report.cgroups = v1::allow(cgroup, &report.rules)?;
             }
             Self::V2(cgroup) => {
                 if !units.is_empty() {
                     v2::check_enclosing_cgroups(cgroup, &report.rules)?;
                 }
                 report.units = allow_in_units(&report.rules);
-                report.levels =
+                report.cgroups =
                     v2::change_programs(cgroup, withdrawn_rules, &report.rules, spec_rules)?;
             }
         }
@@ -134,15 +138,15 @@ impl DeviceCgroup {
     /// Returns the systemd units of the cgroup and of its ancestors that restrict devices. The flag
     /// of a unit is true if the unit also has processes of other containers or of the host.
     fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
-        let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
+        let (cgroup, restricts_devices): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts_devices),
             Self::V2(cgroup) => (cgroup, v2::restricts_devices),
         };
         let mut units = Vec::new();
-        for level in cgroup.levels() {
+        for level in cgroup.self_and_ancestors() {
             if level.owner != CgroupOwner::Enclosing
-                && let Some(unit) = Unit::from_own_path(level.path)
-                && restricts(level.dir)?
+                && let Some(unit) = Unit::from_exact_path(level.path)
+                && restricts_devices(level.dir)?
             {
                 units.push((unit, level.owner == CgroupOwner::Unit));
             }
@@ -184,7 +188,7 @@ mod tests {
                 dir,
                 path: path.into(),
             };
-            for (level, list) in cgroup.levels().zip(lists) {
+            for (level, list) in cgroup.self_and_ancestors().zip(lists) {
                 std::fs::write(level.dir.join("devices.list"), list).unwrap();
             }
             let units = DeviceCgroup::V1(cgroup).find_restricting_units().unwrap();

@@ -1,16 +1,16 @@
-//! Finds out what a cgroup denies at present, to explain why a device cannot be opened.
+//! Finds out which device accesses a cgroup denies, to explain why a device cannot be opened.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// The device rules that a cgroup or one of its ancestors denies.
+/// The device accesses that a cgroup or one of its ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeniedRules {
-    /// Each of these rules is denied for at least one access: read, write or mknod.
+    /// The requested rules of which at least one access (read, write or mknod) is denied.
     pub rules: Vec<DeviceRule>,
-    /// The number of device programs that could not be evaluated. They may deny further rules.
-    pub unreadable_programs: usize,
+    /// The number of device programs that could not be evaluated. They may deny more accesses.
+    pub unreadable_program_count: usize,
 }
 
 impl DeviceCgroup {
@@ -24,22 +24,25 @@ impl DeviceCgroup {
         }
     }
 
-    /// Returns whether the cgroup may deny devices that the kernel does not show. If
+    /// Returns whether the cgroup may deny devices without the kernel showing this. If
     /// `devices.list` of cgroup v1 is `a *:* rwm`, the kernel allows all devices except for
     /// those in an internal list of exceptions, which no file contains.
     pub(crate) fn has_hidden_exceptions(&self) -> Result<bool, CgroupError> {
         match self {
-            Self::V1(cgroup) => Ok(v1::DeviceList::read(&cgroup.dir)? == v1::DeviceList::AllowsAll),
+            Self::V1(cgroup) => {
+                Ok(v1::DeviceList::read(&cgroup.dir)? == v1::DeviceList::AllDevices)
+            }
             Self::V2(_) => Ok(false),
         }
     }
 
-    /// Returns the members of `rules` that the cgroup or an ancestor denies. Nothing is changed.
+    /// Returns those of `rules` of which the cgroup or an ancestor denies an access. Changes
+    /// nothing.
     pub(crate) fn find_denied_rules(
         &self,
         rules: &[DeviceRule],
     ) -> Result<DeniedRules, CgroupError> {
-        let merged_rules = rule::merge(rules);
+        let merged_rules = rule::merge_by_device(rules);
         match self {
             // The kernel never lets a cgroup v1 allow more than its ancestors do, so reading the
             // list of the cgroup itself is sufficient.
@@ -48,14 +51,15 @@ impl DeviceCgroup {
                 let rules = merged_rules.into_iter().filter(|rule| !list.allows(rule));
                 Ok(DeniedRules {
                     rules: rules.collect(),
-                    unreadable_programs: 0,
+                    unreadable_program_count: 0,
                 })
             }
             Self::V2(cgroup) => {
-                let (rules, unreadable_programs) = v2::find_denied_rules(cgroup, &merged_rules)?;
+                let (rules, unreadable_program_count) =
+                    v2::find_denied_rules(cgroup, &merged_rules)?;
                 Ok(DeniedRules {
                     rules,
-                    unreadable_programs,
+                    unreadable_program_count,
                 })
             }
         }

@@ -21,18 +21,19 @@ const MAX_MEMBERSHIP_BYTES: u64 = 256 * 1024;
 const MAX_MOUNTINFO_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KernelMounts {
+pub(super) struct KernelMountPaths {
     /// The mount point of a procfs that shows the host's PID namespace.
-    pub proc: PathBuf,
-    /// The directory that is a mount of cgroup v2 exactly if cgroup v2 controls devices.
-    pub cgroup: PathBuf,
+    pub proc_path: PathBuf,
+    /// The mount point of cgroup v2 if cgroup v2 controls devices. On hosts where cgroup v1 does,
+    /// another file system is mounted here.
+    pub cgroup_path: PathBuf,
 }
 
-impl Default for KernelMounts {
+impl Default for KernelMountPaths {
     fn default() -> Self {
         Self {
-            proc: "/proc".into(),
-            cgroup: "/sys/fs/cgroup".into(),
+            proc_path: "/proc".into(),
+            cgroup_path: "/sys/fs/cgroup".into(),
         }
     }
 }
@@ -46,13 +47,13 @@ impl DeviceCgroup {
     /// The call fails if `/proc` cannot be read, or if no mount of the hierarchy shows the
     /// cgroup of the process.
     pub(crate) fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
-        Self::find(&KernelMounts::default(), pid)
+        Self::find(&KernelMountPaths::default(), pid)
     }
 
     /// Finds the cgroup as [`Self::from_pid`] does, for a process whose `/proc/PID/cgroup` was read
     /// already. `membership` is the content of that file.
     pub(crate) fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
-        Self::find_by_membership(&KernelMounts::default(), membership)
+        Self::find_by_membership(&KernelMountPaths::default(), membership)
     }
 
     /// Returns the cgroup at `path` in the hierarchy that controls devices. The cgroup need not
@@ -62,18 +63,18 @@ impl DeviceCgroup {
     ///
     /// The call fails for the same reasons as [`Self::from_pid`].
     pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
-        Self::find_by_path(&KernelMounts::default(), |_| Some(path))
+        Self::find_by_path(&KernelMountPaths::default(), |_| Some(path))
     }
 
     /// Finds the cgroup as [`Self::from_pid`] does, with other mount points of procfs and cgroup
     /// v2.
-    pub(super) fn find(mounts: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
-        let path = mounts.proc.join(pid.to_string()).join("cgroup");
+    pub(super) fn find(mounts: &KernelMountPaths, pid: i32) -> Result<Option<Self>, CgroupError> {
+        let path = mounts.proc_path.join(pid.to_string()).join("cgroup");
         Self::find_by_membership(mounts, &read_file(&path, MAX_MEMBERSHIP_BYTES)?)
     }
 
     fn find_by_membership(
-        mounts: &KernelMounts,
+        mounts: &KernelMountPaths,
         membership: &[u8],
     ) -> Result<Option<Self>, CgroupError> {
         Self::find_by_path(mounts, |hierarchy| {
@@ -82,20 +83,21 @@ impl DeviceCgroup {
     }
 
     fn find_by_path<'p>(
-        mounts: &KernelMounts,
+        mounts: &KernelMountPaths,
         path: impl FnOnce(Hierarchy) -> Option<&'p Path>,
     ) -> Result<Option<Self>, CgroupError> {
         let mountinfo = read_file(
-            &mounts.proc.join("thread-self/mountinfo"),
+            &mounts.proc_path.join("thread-self/mountinfo"),
             MAX_MOUNTINFO_BYTES,
         )?;
-        let (hierarchy, version): (_, fn(CgroupDir) -> Self) = if is_cgroup2(&mounts.cgroup) {
-            (Hierarchy::Unified, Self::V2)
-        } else {
-            (Hierarchy::V1Devices, Self::V1)
-        };
-        let directory = path(hierarchy).map(|path| find_directory(path, &mountinfo, hierarchy));
-        Ok(directory.transpose()?.map(version))
+        let (hierarchy, to_version_variant): (_, fn(CgroupDir) -> Self) =
+            if is_cgroup2(&mounts.cgroup_path) {
+                (Hierarchy::Unified, Self::V2)
+            } else {
+                (Hierarchy::V1Devices, Self::V1)
+            };
+        let cgroup_dir = path(hierarchy).map(|path| find_directory(path, &mountinfo, hierarchy));
+        Ok(cgroup_dir.transpose()?.map(to_version_variant))
     }
 }
 
@@ -114,14 +116,14 @@ fn find_directory(
     hierarchy: Hierarchy,
 ) -> Result<CgroupDir, CgroupError> {
     let mounts = parse_mounts(mountinfo, hierarchy);
-    let directory = mounts.into_iter().find_map(|mount| {
+    let cgroup_dir = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
             dir: mount.resolve_directory(path)?,
-            mount: mount.point,
+            mount: mount.mount_point,
             path: path.to_owned(),
         })
     });
-    directory.ok_or_else(|| CgroupError::NotVisible {
+    cgroup_dir.ok_or_else(|| CgroupError::NotVisible {
         cgroup: path.to_owned(),
     })
 }
@@ -130,21 +132,21 @@ fn find_directory(
 /// cgroup and its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupMount {
-    /// The path in the hierarchy of the cgroup that is visible at the mount point.
-    root: PathBuf,
-    point: PathBuf,
+    /// The cgroup that is visible at the mount point, as its path in the hierarchy.
+    visible_root: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl CgroupMount {
-    /// Returns the directory in which this mount shows `cgroup`, or `None` if `cgroup` is not
+    /// Returns the directory in which this mount shows the cgroup, or `None` if it is not
     /// below the root of the mount.
-    fn resolve_directory(&self, cgroup: &Path) -> Option<PathBuf> {
-        let relative_path = cgroup.strip_prefix(&self.root).ok()?;
+    fn resolve_directory(&self, cgroup_path: &Path) -> Option<PathBuf> {
+        let relative_path = cgroup_path.strip_prefix(&self.visible_root).ok()?;
         // The kernel shows a cgroup outside of this process's cgroup namespace as `/../x`.
         let is_visible = relative_path
             .components()
             .all(|component| matches!(component, Component::Normal(_)));
-        is_visible.then(|| self.point.join(relative_path))
+        is_visible.then(|| self.mount_point.join(relative_path))
     }
 }
 
@@ -155,7 +157,10 @@ fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
     let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(index_from_end, line)| {
         let mount = parse_mount(line, hierarchy)?;
-        Some(((mount.root.components().count(), index_from_end), mount))
+        Some((
+            (mount.visible_root.components().count(), index_from_end),
+            mount,
+        ))
     }));
     by_depth.into_values().collect()
 }
@@ -170,8 +175,8 @@ fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
         }
     };
     is_match.then(|| CgroupMount {
-        root: line.root_path(),
-        point: line.point_path(),
+        visible_root: line.root_path(),
+        mount_point: line.point_path(),
     })
 }
 
@@ -251,9 +256,9 @@ mod tests {
     #[test]
     fn reads_the_given_roots() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = KernelMounts {
-            proc: dir.path().to_owned(),
-            cgroup: dir.path().to_owned(),
+        let roots = KernelMountPaths {
+            proc_path: dir.path().to_owned(),
+            cgroup_path: dir.path().to_owned(),
         };
         std::fs::create_dir_all(dir.path().join("7")).unwrap();
         std::fs::create_dir_all(dir.path().join("thread-self")).unwrap();
@@ -278,8 +283,13 @@ mod tests {
     /// Returns the roots and mount points that are found, one text for each mount.
     fn found(content: &str, hierarchy: Hierarchy) -> Vec<String> {
         let found = parse_mounts(content.as_bytes(), hierarchy).into_iter();
-        let text =
-            |mount: CgroupMount| format!("{} at {}", mount.root.display(), mount.point.display());
+        let text = |mount: CgroupMount| {
+            format!(
+                "{} at {}",
+                mount.visible_root.display(),
+                mount.mount_point.display()
+            )
+        };
         found.map(text).collect()
     }
 
@@ -313,7 +323,7 @@ mod tests {
 
     #[test]
     fn maps_cgroups_to_directories() {
-        for (root, cgroup, expected) in [
+        for (visible_root, cgroup, expected) in [
             ("/", "/", Some("/m")),
             ("/", "/kubepods/pod1", Some("/m/kubepods/pod1")),
             ("/docker/a", "/docker/a/b", Some("/m/b")),
@@ -325,14 +335,14 @@ mod tests {
             ("/", "/a/../../b", None),
         ] {
             let mount = CgroupMount {
-                root: root.into(),
-                point: "/m".into(),
+                visible_root: visible_root.into(),
+                mount_point: "/m".into(),
             };
             let dir = mount.resolve_directory(Path::new(cgroup));
             assert_eq!(
                 dir.as_deref(),
                 expected.map(Path::new),
-                "{cgroup} under {root}"
+                "{cgroup} under {visible_root}"
             );
         }
     }

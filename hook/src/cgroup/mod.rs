@@ -37,9 +37,9 @@ use std::path::{Path, PathBuf};
 pub(crate) use denied::DeniedRules;
 pub(crate) use error::CgroupError;
 #[cfg(test)]
-use locate::KernelMounts;
+use locate::KernelMountPaths;
 pub(crate) use rule::DeviceRule;
-pub(crate) use rule_files::list_files_set_with_rules;
+pub(crate) use rule_files::list_rule_change_files;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
@@ -89,7 +89,7 @@ enum CgroupOwner {
 
 impl CgroupDir {
     /// Returns this cgroup and its ancestors, from this cgroup up to the mount point.
-    fn levels(&self) -> impl Iterator<Item = Ancestor<'_>> {
+    fn self_and_ancestors(&self) -> impl Iterator<Item = Ancestor<'_>> {
         let dirs = self
             .dir
             .ancestors()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::rule::DeviceRule;
 use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
-/// The result of [`DeviceCgroup::allow`](super::DeviceCgroup::allow).
+/// The changes of device rules that [`DeviceCgroup::allow`](super::DeviceCgroup::allow) has made.
 #[derive(Debug, Default)]
 pub(crate) struct AllowReport {
     /// The device rules that were requested, with one rule for each device.
@@ -14,7 +14,7 @@ pub(crate) struct AllowReport {
     pub units: Vec<UnitReport>,
     /// The results for the container's cgroup and its ancestors, in this order. A cgroup with
     /// several device programs has one entry for each program.
-    pub levels: Vec<LevelReport>,
+    pub cgroups: Vec<CgroupReport>,
 }
 
 /// The result of a change in one systemd unit. If `result` is an error, the container can use
@@ -27,15 +27,15 @@ pub(crate) struct UnitReport {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LevelReport {
+pub(crate) struct CgroupReport {
     pub cgroup: PathBuf,
     /// True if the cgroup also has processes of other containers or of the host.
     pub has_other_processes: bool,
-    pub outcome: Outcome,
+    pub outcome: RuleChangeOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RuleChangeOutcome {
     /// No device program of this cgroup applies to the container (cgroup v2).
     NoProgram,
     AlreadyAllowed,
@@ -56,7 +56,7 @@ pub(crate) enum Outcome {
     },
     /// The device program `program_id` cannot be evaluated, and may deny a requested
     /// device (cgroup v2). It was left unchanged, because it does not belong to the container.
-    Unreadable {
+    UnreadableProgram {
         program_id: u32,
     },
     /// The process lacks the privileges for `operation`, so nothing was changed.
@@ -69,25 +69,25 @@ impl AllowReport {
     /// Returns whether a change failed because this process lacks privileges, which is usual for
     /// rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
-        self.has_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
+        self.has_outcome(|outcome| matches!(outcome, RuleChangeOutcome::NoPermission { .. }))
     }
 
     /// Returns whether a requested device may still be denied, by a device program that cannot
     /// be evaluated.
     pub(crate) fn may_still_deny(&self) -> bool {
-        self.has_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
+        self.has_outcome(|outcome| matches!(outcome, RuleChangeOutcome::UnreadableProgram { .. }))
     }
 
-    fn has_outcome(&self, predicate: impl Fn(&Outcome) -> bool) -> bool {
-        self.levels.iter().any(|level| predicate(&level.outcome))
+    fn has_outcome(&self, predicate: impl Fn(&RuleChangeOutcome) -> bool) -> bool {
+        self.cgroups.iter().any(|level| predicate(&level.outcome))
     }
 
-    /// Returns warnings for the administrator about rules that could not be set or may be lost,
-    /// and about devices that processes outside of the container can use now.
+    /// Returns warnings for the administrator: about rules that could not be set or may be lost,
+    /// and about devices that processes outside of the container can now use.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
         if self.lacks_permission() || self.may_still_deny() {
-            let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();
+            let levels: Vec<_> = self.cgroups.iter().map(CgroupReport::to_string).collect();
             warnings.push(levels.join("; "));
         }
         warnings.extend(self.list_changed_shared_cgroups().map(|cgroup| {
@@ -113,11 +113,11 @@ impl AllowReport {
             }
             _ => None,
         });
-        let levels = self.levels.iter().filter(|level| {
+        let levels = self.cgroups.iter().filter(|level| {
             level.has_other_processes
                 && matches!(
                     level.outcome,
-                    Outcome::Rewritten { .. } | Outcome::Regenerated { .. }
+                    RuleChangeOutcome::Rewritten { .. } | RuleChangeOutcome::Regenerated { .. }
                 )
         });
         units.chain(levels.map(|level| format!("cgroup {}", level.cgroup.display())))
@@ -127,19 +127,19 @@ impl AllowReport {
 impl UnitReport {
     fn warning(&self) -> Option<String> {
         match &self.result {
-            Ok(report) => report.is_remarkable().then(|| report.to_string()),
+            Ok(report) => report.needs_log_entry().then(|| report.to_string()),
             Err(error) => Some(crate::log::format_error_chain(error)),
         }
     }
 }
 
-impl fmt::Display for LevelReport {
+impl fmt::Display for CgroupReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.cgroup.display(), self.outcome)
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RuleChangeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProgram => write!(f, "no program"),
@@ -150,7 +150,7 @@ impl fmt::Display for Outcome {
                 f,
                 "program {program_id} cannot be read back, replaced by one generated from the spec"
             ),
-            Self::Unreadable { program_id } => write!(
+            Self::UnreadableProgram { program_id } => write!(
                 f,
                 "program {program_id} cannot be read back and was left alone; if it denies the \
                  devices, set net.core.bpf_jit_harden below 2 or DeviceAllow= on the systemd unit"
@@ -187,12 +187,12 @@ mod tests {
                     links,
                 }),
             }],
-            levels: Vec::new(),
+            cgroups: Vec::new(),
         }
     }
 
-    fn level(outcome: Outcome) -> LevelReport {
-        LevelReport {
+    fn level(outcome: RuleChangeOutcome) -> CgroupReport {
+        CgroupReport {
             cgroup: "/sys/fs/cgroup/c".into(),
             has_other_processes: false,
             outcome,
@@ -209,9 +209,12 @@ mod tests {
             UnitOutcome::Added { entry_count: 2 },
         ] {
             let mut report = report(outcome, vec![]);
-            report.levels = [Outcome::Rewritten { program_id: 7 }, Outcome::NoProgram]
-                .map(level)
-                .into();
+            report.cgroups = [
+                RuleChangeOutcome::Rewritten { program_id: 7 },
+                RuleChangeOutcome::NoProgram,
+            ]
+            .map(level)
+            .into();
             assert_eq!(report.warnings(), [] as [&str; 0], "{outcome:?}");
         }
     }
@@ -220,11 +223,11 @@ mod tests {
     fn a_unit_or_cgroup_shared_with_others_is_named_when_it_changes() {
         let mut report = report(UnitOutcome::Added { entry_count: 2 }, vec![]);
         report.units[0].has_other_processes = true;
-        report.levels = [
-            Outcome::Rewritten { program_id: 7 },
-            Outcome::AlreadyAllowed,
+        report.cgroups = [
+            RuleChangeOutcome::Rewritten { program_id: 7 },
+            RuleChangeOutcome::AlreadyAllowed,
         ]
-        .map(|outcome| LevelReport {
+        .map(|outcome| CgroupReport {
             has_other_processes: true,
             ..level(outcome)
         })
@@ -263,7 +266,7 @@ mod tests {
     #[test]
     fn missing_permission_is_reported() {
         let mut report = report(UnitOutcome::NoPermission, vec![]);
-        report.levels = vec![level(Outcome::NoPermission {
+        report.cgroups = vec![level(RuleChangeOutcome::NoPermission {
             operation: "read programs",
         })];
         assert_eq!(

@@ -43,10 +43,15 @@ impl DeviceCgroup {
             }
             Self::V2(cgroup) => {
                 revoke_in_unit(cgroup, &rules, &mut warnings);
-                v2::change_programs(cgroup, &rules, &[], &spec_rules.with_allowed(kept_rules))?;
+                v2::change_programs(
+                    cgroup,
+                    &rules,
+                    &[],
+                    &spec_rules.with_allowed_rules(kept_rules),
+                )?;
             }
         }
-        warnings.extend(self.warn_of_remaining_access(&rules)?);
+        warnings.extend(self.list_remaining_access_warnings(&rules)?);
         Ok(warnings)
     }
 
@@ -67,8 +72,8 @@ impl DeviceCgroup {
         warnings
     }
 
-    /// Returns a warning for each member of `rules` that the cgroup still allows.
-    pub(super) fn warn_of_remaining_access(
+    /// Returns a warning for each of `rules` that the cgroup still allows.
+    pub(super) fn list_remaining_access_warnings(
         &self,
         rules: &[DeviceRule],
     ) -> Result<Vec<String>, CgroupError> {
@@ -76,10 +81,11 @@ impl DeviceCgroup {
         // The remaining access is unknown if the kernel hides a device program (cgroup v2) or
         // the exceptions of a device list (cgroup v1). No warning is needed in these cases: the
         // new program was generated without the rules, and the list got an exception for each.
-        let is_known = denied_rules.unreadable_programs == 0 && !self.has_hidden_exceptions()?;
+        let is_denial_known =
+            denied_rules.unreadable_program_count == 0 && !self.has_hidden_exceptions()?;
         let allowed_rules = rules
             .iter()
-            .filter(|rule| is_known && !denied_rules.rules.contains(rule));
+            .filter(|rule| is_denial_known && !denied_rules.rules.contains(rule));
         let warnings = allowed_rules.map(|rule| {
             format!("{rule} is still allowed in the container's cgroup, by a rule of another")
         });
@@ -87,9 +93,10 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges `rules` into one rule for each device, and drops the rules of devices in `kept_rules`.
+/// Merges `rules` into one rule for each device, without the devices that have a rule in
+/// `kept_rules`.
 pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -> Vec<DeviceRule> {
-    let mut rules = rule::merge(rules);
+    let mut rules = rule::merge_by_device(rules);
     rules.retain(|rule| {
         kept_rules
             .iter()
@@ -99,15 +106,15 @@ pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -
 }
 
 /// Removes `rules` from the container's own systemd units, and adds a warning for each unit that
-/// could not be changed. Returns whether a unit was changed. systemd has then written all rules
-/// of the unit to the cgroup again.
+/// could not be changed. Returns whether a unit was changed, after which systemd has written all of
+/// its rules to the cgroup again.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
-    let own_levels = cgroup
-        .levels()
+    let own_cgroups = cgroup
+        .self_and_ancestors()
         .filter(|level| level.owner == CgroupOwner::Container);
     let mut has_changed = false;
-    for unit in own_levels.filter_map(|level| Unit::from_own_path(level.path)) {
+    for unit in own_cgroups.filter_map(|level| Unit::from_exact_path(level.path)) {
         match systemd.revoke(&unit, rules) {
             Ok(is_unit_changed) => has_changed |= is_unit_changed,
             Err(error) => warnings.push(format!(

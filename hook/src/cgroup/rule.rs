@@ -1,10 +1,10 @@
-//! Merges device rules, each of which has a device number and the allowed access.
+//! Merges device rules. A device rule has a device number and the allowed access.
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
 /// Merges `rules` into one rule for each device. The kernel does not combine rules: it allows
 /// `rw` only if a single rule has both letters.
-pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
+pub(super) fn merge_by_device(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged_rules: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {
         match merged_rules
@@ -33,7 +33,7 @@ mod tests {
     fn merges_rules_for_the_same_device() {
         let rule =
             |kind, minor, access| DeviceRule::new(kind, 10, minor, Access::parse(access).unwrap());
-        let merged = merge(&[
+        let merged = merge_by_device(&[
             rule(DeviceKind::Character, 1, "r"),
             rule(DeviceKind::Character, 2, "r"),
             rule(DeviceKind::Block, 1, "m"),

@@ -15,11 +15,11 @@ impl DeviceCgroup {
         &cgroup.path
     }
 
-    /// Returns the ancestor at `path`, or this cgroup if it has no such ancestor. A process of
-    /// the container may have moved into a descendant of the container's cgroup at `path`, but
-    /// the device rules stay at the container's cgroup.
+    /// Returns the ancestor at `path`, the container's cgroup, or this cgroup if it has no such
+    /// ancestor. A process may have moved into a descendant of the container's cgroup, but the
+    /// device rules are those of the container's cgroup.
     #[must_use]
-    pub(crate) fn move_up_to(mut self, path: &Path) -> Self {
+    pub(crate) fn move_to_ancestor(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
         if !path.as_os_str().is_empty() && cgroup.path.starts_with(path) {
             while cgroup.path != path && cgroup.dir != cgroup.mount {
@@ -30,19 +30,19 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the deepest of the container's own cgroups with a device program (cgroup v2),
-    /// which is the one that the runtime created. A process of the container may be in a deeper
-    /// cgroup, but it can leave and remove that cgroup, so no rules are set there.
+    /// Returns the deepest of the container's own cgroups that has a device program (cgroup v2):
+    /// the one that the runtime created. The container may have created deeper cgroups, but its
+    /// processes can leave them, so no rules are set there.
     #[must_use]
     pub(crate) fn move_to_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
-            let mut own_levels = cgroup
-                .levels()
+            let mut own_cgroups = cgroup
+                .self_and_ancestors()
                 .filter(|level| level.owner == CgroupOwner::Container);
-            let depth = own_levels
+            let depth = own_cgroups
                 .position(|level| v2::restricts_devices(level.dir).unwrap_or_default())
                 .unwrap_or_default();
-            drop(own_levels);
+            drop(own_cgroups);
             for _ in 0..depth {
                 cgroup.path.pop();
                 cgroup.dir.pop();
@@ -51,20 +51,20 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the directories of the cgroups that belong to this container alone.
+    /// Returns the directories of the cgroups that contain only this container's processes.
     pub(crate) fn list_own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
-        let own_levels = cgroup
-            .levels()
+        let own_cgroups = cgroup
+            .self_and_ancestors()
             .filter(|level| level.owner == CgroupOwner::Container);
-        own_levels.map(|level| level.dir.to_owned()).collect()
+        own_cgroups.map(|level| level.dir.to_owned()).collect()
     }
 }
 
 /// Returns the files in a cgroup's directory that a runtime writes when it sets device rules.
 /// `cgroup.procs` and similar files are left out, because they are also written whenever a
 /// process is started in the container.
-pub(crate) fn list_files_set_with_rules(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn list_rule_change_files(directory: &Path) -> Vec<PathBuf> {
     let deny_path = directory.join("devices.deny");
     if deny_path.exists() {
         return vec![deny_path];

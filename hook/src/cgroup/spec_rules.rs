@@ -17,7 +17,7 @@ pub(crate) struct SpecRules(Vec<SpecRule>);
 ///
 /// Devices that only some runtimes allow are omitted: `/dev/net/tun` (runc except 1.2.0 to
 /// 1.2.3, and old versions of crun) and `/dev/console` (crun).
-const RUNTIME_DEFAULTS: &[SpecRule] = &[
+const RUNTIME_DEFAULT_RULES: &[SpecRule] = &[
     default_rule(DeviceKind::Character, None, None, Access::MKNOD),
     default_rule(DeviceKind::Block, None, None, Access::MKNOD),
     default_rule(DeviceKind::Character, Some(1), Some(3), Access::ALL), // null
@@ -48,17 +48,17 @@ const fn default_rule(
 impl SpecRules {
     /// Appends the runtime's own rules to `spec`, the rules of config.json.
     pub(crate) fn from_spec(spec: &[SpecRule]) -> Self {
-        Self([spec, RUNTIME_DEFAULTS].concat())
+        Self([spec, RUNTIME_DEFAULT_RULES].concat())
     }
 
     #[must_use]
-    pub(crate) fn with_allowed(&self, rules: &[DeviceRule]) -> Self {
+    pub(crate) fn with_allowed_rules(&self, rules: &[DeviceRule]) -> Self {
         let added_rules = rules.iter().map(SpecRule::from);
         Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
     #[must_use]
-    pub(crate) fn with_denied(&self, rules: &[DeviceRule]) -> Self {
+    pub(crate) fn with_denied_rules(&self, rules: &[DeviceRule]) -> Self {
         let added_rules = rules.iter().map(|rule| SpecRule {
             is_allowed: false,
             ..SpecRule::from(rule)
@@ -66,7 +66,7 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
-    /// Returns the members of `rules` whose device number this list allows by a rule without
+    /// Returns those of `rules` for whose device number this list has an allowing rule without
     /// wildcards.
     pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn added_rules_come_last() {
         let rule = DeviceRule::new(DeviceKind::Character, 10, 183, Access::READ);
-        let rules = SpecRules::from_spec(&[]).with_allowed(&[rule]);
+        let rules = SpecRules::from_spec(&[]).with_allowed_rules(&[rule]);
         assert_eq!(rules.rules().last(), Some(&SpecRule::from(&rule)));
     }
 }

@@ -10,10 +10,10 @@ use crate::oci::CdiGrant;
 pub(crate) struct RunningContainer {
     /// The container, by its id, its name, or the first characters of its id
     #[arg(value_name = "CONTAINER")]
-    pub(crate) name: String,
+    pub(crate) id_or_name: String,
     /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) root: Option<PathBuf>,
+    #[arg(long = "root", value_name = "DIR")]
+    pub(crate) state_root: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -24,11 +24,11 @@ pub(crate) struct AttachArguments {
     #[arg(required = true, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse_user_device)]
     pub(crate) devices: Vec<CdiGrant>,
     /// Only print what would be done
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[arg(long = "dry-run")]
+    pub(crate) is_dry_run: bool,
     /// In a pod: also devices that the kubelet did not allocate to it
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[arg(long = "force")]
+    pub(crate) is_forced: bool,
 }
 
 #[derive(Debug, Args)]
@@ -36,8 +36,8 @@ pub(crate) struct RefreshArguments {
     #[command(flatten)]
     pub(crate) container: RunningContainer,
     /// Only print what would be done
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[arg(long = "dry-run")]
+    pub(crate) is_dry_run: bool,
 }
 
 #[derive(Debug, Args)]

@@ -48,8 +48,8 @@ pub(crate) enum ClassCommand {
     /// Print a JSON Schema of class files, for editors
     Schema {
         /// That of config.toml instead
-        #[arg(long)]
-        of_config: bool,
+        #[arg(long = "of-config")]
+        is_for_config: bool,
     },
 }
 
@@ -72,22 +72,22 @@ pub(crate) struct CheckArguments {
     /// The class file, named CLASS.toml
     pub file: PathBuf,
     /// Match it against a recorded host (`class record`) instead of this one
-    #[arg(long, value_name = "HOST.txt")]
-    pub host: Option<PathBuf>,
+    #[arg(long = "host", value_name = "HOST.txt")]
+    pub recorded_host_path: Option<PathBuf>,
     /// Also report what the plugin cannot read in its container
-    #[arg(long)]
-    pub as_plugin: bool,
+    #[arg(long = "as-plugin")]
+    pub should_check_plugin_mounts: bool,
     /// Warnings are errors, and so is a host without a device of the class
-    #[arg(long)]
-    pub strict: bool,
+    #[arg(long = "strict")]
+    pub is_strict: bool,
     /// An error if the class does not have this many devices, if one of them is unhealthy, or if a
     /// match is left out
-    #[arg(long, value_name = "NUMBER")]
-    pub expect: Option<usize>,
-    /// Compare with this file what the class finds on the recorded host, and what a container gets
-    #[arg(long, value_name = "FILE", requires = "host")]
-    pub golden: Option<PathBuf>,
+    #[arg(long = "expect", value_name = "NUMBER")]
+    pub expected_device_count: Option<usize>,
+    /// Golden file to compare with the devices on the recorded host and the edits of a container
+    #[arg(long = "golden", value_name = "FILE", requires = "recorded_host_path")]
+    pub golden_path: Option<PathBuf>,
     /// Write the golden file, if it differs or does not exist
-    #[arg(long, requires = "golden")]
-    pub update: bool,
+    #[arg(long = "update", requires = "golden_path")]
+    pub should_update_golden: bool,
 }

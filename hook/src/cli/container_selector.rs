@@ -32,7 +32,7 @@ pub(crate) struct ContainerSelector {
 
 impl ContainerSelector {
     /// Returns the name or id of a container, from the positional argument or from `--container`.
-    pub(crate) fn container(&self) -> Option<&str> {
+    pub(crate) fn id_or_name(&self) -> Option<&str> {
         self.name.as_deref().or(self.container.as_deref())
     }
 }

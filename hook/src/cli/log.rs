@@ -10,9 +10,9 @@ pub(crate) struct LogArguments {
     #[arg(long, value_name = "CONTAINER")]
     pub(crate) container: Option<String>,
     /// Only messages since a time or within a span, such as 2026-11-28, 30s, 10m, 2h or 3d
-    #[arg(long, value_name = "TIME", value_parser = parse_since)]
-    pub(crate) since: Option<String>,
-    /// Also print messages that come, until stopped
+    #[arg(long = "since", value_name = "TIME", value_parser = parse_since)]
+    pub(crate) min_time: Option<String>,
+    /// Keep printing new messages until interrupted
     #[arg(short = 'f', long = "follow")]
     pub(crate) should_follow: bool,
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::load;
 use device_class::name::excerpt;
-use printable::{Form, Printable};
+use printable::{OutputForm, Printable};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -41,18 +41,18 @@ impl fmt::Display for ChangedContainer {
 }
 
 /// Prints the result of a command as JSON, with the id and the name of the container.
-fn print_target_and_result(
-    target: &ChangedContainer,
+fn print_json_result(
+    changed_container: &ChangedContainer,
     result: &impl Serialize,
 ) -> Result<(), CommandError> {
     // The value is serialized to text and parsed again, because a direct conversion to `Value`
     // would add another serializer for each type to the program.
-    let mut result: Value = serde_json::from_str(&serde_json::to_string_pretty(result)?)?;
-    result["container"]["id"] = target.id.as_str().into();
-    if let Some(name) = &target.name {
-        result["container"]["name"] = name.as_str().into();
+    let mut json_result: Value = serde_json::from_str(&serde_json::to_string_pretty(result)?)?;
+    json_result["container"]["id"] = changed_container.id.as_str().into();
+    if let Some(name) = &changed_container.name {
+        json_result["container"]["name"] = name.as_str().into();
     }
-    print_json(&result)
+    print_json(&json_result)
 }
 
 /// Attaches devices to a running container. With `--dry-run` the steps are only printed.
@@ -64,30 +64,32 @@ pub(super) fn attach(
     let AttachArguments {
         container,
         devices: requested_devices,
-        dry_run,
-        force,
+        is_dry_run,
+        is_forced,
     } = arguments;
-    let (location, target) = locate_container(container, requested_devices, config)?;
+    let (location, changed_container) =
+        locate_running_container(container, requested_devices, config)?;
     let to_error = |error| container_error(&location.id, error);
-    if !*dry_run {
+    if !*is_dry_run {
         live::update_container(&location.id, config).map_err(to_error)?;
     }
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(CommandError::Deadline)?;
-    let mut planned =
-        PlannedAttachment::plan(&location, requested_devices, *force, config).map_err(to_error)?;
+    let mut planned_attachment =
+        PlannedAttachment::plan(&location, requested_devices, *is_forced, config)
+            .map_err(to_error)?;
     deadline.cancel();
-    if *force {
+    if *is_forced {
         log::warning("--force: the kubelet may give the same devices to other pods");
     }
-    let devices = planned
+    let devices = planned_attachment
         .devices()
         .map(|(class, device)| format!("{device} of {class}"))
         .collect::<Vec<_>>()
         .join(", ");
-    let plan = planned.plan.clone();
-    if !*dry_run {
-        let mut warnings = std::mem::take(&mut planned.plan.warnings);
-        warnings.extend(live::attach(planned, config).map_err(to_error)?);
+    let plan = planned_attachment.plan.clone();
+    if !*is_dry_run {
+        let mut warnings = std::mem::take(&mut planned_attachment.plan.warnings);
+        warnings.extend(live::attach(planned_attachment, config).map_err(to_error)?);
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", location.id));
         }
@@ -97,15 +99,19 @@ pub(super) fn attach(
         }
         live::prune_records(&config.host_root);
     }
-    let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    if *dry_run && !as_json && !plan.steps.is_empty() {
+    let mut out = Printable::new(io::stdout().lock(), OutputForm::Lines);
+    if *is_dry_run && !as_json && !plan.steps.is_empty() {
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
     }
-    log_print_failure(match (as_json, plan.steps.is_empty()) {
-        (true, _) => print_target_and_result(&target, &plan),
-        (false, true) => writeln!(out, "{devices}: {target} has it already").map_err(Into::into),
-        (false, false) => writeln!(out, "{devices}: attached to {target}").map_err(Into::into),
+    log_output_failure(match (as_json, plan.steps.is_empty()) {
+        (true, _) => print_json_result(&changed_container, &plan),
+        (false, true) => {
+            writeln!(out, "{devices}: {changed_container} has it already").map_err(Into::into)
+        }
+        (false, false) => {
+            writeln!(out, "{devices}: attached to {changed_container}").map_err(Into::into)
+        }
     });
     Ok(ExitCode::Success)
 }
@@ -116,14 +122,14 @@ pub(super) fn detach(
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (container, target) = find_container(&arguments.container, config)?;
+    let (container, changed_container) = find_container(&arguments.container, config)?;
     crate::process::confine()?;
-    let id = &target.id;
-    let is_own_bundle = |bundle: &Path| {
-        let own_bundle = container.bundle.as_deref();
-        own_bundle.is_none_or(|own_bundle| containers::is_same_bundle(own_bundle, bundle))
+    let id = &changed_container.id;
+    let is_bundle_of_container = |bundle: &Path| {
+        let known_bundle = container.bundle.as_deref();
+        known_bundle.is_none_or(|known_bundle| containers::is_same_bundle(known_bundle, bundle))
     };
-    let detach_result = live::detach(id, is_own_bundle, &arguments.devices, config);
+    let detach_result = live::detach(id, is_bundle_of_container, &arguments.devices, config);
     let detach_result =
         detach_result.map_err(
             |error| match check_device_classes(&arguments.devices, config) {
@@ -170,20 +176,21 @@ pub(super) fn detach(
         let result = serde_json::json!({
             "devices": devices, "not_awaited": cancelled_requests, "open_by": holders, "not_removed": removal_error, "unseen": in_flight_warning,
         });
-        log_print_failure(print_target_and_result(&target, &result));
+        log_output_failure(print_json_result(&changed_container, &result));
         return Ok(code);
     }
-    let mut out = Printable::new(io::stdout().lock(), Form::Lines);
+    let mut out = Printable::new(io::stdout().lock(), OutputForm::Lines);
     for device in &devices {
         let (name, class) = (&device.device_id, &device.class);
-        log_print_failure(
-            writeln!(out, "{name} of {class}: detached from {target}").map_err(Into::into),
+        log_output_failure(
+            writeln!(out, "{name} of {class}: detached from {changed_container}")
+                .map_err(Into::into),
         );
     }
     for request in &cancelled_requests {
-        let (name, class) = (request.awaited.to_request(), &request.class);
-        let text = format!("{target} does not wait for {name} of {class} any more");
-        log_print_failure(writeln!(out, "{text}").map_err(Into::into));
+        let (name, class) = (request.awaited_device.to_request_text(), &request.class);
+        let text = format!("{changed_container} does not wait for {name} of {class} any more");
+        log_output_failure(writeln!(out, "{text}").map_err(Into::into));
     }
     let outcome = if has_removed_leftover_files {
         "what was left of detached devices is removed from"
@@ -191,29 +198,30 @@ pub(super) fn detach(
         "nothing is attached to"
     };
     if devices.is_empty() && cancelled_requests.is_empty() && code == ExitCode::Success {
-        log_print_failure(writeln!(out, "{outcome} {target}").map_err(Into::into));
+        log_output_failure(writeln!(out, "{outcome} {changed_container}").map_err(Into::into));
     }
     Ok(code)
 }
 
-/// The warning that a scan of `/proc` cannot find all open descriptors of a detached device.
+/// The warning that a scan of `/proc` cannot find every descriptor with which a process still has a
+/// detached device open.
 const IN_FLIGHT_WARNING: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
 /// Logs a failure to print the result of a command. The failure does not change the exit code,
 /// because the container was already changed successfully.
-fn log_print_failure(print_result: Result<(), CommandError>) {
+fn log_output_failure(print_result: Result<(), CommandError>) {
     if let Err(error) = print_result {
         log::warning(&log::format_error_chain(&error));
     }
 }
 
-/// Checks that the class of each device exists on this host.
+/// Checks that this host has a class file for the class of each device.
 fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
     let sources = load::read_each_source(&config.classes)?;
-    let classes: Vec<_> = devices.iter().map(|device| device.class.clone()).collect();
-    check_class_names(&classes, sources.iter().flatten())
+    let class_names: Vec<_> = devices.iter().map(|device| device.class.clone()).collect();
+    check_class_names(&class_names, sources.iter().flatten())
 }
 
 /// Updates the driver files of a running container after the host's driver was updated. With
@@ -223,15 +231,16 @@ pub(super) fn refresh(
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (location, target) = locate_container(&arguments.container, &[], config)?;
+    let (location, changed_container) =
+        locate_running_container(&arguments.container, &[], config)?;
     let to_error = |error| container_error(&location.id, error);
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(CommandError::Deadline)?;
-    let mut planned = PlannedRefresh::plan(&location, config).map_err(to_error)?;
+    let mut planned_refresh = PlannedRefresh::plan(&location, config).map_err(to_error)?;
     deadline.cancel();
-    let plan = planned.plan.clone();
-    if !arguments.dry_run {
-        let mut warnings = std::mem::take(&mut planned.plan.warnings);
-        warnings.extend(live::refresh(planned, config).map_err(to_error)?);
+    let plan = planned_refresh.plan.clone();
+    if !arguments.is_dry_run {
+        let mut warnings = std::mem::take(&mut planned_refresh.plan.warnings);
+        warnings.extend(live::refresh(planned_refresh, config).map_err(to_error)?);
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", location.id));
         }
@@ -243,15 +252,15 @@ pub(super) fn refresh(
             ));
         }
     }
-    let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    log_print_failure(match (as_json, plan.steps.is_empty(), arguments.dry_run) {
-        (true, ..) => print_target_and_result(&target, &plan),
-        (false, true, _) => writeln!(out, "{target} has no file that the host has replaced since")
+    let mut out = Printable::new(io::stdout().lock(), OutputForm::Lines);
+    log_output_failure(match (as_json, plan.steps.is_empty(), arguments.is_dry_run) {
+        (true, ..) => print_json_result(&changed_container, &plan),
+        (false, true, _) => writeln!(out, "{changed_container} has no file that the host has replaced since")
             .map_err(Into::into),
         (false, false, true) => write!(out, "{plan}").map_err(Into::into),
         (false, false, false) => writeln!(
             out,
-            "{target} has the host's files; programs that run in it keep the old ones until they \
+            "{changed_container} has the host's files; programs that run in it keep the old ones until they \
              are started again"
         )
         .map_err(Into::into),
@@ -267,45 +276,49 @@ fn container_error(id: &str, error: LiveError) -> CommandError {
 }
 
 fn find_container(
-    container: &RunningContainer,
+    selector: &RunningContainer,
     config: &Config,
 ) -> Result<(Container, ChangedContainer), CommandError> {
-    let RunningContainer { name, root } = container;
-    let container = containers::find_by_id_or_name(name, root.clone(), &config.host_root)
-        .map_err(CommandError::from_unknown_container)?;
-    let target = ChangedContainer {
+    let RunningContainer {
+        id_or_name,
+        state_root,
+    } = selector;
+    let container =
+        containers::find_by_id_or_name(id_or_name, state_root.clone(), &config.host_root)
+            .map_err(CommandError::from_unknown_container)?;
+    let changed_container = ChangedContainer {
         id: container.id.clone(),
         name: container.name(&config.host_root),
     };
-    Ok((container, target))
+    Ok((container, changed_container))
 }
 
-/// Finds a running container with its process and its bundle, and then drops the privileges of
-/// this process that only the search needs. Unknown classes of `devices` are an error.
-fn locate_container(
-    container: &RunningContainer,
+/// Finds a running container with its init process and its bundle. Afterwards this process drops
+/// the privileges that only the search needs. An unknown class in `devices` is an error.
+fn locate_running_container(
+    selector: &RunningContainer,
     devices: &[CdiGrant],
     config: &Config,
 ) -> Result<(ContainerLocation, ChangedContainer), CommandError> {
     check_device_classes(devices, config)?;
-    let (container, target) = find_container(container, config)?;
-    let missing_part = |part: &str, hint: &str| CommandError::NoContainer {
-        reason: format!("{part} of container {}", container.id),
+    let (container, changed_container) = find_container(selector, config)?;
+    let missing_part_error = |missing_part: &str, hint: &str| CommandError::NoContainer {
+        reason: format!("{missing_part} of container {}", container.id),
         hint: hint.to_owned(),
     };
     let pid = container
         .pid
-        .ok_or_else(|| missing_part("there is no process", "start it first"))?;
+        .ok_or_else(|| missing_part_error("there is no process", "start it first"))?;
     let bundle = container.bundle.clone().ok_or_else(|| {
         let hint = "run this as root; for a runtime with another state directory use --root DIR";
-        missing_part("the bundle is not known", hint)
+        missing_part_error("the bundle is not known", hint)
     })?;
     crate::process::confine()?;
     let location = ContainerLocation {
         id: container.id,
         pid,
         start_time: container.start_time,
-        bundle,
+        bundle_dir: bundle,
     };
-    Ok((location, target))
+    Ok((location, changed_container))
 }

@@ -12,45 +12,45 @@ use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
 use injection_plan::cdi::{
-    Description, GeneratedSpecifications, Generator, Omission, Specification, SpecificationOwner,
-    ThinHook,
+    GeneratedSpecifications, Generator, Omission, Specification, SpecificationForm,
+    SpecificationOwner, ThinHook,
 };
 use serde_json::{Value, json};
 
 use super::{CommandError, cdi_names};
-use crate::cli::{CdiCommand, CdiForm};
+use crate::cli::{CdiCommand, CdiSpecStyle};
 use crate::exit::ExitCode;
 use crate::installation::adjacent_hook_path;
 use crate::log;
 use crate::planner;
 
-/// An error that prevents a CDI specification from being generated or written.
+/// An error that prevents `boathook cdi generate` from generating or writing its specifications.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdiError {
     #[error("cannot write the specifications; run this as root, or name another --output")]
-    Directory(#[from] DirectoryError),
+    OutputDirectory(#[from] DirectoryError),
     #[error("the directories of the installation")]
-    Directories(#[source] FileError),
+    InstalledDirectories(#[source] FileError),
     #[error("{} does not exist, which the specifications name as the hook", .0.display())]
-    NoHook(PathBuf),
+    MissingHookProgram(PathBuf),
     #[error("no device of the specifications is named `{name}`; {hint}")]
-    NoDevice { name: String, hint: String },
+    UnknownDevice { name: String, hint: String },
     #[error("cannot print a specification")]
-    Print(#[from] serde_json::Error),
+    PrintJson(#[from] serde_json::Error),
 }
 
 /// The value of `--output` with which the specifications are printed and not written to files.
-const STANDARD_OUTPUT: &str = "-";
+const STDOUT_ARGUMENT: &str = "-";
 
-struct Problem {
+struct GenerationProblem {
     text: String,
-    /// True if the problem changes the exit code.
+    /// True if the exit code of `boathook cdi generate` reports the problem.
     is_error: bool,
 }
 
-impl Problem {
+impl GenerationProblem {
     fn from_omission(omission: &Omission) -> Self {
-        Problem {
+        GenerationProblem {
             text: log::format_error_chain(omission),
             is_error: omission.is_error(),
         }
@@ -71,78 +71,94 @@ pub(super) fn run(
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (classes, output, devices, include_all, form) = match command {
+    let (class_names, output_dir, device_names, include_all_classes, spec_style) = match command {
         CdiCommand::Generate {
-            classes,
-            output,
-            devices,
-            all: include_all,
-            form,
-        } => (classes, output, devices, *include_all, *form),
+            classes: class_names,
+            output_dir,
+            devices: device_names,
+            include_all_classes,
+            spec_style,
+        } => (
+            class_names,
+            output_dir,
+            device_names,
+            *include_all_classes,
+            *spec_style,
+        ),
         CdiCommand::List { directory } => {
-            return cdi_names::list(directory.as_deref(), as_json, config);
+            return cdi_names::print_device_names(directory.as_deref(), as_json, config);
         }
     };
-    let mut generated = generate(classes, include_all, form, config)?;
-    if let Some(name) = find_unknown_device(&generated, devices) {
-        let searched_all = include_all || !classes.is_empty();
-        let hint = describe_unknown_device(name, searched_all, form, config)?;
+    let mut generation_result =
+        generate_specifications(class_names, include_all_classes, spec_style, config)?;
+    if let Some(name) = find_unknown_device_name(&generation_result, device_names) {
+        let has_searched_all_classes = include_all_classes || !class_names.is_empty();
+        let hint = unknown_device_hint(name, has_searched_all_classes, spec_style, config)?;
         let name = name.clone();
-        return Err(CdiError::NoDevice { name, hint }.into());
+        return Err(CdiError::UnknownDevice { name, hint }.into());
     }
-    retain_devices(&mut generated, devices);
-    if output.as_os_str() == STANDARD_OUTPUT {
-        return print_specifications(&generated, as_json, config);
+    retain_selected_devices(&mut generation_result, device_names);
+    if output_dir.as_os_str() == STDOUT_ARGUMENT {
+        return print_specifications(&generation_result, as_json, config);
     }
-    warn_about_disabled_classes(classes, config)?;
-    let is_unrestricted = classes.is_empty() && devices.is_empty();
-    if is_unrestricted && !include_all {
-        let earlier_specifications = find_earlier_specifications(output, &generated, form, config)?;
-        generated.specifications.extend(earlier_specifications);
+    warn_about_disabled_classes(class_names, config)?;
+    let covers_all_classes = class_names.is_empty() && device_names.is_empty();
+    if covers_all_classes && !include_all_classes {
+        let earlier_specifications =
+            regenerate_earlier_specifications(output_dir, &generation_result, spec_style, config)?;
+        generation_result
+            .specifications
+            .extend(earlier_specifications);
     }
     // A command that names classes or devices must not remove the specifications of other classes.
-    let is_obsolete = |_: &str| is_unrestricted;
-    let unusable_classes = generated.find_unusable_classes();
+    let is_obsolete = |_: &str| covers_all_classes;
+    let unusable_classes = generation_result.find_unusable_classes();
     let owner = SpecificationOwner::People;
-    let update = directory::update(
-        output,
-        &generated,
+    let directory_update = directory::update(
+        output_dir,
+        &generation_result,
         owner,
         &unusable_classes,
         is_obsolete,
         |text| Some(directory::scan_yaml_kind(text)),
     );
-    let update = update.map_err(CdiError::from)?;
-    let (conflicts, changes): (Vec<SpecificationChange>, Vec<SpecificationChange>) = update
-        .changes
-        .into_iter()
-        .partition(|change| matches!(change, SpecificationChange::Conflict { .. }));
-    let mut problems = find_problems(&generated, config);
-    problems.extend(conflicts.iter().map(|conflict| Problem {
+    let directory_update = directory_update.map_err(CdiError::from)?;
+    let (conflicts, changes): (Vec<SpecificationChange>, Vec<SpecificationChange>) =
+        directory_update
+            .changes
+            .into_iter()
+            .partition(|change| matches!(change, SpecificationChange::Conflict { .. }));
+    let mut problems = describe_omissions(&generation_result, config);
+    problems.extend(conflicts.iter().map(|conflict| GenerationProblem {
         text: conflict.to_string(),
         is_error: true,
     }));
-    problems.extend(update.failures.iter().map(|(kind, error)| Problem {
-        text: format!("{kind} is left out: {}", log::format_error_chain(error)),
-        is_error: true,
-    }));
+    problems.extend(
+        directory_update
+            .failures
+            .iter()
+            .map(|(kind, error)| GenerationProblem {
+                text: format!("{kind} is left out: {}", log::format_error_chain(error)),
+                is_error: true,
+            }),
+    );
     if !as_json {
         for change in &changes {
-            print_line(&change.to_string());
+            print_line_to_stdout(&change.to_string());
         }
     }
-    problems.iter().for_each(Problem::log);
+    problems.iter().for_each(GenerationProblem::log);
     if as_json {
         let changes: Vec<Value> = changes.iter().map(change_to_json).collect();
-        let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
-        super::print_json(&json!({ "changes": changes, "problems": texts }))?;
+        let problem_texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
+        super::print_json(&json!({ "changes": changes, "problems": problem_texts }))?;
     } else if changes.is_empty() {
-        print_line("nothing has changed");
+        print_line_to_stdout("nothing has changed");
     }
-    Ok(exit_code(&problems))
+    Ok(to_exit_code(&problems))
 }
 
-fn exit_code(problems: &[Problem]) -> ExitCode {
+fn to_exit_code(problems: &[GenerationProblem]) -> ExitCode {
     if problems.iter().any(|problem| problem.is_error) {
         ExitCode::Config
     } else {
@@ -150,19 +166,22 @@ fn exit_code(problems: &[Problem]) -> ExitCode {
     }
 }
 
-/// Returns a problem for each class or device that the specifications omit. Its text contains the
-/// reason.
-fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Problem> {
-    generated
+/// Returns a problem for each class or device that was left out of the specifications. The text of
+/// the problem contains the reason.
+fn describe_omissions(
+    generation_result: &GeneratedSpecifications,
+    config: &Config,
+) -> Vec<GenerationProblem> {
+    generation_result
         .omissions
         .iter()
         .map(
             |omission| match (omission, describe_disabled_classes(config)) {
-                (Omission::Everything, Some(text)) => Problem {
+                (Omission::NoUsableDevice, Some(text)) => GenerationProblem {
                     text,
                     is_error: false,
                 },
-                _ => Problem::from_omission(omission),
+                _ => GenerationProblem::from_omission(omission),
             },
         )
         .collect()
@@ -173,38 +192,42 @@ fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Pr
 /// devices.
 fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
-    let sources = load::read_each_source(&config.classes).ok()?.into_iter();
-    let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
+    let class_sources = load::read_each_source(&config.classes).ok()?.into_iter();
+    let classes = class_sources.filter_map(|source| config.class(&source.ok()?).ok());
     let disabled_classes = classes.filter(|class| {
         let mut discovery_sources = class.spec.discover.iter();
-        let has_hardware_source = discovery_sources.any(|source| source.count.is_none());
+        let has_hardware_source =
+            discovery_sources.any(|source| source.virtual_device_count.is_none());
         let has_device = || !discover::find_devices(class, &host).devices.is_empty();
         !class.spec.is_enabled && has_hardware_source && has_device()
     });
-    let names: Vec<String> = disabled_classes
+    let class_names: Vec<String> = disabled_classes
         .map(|class| class.name.to_string())
         .collect();
-    (!names.is_empty()).then(|| {
+    (!class_names.is_empty()).then(|| {
         format!(
             "no class that is enabled has a usable device on this host; others have devices, and \
              `boathook cdi generate {}` writes their names",
-            names.join(" ")
+            class_names.join(" ")
         )
     })
 }
 
-/// Removes the devices whose names are not in `names` from the specifications. If `names` is empty,
-/// no device is removed.
-fn retain_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
-    if names.is_empty() {
+/// Removes the devices whose names are not in `selected_names` from the specifications. If
+/// `selected_names` is empty, no device is removed.
+fn retain_selected_devices(
+    generation_result: &mut GeneratedSpecifications,
+    selected_names: &[String],
+) {
+    if selected_names.is_empty() {
         return;
     }
-    generated.specifications = std::mem::take(&mut generated.specifications)
+    generation_result.specifications = std::mem::take(&mut generation_result.specifications)
         .into_iter()
         .filter_map(|specification| {
             let kind = specification.kind.clone();
-            specification.keep_devices(|device| {
-                names
+            specification.filter_devices(|device| {
+                selected_names
                     .iter()
                     .any(|name| matches_device_name(&kind, device, name))
             })
@@ -212,23 +235,27 @@ fn retain_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
         .collect();
 }
 
-/// Returns whether `name` has the form `DEVICE` or `KIND=DEVICE` with these values.
-fn matches_device_name(kind: &str, device: &str, name: &str) -> bool {
-    name == device || name.split_once('=') == Some((kind, device))
+/// Returns whether `requested_name`, which a user wrote as `DEVICE` or `KIND=DEVICE`, names the
+/// device `device` of the CDI kind `kind`.
+fn matches_device_name(kind: &str, device: &str, requested_name: &str) -> bool {
+    requested_name == device || requested_name.split_once('=') == Some((kind, device))
 }
 
-/// Returns the first of `names` that no device of the specifications has.
-fn find_unknown_device<'a>(
-    generated: &GeneratedSpecifications,
-    names: &'a [String],
+/// Returns the first of `requested_names` that no device of the specifications has.
+fn find_unknown_device_name<'a>(
+    generation_result: &GeneratedSpecifications,
+    requested_names: &'a [String],
 ) -> Option<&'a String> {
-    let is_known = |name: &&String| find_device_kind(generated, name).is_some();
-    names.iter().find(|name| !is_known(name))
+    let has_device = |name: &&String| find_device_kind(generation_result, name).is_some();
+    requested_names.iter().find(|name| !has_device(name))
 }
 
-/// Returns the CDI kind of the device with this name.
-fn find_device_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
-    let mut specifications = generated.specifications.iter();
+/// Returns the CDI kind of the device that has the name `name` in a specification.
+fn find_device_kind<'a>(
+    generation_result: &'a GeneratedSpecifications,
+    name: &str,
+) -> Option<&'a str> {
+    let mut specifications = generation_result.specifications.iter();
     let specification = specifications.find(|specification| {
         let mut devices = specification.device_names();
         devices.any(|device| matches_device_name(&specification.kind, device, name))
@@ -237,19 +264,19 @@ fn find_device_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> O
 }
 
 /// Returns a hint for a user about a device name that no specification has. The device may belong
-/// to a class that is not enabled, unless `searched_all` says that all classes were searched
-/// already.
-fn describe_unknown_device(
+/// to a class that is not enabled, unless `has_searched_all_classes` says that all classes were
+/// searched already.
+fn unknown_device_hint(
     name: &str,
-    searched_all: bool,
-    form: CdiForm,
+    has_searched_all_classes: bool,
+    spec_style: CdiSpecStyle,
     config: &Config,
 ) -> Result<String, CommandError> {
     let list_hint = "`boathook list --all` shows ids and indices";
-    if searched_all {
+    if has_searched_all_classes {
         return Ok(list_hint.to_owned());
     }
-    let all_specifications = generate(&[], true, form, config)?;
+    let all_specifications = generate_specifications(&[], true, spec_style, config)?;
     Ok(match find_device_kind(&all_specifications, name) {
         Some(kind) => format!(
             "a class that is not enabled has {kind}={name}: name the class, or add --all",
@@ -261,28 +288,31 @@ fn describe_unknown_device(
 
 /// Prints the specifications. No file on the host is changed.
 fn print_specifications(
-    generated: &GeneratedSpecifications,
+    generation_result: &GeneratedSpecifications,
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let problems = find_problems(generated, config);
-    problems.iter().for_each(Problem::log);
+    let problems = describe_omissions(generation_result, config);
+    problems.iter().for_each(GenerationProblem::log);
     if as_json {
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
-        let specifications = &generated.specifications;
+        let specifications = &generation_result.specifications;
         super::print_json(&json!({ "specifications": specifications, "problems": texts }))?;
     } else {
-        for specification in &generated.specifications {
+        for specification in &generation_result.specifications {
             let text = serde_json::to_string_pretty(specification).map_err(CdiError::from)?;
-            print_line(&text);
+            print_line_to_stdout(&text);
         }
     }
-    Ok(exit_code(&problems))
+    Ok(to_exit_code(&problems))
 }
 
 /// Warns about named classes that are not enabled. boathook-cdi.service, which runs at boot,
 /// names no classes, so it writes only the specifications of enabled classes.
-fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
+fn warn_about_disabled_classes(
+    class_names: &[ClassName],
+    config: &Config,
+) -> Result<(), CommandError> {
     for source in load::read_each_source(&config.classes)?.iter().flatten() {
         let name = &source.name;
         let is_disabled = || {
@@ -290,7 +320,7 @@ fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(
                 .class(source)
                 .is_ok_and(|class| !class.spec.is_enabled)
         };
-        if names.contains(name) && is_disabled() {
+        if class_names.contains(name) && is_disabled() {
             log::warning(&format!(
                 "{name} is not enabled: boathook-cdi.service writes its names after a boot only if \
                  config.toml has [class.{name}] with enabled = true"
@@ -301,12 +331,12 @@ fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(
 }
 
 /// Returns the specifications of classes that are not enabled but have a file in the directory
-/// `output`, because an earlier command has named them. Classes that config.toml disables
+/// `output_dir`, because an earlier command has named them. Classes that config.toml disables
 /// explicitly are left out.
-fn find_earlier_specifications(
-    output: &Path,
+fn regenerate_earlier_specifications(
+    output_dir: &Path,
     enabled_specifications: &GeneratedSpecifications,
-    form: CdiForm,
+    spec_style: CdiSpecStyle,
     config: &Config,
 ) -> Result<Vec<Specification>, CommandError> {
     let is_disabled = |name: &ClassName| {
@@ -314,55 +344,60 @@ fn find_earlier_specifications(
         class.is_some_and(|class| class.is_enabled == Some(false))
     };
     let sources = load::read_each_source(&config.classes)?;
-    let names: Vec<ClassName> = sources
+    let class_names: Vec<ClassName> = sources
         .into_iter()
         .flatten()
         .map(|source| source.name)
         .filter(|name| !is_disabled(name))
         .collect();
-    let mut specifications = generate(&names, false, form, config)?.specifications;
+    let mut specifications =
+        generate_specifications(&class_names, false, spec_style, config)?.specifications;
     specifications.retain(|specification| {
         let mut enabled_kinds = enabled_specifications
             .specifications
             .iter()
             .map(|enabled_specifications| &enabled_specifications.kind);
         !enabled_kinds.any(|kind| *kind == specification.kind)
-            && output.join(specification.file_name()).exists()
+            && output_dir.join(specification.file_name()).exists()
     });
     Ok(specifications)
 }
 
-/// Generates the specifications of the classes `names`. If `names` is empty, the specifications of
-/// all enabled classes are generated, or of all classes if `include_all` is true.
-fn generate(
-    names: &[ClassName],
-    include_all: bool,
-    form: CdiForm,
+/// Generates the specifications of the classes `class_names`. If there are no names, the
+/// specifications of all enabled classes are generated, or of all classes if `include_all_classes`
+/// is true.
+fn generate_specifications(
+    class_names: &[ClassName],
+    include_all_classes: bool,
+    spec_style: CdiSpecStyle,
     config: &Config,
 ) -> Result<GeneratedSpecifications, CommandError> {
     let host = planner::open_host(config)?;
-    let hook = match form {
-        CdiForm::Thin => Some(find_hook_program()?),
-        CdiForm::Plain => None,
+    let hook_path = match spec_style {
+        CdiSpecStyle::Thin => Some(find_hook_program()?),
+        CdiSpecStyle::Plain => None,
     };
     let generator = Generator {
-        only_classes: names,
-        description: Description {
-            hook: hook.as_deref().map(|program| ThinHook {
-                program,
-                timeout: runtime_config::HOOK_TIMEOUT_SECONDS,
-                config: None,
+        selected_classes: class_names,
+        form: SpecificationForm {
+            hook: hook_path.as_deref().map(|program_path| ThinHook {
+                program_path,
+                timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
+                config_path: None,
             }),
             host_root: &config.host_root,
         },
     };
     let sources = load::read_each_source(&config.classes)?;
-    super::check_class_names(names, sources.iter().flatten())?;
-    let is_selected = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    super::check_class_names(class_names, sources.iter().flatten())?;
+    let is_selected =
+        |source: &ClassSource| class_names.is_empty() || class_names.contains(&source.name);
     let classes = sources.into_iter().filter_map(|source| match source {
         // An error in one class does not prevent the specifications of the other classes.
         Ok(source) => Some(config.class(&source)).filter(|class| match class {
-            Ok(class) => include_all || class.spec.is_enabled || names.contains(&class.name),
+            Ok(class) => {
+                include_all_classes || class.spec.is_enabled || class_names.contains(&class.name)
+            }
             Err(_) => is_selected(&source),
         }),
         Err(error) => Some(Err(error)),
@@ -372,7 +407,7 @@ fn generate(
 
 fn change_to_json(change: &SpecificationChange) -> Value {
     match change {
-        SpecificationChange::Wrote {
+        SpecificationChange::Written {
             path,
             kind,
             devices,
@@ -392,10 +427,12 @@ fn change_to_json(change: &SpecificationChange) -> Value {
 fn find_hook_program() -> Result<PathBuf, CdiError> {
     let hook_path = adjacent_hook_path();
     if !hook_path.is_file() {
-        return Err(CdiError::NoHook(hook_path));
+        return Err(CdiError::MissingHookProgram(hook_path));
     }
     let directories = InstalledDirectories::find(Path::new("/"));
-    let stable_path = directories.map_err(CdiError::Directories)?.hook_path();
+    let stable_path = directories
+        .map_err(CdiError::InstalledDirectories)?
+        .hook_path();
     let is_installed_hook = fs::canonicalize(&stable_path).is_ok_and(|path| path == hook_path);
     Ok(if is_installed_hook {
         stable_path
@@ -406,6 +443,6 @@ fn find_hook_program() -> Result<PathBuf, CdiError> {
 
 /// Prints a line and ignores errors, so that the remaining specifications are written even if
 /// nobody reads stdout any longer.
-fn print_line(line: &str) {
+fn print_line_to_stdout(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -15,50 +15,46 @@ use super::{CommandError, cdi_yaml, print_json};
 use crate::exit::ExitCode;
 use crate::oci::read_json;
 
-/// The greatest size of a specification in bytes.
+/// The size limit of a CDI specification in bytes. A larger file is not parsed.
 const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
 /// The directories in which engines read CDI specifications by default (CDI specification,
 /// section "CDI JSON Specification"), relative to the host's root.
-const CDI_DIRECTORIES: [&str; 2] = ["etc/cdi", "var/run/cdi"];
+const CDI_SPEC_DIRS: [&str; 2] = ["etc/cdi", "var/run/cdi"];
 
-/// Prints each CDI device name with the path of its specification. A file that is no CDI
-/// specification results in a warning.
-pub(super) fn list(
+/// Prints each CDI device name with the path of its specification. A file that cannot be parsed as
+/// a CDI specification results in a warning.
+pub(super) fn print_device_names(
     directory: Option<&Path>,
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let default_directories = || {
-        CDI_DIRECTORIES
-            .map(|path| config.host_root.join(path))
-            .into()
-    };
+    let default_directories = || CDI_SPEC_DIRS.map(|path| config.host_root.join(path)).into();
     let directories: Vec<PathBuf> =
         directory.map_or_else(default_directories, |directory| vec![directory.to_owned()]);
     let mut rows = vec![["DEVICE".to_owned(), "SPECIFICATION".to_owned()]];
-    for file in directories
+    for path in directories
         .iter()
-        .flat_map(|directory| find_specification_files(directory))
+        .flat_map(|directory| find_specification_paths(directory))
     {
-        match read_device_names(&file) {
+        match read_device_names(&path) {
             Some(names) => {
                 rows.extend(
                     names
                         .into_iter()
-                        .map(|name| [name, file.display().to_string()]),
+                        .map(|name| [name, path.display().to_string()]),
                 );
             }
             None => crate::log::warning(&format!(
                 "{} is not read: it is no CDI specification",
-                file.display()
+                path.display()
             )),
         }
     }
     if as_json {
         let devices: Vec<Value> = rows[1..]
             .iter()
-            .map(|[device, file]| json!({ "device": device, "specification": file }))
+            .map(|[device, path]| json!({ "device": device, "specification": path }))
             .collect();
         print_json(&json!({ "devices": devices }))?;
     } else if rows.len() == 1 {
@@ -76,34 +72,34 @@ pub(super) fn list(
     Ok(ExitCode::Success)
 }
 
-/// Returns the paths of the specifications in [`CDI_DIRECTORIES`], each with the names of its
-/// devices.
+/// Returns the paths of the specifications in [`CDI_SPEC_DIRS`], each with the qualified names of
+/// its devices.
 pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
-    find_default_files(config)
-        .filter_map(|file| {
-            let names = read_device_names(&file)?;
-            Some((file, names))
+    find_default_specification_paths(config)
+        .filter_map(|path| {
+            let names = read_device_names(&path)?;
+            Some((path, names))
         })
         .collect()
 }
 
-/// Returns the paths of the files in [`CDI_DIRECTORIES`] that have the extension of a specification
+/// Returns the paths of the files in [`CDI_SPEC_DIRS`] that have the extension of a specification
 /// but cannot be parsed as one. The device names in such a file are unknown.
-pub(super) fn find_unreadable_specifications(config: &Config) -> Vec<PathBuf> {
-    find_default_files(config)
-        .filter(|file| read_device_names(file).is_none())
+pub(super) fn find_unparsable_specifications(config: &Config) -> Vec<PathBuf> {
+    find_default_specification_paths(config)
+        .filter(|path| read_device_names(path).is_none())
         .collect()
 }
 
-fn find_default_files(config: &Config) -> impl Iterator<Item = PathBuf> {
-    CDI_DIRECTORIES
+fn find_default_specification_paths(config: &Config) -> impl Iterator<Item = PathBuf> {
+    CDI_SPEC_DIRS
         .iter()
-        .flat_map(|directory| find_specification_files(&config.host_root.join(directory)))
+        .flat_map(|directory| find_specification_paths(&config.host_root.join(directory)))
 }
 
 /// Returns the paths of the files in `directory` that engines read as CDI specifications, according
 /// to their extension. The set is empty if the directory does not exist.
-fn find_specification_files(directory: &Path) -> BTreeSet<PathBuf> {
+fn find_specification_paths(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_specification = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
@@ -113,21 +109,21 @@ fn find_specification_files(directory: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// Reads a specification in JSON or YAML. Returns `None` if the file is neither.
-pub(super) fn read_specification(file: &Path) -> Option<Value> {
-    if file
+pub(super) fn read_specification(path: &Path) -> Option<Value> {
+    if path
         .extension()
         .is_some_and(|extension| extension == "json")
     {
-        return read_json(file);
+        return read_json(path);
     }
-    let bytes = read_regular_file(file, MAX_SPECIFICATION_BYTES).ok()?;
+    let bytes = read_regular_file(path, MAX_SPECIFICATION_BYTES).ok()?;
     cdi_yaml::parse(&String::from_utf8(bytes).ok()?)
 }
 
-/// Returns the qualified names `KIND=DEVICE` of the devices in the specification `file`. Returns
+/// Returns the qualified names `KIND=DEVICE` of the devices in the specification `path`. Returns
 /// `None` if the file is no CDI specification.
-fn read_device_names(file: &Path) -> Option<Vec<String>> {
-    let specification = read_specification(file)?;
+fn read_device_names(path: &Path) -> Option<Vec<String>> {
+    let specification = read_specification(path)?;
     let kind = specification["kind"].as_str()?;
     let devices = specification["devices"].as_array()?.iter();
     let names = devices.filter_map(|device| device["name"].as_str());
@@ -150,9 +146,9 @@ mod tests {
         write("c.yaml", "kind: x.com/gpu\ndevices:\n- name: 0\n");
         write("d.yml", "kind: x.com/gpu\ndevices:\n- name: 1\n");
         write("notes.txt", "");
-        let names: Vec<_> = find_specification_files(directory.path())
+        let names: Vec<_> = find_specification_paths(directory.path())
             .iter()
-            .map(|file| read_device_names(file))
+            .map(|path| read_device_names(path))
             .collect();
         let expected = ["x.com/npu=0", "x.com/npu=all"].map(str::to_owned);
         let in_yaml = Some(vec!["x.com/gpu=0".to_owned()]);

@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 
 /// The maximum nesting depth of collections. A [`Value`] is dropped recursively, so a deeper one
 /// could overflow the stack.
-const MAX_DEPTH: usize = 64;
+const MAX_NESTING_DEPTH: usize = 64;
 
 /// The maximum number of values in a specification. Aliases can multiply values, so even a small
 /// file could otherwise fill the memory.
-const MAX_VALUES: usize = 200_000;
+const MAX_VALUE_COUNT: usize = 200_000;
 
 /// A YAML value, and the number of values in it, including itself.
 #[derive(Clone)]
-struct Node {
+struct YamlNode {
     value: Value,
     value_count: usize,
 }
@@ -29,7 +29,7 @@ struct Collection {
     /// The number of the collection's anchor, by which aliases refer to it. It is 0 if the
     /// collection has no anchor.
     anchor_id: usize,
-    node: Node,
+    node: YamlNode,
     /// In a mapping, the key that was parsed last. Its value follows.
     pending_key: Option<String>,
 }
@@ -38,7 +38,7 @@ impl Collection {
     fn new(anchor_id: usize, value: Value) -> Self {
         Collection {
             anchor_id,
-            node: Node {
+            node: YamlNode {
                 value,
                 value_count: 1,
             },
@@ -46,30 +46,30 @@ impl Collection {
         }
     }
 
-    fn add(&mut self, node: Node) {
+    fn add(&mut self, node: YamlNode) {
         self.node.value_count += node.value_count;
         match (&mut self.node.value, self.pending_key.take()) {
             (Value::Array(list), _) => list.push(node.value),
             (Value::Object(members), Some(key)) => {
                 members.insert(key, node.value);
             }
-            // The node is a key. A collection as a key has no meaning in a specification and is
-            // read as "".
+            // The node is a key of a mapping. A specification has no collections as keys, so a
+            // collection is read as the key "".
             (_, _) => self.pending_key = Some(node.value.as_str().unwrap_or_default().to_owned()),
         }
     }
 }
 
-/// Returns the first document of `text`. Returns `None` if the text is no YAML, or has more values
-/// or deeper collections than a specification.
+/// Parses the first YAML document of `text`. Returns `None` if the text is no YAML, or exceeds
+/// [`MAX_VALUE_COUNT`] or [`MAX_NESTING_DEPTH`].
 pub(super) fn parse(text: &str) -> Option<Value> {
-    let mut anchors: BTreeMap<usize, Node> = BTreeMap::new();
+    let mut anchors: BTreeMap<usize, YamlNode> = BTreeMap::new();
     let mut open_collections: Vec<Collection> = Vec::new();
     let mut value_count = 0;
     // Editors on Windows may write a byte order mark at the beginning of a file.
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
         let (event, _) = event.ok()?;
-        if open_collections.len() > MAX_DEPTH || value_count > MAX_VALUES {
+        if open_collections.len() > MAX_NESTING_DEPTH || value_count > MAX_VALUE_COUNT {
             return None;
         }
         let (anchor_id, node) = match event {
@@ -90,7 +90,7 @@ pub(super) fn parse(text: &str) -> Option<Value> {
                 };
                 (
                     anchor_id,
-                    Node {
+                    YamlNode {
                         value,
                         value_count: 1,
                     },
@@ -110,7 +110,7 @@ pub(super) fn parse(text: &str) -> Option<Value> {
         if anchor_id != 0 {
             anchors.insert(anchor_id, node.clone());
         }
-        // A document whose top level is a scalar has no open collection, and is no specification.
+        // Without an open collection, the whole document is a scalar, which is no specification.
         open_collections.last_mut()?.add(node);
     }
     None

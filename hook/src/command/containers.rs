@@ -21,10 +21,10 @@ use runtime_config::Engine;
 use serde::Serialize;
 
 pub(super) use bundles::is_same_bundle;
-use bundles::{find_matching, has_config, matches_pattern, read_bundle};
+use bundles::{find_container_of_bundle, find_matching_paths, has_config, matches_pattern};
 use by_id::select_by_id_or_name;
 pub(super) use ended::{EndedContainer, find_docker_runtime};
-use processes::{Processes, is_in_container_cgroup};
+use processes::{ProcessSnapshot, is_in_container_cgroup};
 
 use crate::cli::ContainerSelector;
 use crate::container::read_start_time;
@@ -33,7 +33,7 @@ use crate::oci::Bundle;
 use crate::trust::Origin;
 
 /// The number of characters of the short container ids that engines print.
-pub(super) const SHORT_ID_LENGTH: usize = 12;
+pub(super) const SHORT_ID_CHARS: usize = 12;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
@@ -83,35 +83,35 @@ impl Container {
         is_consistent.then(|| first_file.names.into_iter().next())?
     }
 
-    /// Returns whether the container's first process still runs. The start time is compared, because
+    /// Returns whether the container's init process still runs. The start time is compared, because
     /// the kernel may reuse the pid of an ended process.
-    fn is_running(&self, processes: &Processes) -> bool {
+    fn is_running(&self, processes: &ProcessSnapshot) -> bool {
         self.pid.is_some_and(|pid| {
             let start_time = self.start_time;
-            processes.cgroup(pid).is_some()
+            processes.cgroup_lines(pid).is_some()
                 && start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
         })
     }
 
     /// Returns whether `other`, which has the same id, is another container. Two runtimes or two
     /// namespaces of containerd may use the same id.
-    fn differs_from(&self, other: &Self, processes: &Processes) -> bool {
+    fn is_different_container(&self, other: &Self, processes: &ProcessSnapshot) -> bool {
         if self.is_running(processes) && other.is_running(processes) {
             return self.pid != other.pid;
         }
         match (&self.bundle, &other.bundle) {
-            // A directory without a config.json is not compared, because crun may record its
-            // working directory as the bundle.
-            (Some(own_bundle), Some(other_bundle))
-                if has_config(own_bundle) && has_config(other_bundle) =>
+            // Bundles without a config.json are not compared, because crun may record its working
+            // directory as the bundle.
+            (Some(bundle), Some(other_bundle))
+                if has_config(bundle) && has_config(other_bundle) =>
             {
-                !is_same_bundle(own_bundle, other_bundle)
+                !is_same_bundle(bundle, other_bundle)
             }
             _ => false,
         }
     }
 
-    /// Returns the engine that keeps its bundles in the directory of this container's bundle.
+    /// Returns the name of the container's engine, which is known from the path of the bundle.
     pub(super) fn engine_name(&self) -> Option<&'static str> {
         if self.ended.is_some() {
             return Some(Engine::Docker.name());
@@ -126,8 +126,8 @@ impl Container {
                 .iter()
                 .any(|pattern| matches_pattern(bundle, pattern))
         };
-        // CRI-O and podman keep bundles in the same directory, and such a bundle counts as podman's.
-        // A caller can recognize the containers of CRI-O by their annotations.
+        // CRI-O and podman keep bundles in the same directory. The result for both is podman. A
+        // caller can recognize the containers of CRI-O by their annotations.
         let engines = [Engine::Docker, Engine::Podman];
         let mut candidates = engines.iter().chain(Engine::ALL.iter());
         candidates
@@ -156,24 +156,26 @@ impl fmt::Display for Container {
     }
 }
 
-/// Finds the containers that the arguments of `boathook doctor` select.
-pub(super) fn find_selected(
+/// Finds the containers that a user selected by the arguments of `boathook doctor`.
+pub(super) fn find_selected_containers(
     selector: &ContainerSelector,
-    root: Option<PathBuf>,
+    state_root: Option<PathBuf>,
     host_root: &Path,
 ) -> Result<Vec<Container>, UnknownContainer> {
     if !selector.env.is_empty() {
         return Ok(vec![Container::default()]);
     }
-    let processes = Processes::read();
-    let all_containers = find_all(root.clone(), host_root, &processes);
-    let selected_containers = if let Some(id) = selector.container() {
-        let container = select_by_id_or_name(id, root.as_deref(), &all_containers, host_root)
-            .or_else(|unknown| ended::find(id, host_root).ok_or(unknown))
-            .map_err(|unknown| match nerdctl::find(id, host_root) {
-                Some(container) => container.into_unknown(),
-                None => podman::find(id, host_root).unwrap_or(unknown),
-            })?;
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(state_root.clone(), host_root, &processes);
+    let selected_containers = if let Some(id) = selector.id_or_name() {
+        let container = select_by_id_or_name(id, state_root.as_deref(), &all_containers, host_root)
+            .or_else(|unknown| ended::find_ended_container(id, host_root).ok_or(unknown))
+            .map_err(
+                |unknown| match nerdctl::find_nerdctl_container(id, host_root) {
+                    Some(container) => container.into_unknown_container(),
+                    None => podman::explain_unstarted_container(id, host_root).unwrap_or(unknown),
+                },
+            )?;
         vec![container]
     } else if let Some(pod) = &selector.pod {
         find_by_pod(pod, all_containers)?
@@ -204,12 +206,12 @@ pub(super) fn find_selected(
 
 /// Finds the running containers of this host whose bundles are known. Each item has the container,
 /// the id of its first process, and the bundle.
-pub(super) fn find_running(
-    root: Option<PathBuf>,
+pub(super) fn find_running_containers(
+    state_root: Option<PathBuf>,
     host_root: &Path,
 ) -> impl Iterator<Item = (Container, i32, PathBuf)> {
-    let processes = Processes::read();
-    let all_containers = find_all(root, host_root, &processes).into_iter();
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(state_root, host_root, &processes).into_iter();
     let containers = all_containers.map(move |container| with_current_pid(container, &processes));
     containers.filter_map(|container| {
         let (pid, bundle) = (container.pid?, container.bundle.clone()?);
@@ -221,30 +223,37 @@ pub(super) fn find_running(
 /// in this order.
 pub(super) fn find_by_id_or_name(
     id_or_name: &str,
-    root: Option<PathBuf>,
+    state_root: Option<PathBuf>,
     host_root: &Path,
 ) -> Result<Container, UnknownContainer> {
-    let processes = Processes::read();
-    let all_containers = find_all(root.clone(), host_root, &processes);
-    select_by_id_or_name(id_or_name, root.as_deref(), &all_containers, host_root)
-        .map(|container| with_current_pid(container, &processes))
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(state_root.clone(), host_root, &processes);
+    select_by_id_or_name(
+        id_or_name,
+        state_root.as_deref(),
+        &all_containers,
+        host_root,
+    )
+    .map(|container| with_current_pid(container, &processes))
 }
 
-/// Returns the id of a container that runs, or about which Docker keeps data. Returns `None` unless
-/// exactly one container has the id or name.
-pub(super) fn find_id(id_or_name: &str, host_root: &Path) -> Option<String> {
+/// Returns the id of a container that runs or that Docker or nerdctl still knows. Returns `None`
+/// unless exactly one container has the id or name `id_or_name`.
+pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<String> {
     find_by_id_or_name(id_or_name, None, host_root)
         .ok()
-        .or_else(|| ended::find(id_or_name, host_root))
+        .or_else(|| ended::find_ended_container(id_or_name, host_root))
         .map(|container| container.id)
-        .or_else(|| nerdctl::find(id_or_name, host_root).map(|container| container.id))
+        .or_else(|| {
+            nerdctl::find_nerdctl_container(id_or_name, host_root).map(|container| container.id)
+        })
 }
 
 /// Returns the names of the running containers of this host. A container without a name is listed
 /// by its id.
-pub(super) fn list_names(host_root: &Path) -> Vec<String> {
-    let processes = Processes::read();
-    let all_containers = find_all(None, host_root, &processes).into_iter();
+pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(None, host_root, &processes).into_iter();
     let running_containers = all_containers.filter(|container| {
         let container = with_current_pid(container.clone(), &processes);
         container.pid.is_some()
@@ -257,17 +266,18 @@ pub(super) fn list_names(host_root: &Path) -> Vec<String> {
 /// Returns the names of the containers that engines of this host know, by container id. The name of
 /// a pod's container includes the pod's name.
 pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
-    let containers = find_all(None, host_root, &Processes::read()).into_iter();
+    let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let container_names = containers.filter_map(|container| {
         let name = container
             .name(host_root)
             .or_else(|| read_pod_name(&container))?;
         Some((container.id, name))
     });
-    let nerdctl_names = nerdctl::find_all(host_root).map(|kept| (kept.id, kept.name));
+    let nerdctl_names =
+        nerdctl::read_all_containers(host_root).map(|container| (container.id, container.name));
     inserted(
         nerdctl_names
-            .chain(ended::read_names(host_root))
+            .chain(ended::read_container_names(host_root))
             .chain(container_names),
     )
 }
@@ -276,31 +286,34 @@ fn read_pod_name(container: &Container) -> Option<String> {
     let bundle = Bundle::read(container.bundle.as_deref()?).ok()?;
     match Origin::from_bundle(&bundle).ok()? {
         Origin::Pod(pod) => {
-            let (pod, container) = pod.names();
+            let (pod, container) = pod.pod_and_container_names();
             Some(format!("{container} of pod {pod}"))
         }
         Origin::NoPod | Origin::Sandbox => None,
     }
 }
 
-/// Returns the members of `containers` that belong to the pod `pod` (`NAMESPACE/NAME`), without the
-/// pod's sandbox.
-fn find_by_pod(pod: &str, containers: Vec<Container>) -> Result<Vec<Container>, UnknownContainer> {
+/// Returns the members of `containers` that belong to the pod `pod_name` (`NAMESPACE/NAME`),
+/// without the pod's sandbox.
+fn find_by_pod(
+    pod_name: &str,
+    containers: Vec<Container>,
+) -> Result<Vec<Container>, UnknownContainer> {
     let is_in_pod = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
         let Some(Ok(bundle)) = bundle else {
             return false;
         };
         let origin = Origin::from_bundle(&bundle);
-        matches!(origin, Ok(Origin::Pod(origin)) if origin.is_named(pod))
+        matches!(origin, Ok(Origin::Pod(origin)) if origin.has_name(pod_name))
     };
     let containers: Vec<Container> = containers.into_iter().filter(is_in_pod).collect();
     if !containers.is_empty() {
         return Ok(containers);
     }
     Err(UnknownContainer {
-        name: pod.to_owned(),
-        reason: format!("no container of pod {} on this node", excerpt(pod)),
+        name: pod_name.to_owned(),
+        reason: format!("no container of pod {} on this node", excerpt(pod_name)),
         fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
               a container that was refused is gone, and `boathook log` has the reason"
             .to_owned(),
@@ -310,10 +323,10 @@ fn find_by_pod(pod: &str, containers: Vec<Container>) -> Result<Vec<Container>, 
 /// Finds the container to which the process `pid` belongs, by the cgroup of the process.
 fn find_by_process(
     pid: i32,
-    processes: &Processes,
+    processes: &ProcessSnapshot,
     containers: &[Container],
 ) -> Result<Container, UnknownContainer> {
-    let Some(cgroup) = processes.cgroup(pid) else {
+    let Some(process_cgroups) = processes.cgroup_lines(pid) else {
         return Err(UnknownContainer {
             name: pid.to_string(),
             reason: format!("no process {pid}"),
@@ -322,12 +335,12 @@ fn find_by_process(
                 .to_owned(),
         });
     };
-    let contains_process = |container: &&Container| {
-        container.pid == Some(pid) || is_in_container_cgroup(cgroup, &container.id)
+    let includes_process = |container: &&Container| {
+        container.pid == Some(pid) || is_in_container_cgroup(process_cgroups, &container.id)
     };
     let container = containers
         .iter()
-        .filter(contains_process)
+        .filter(includes_process)
         .max_by_key(|container| container.id.len());
     Ok(Container {
         pid: Some(pid),
@@ -336,22 +349,22 @@ fn find_by_process(
     })
 }
 
-/// Returns the container with the pid of its first process, or without a pid if that process has
-/// ended.
-fn with_current_pid(container: Container, processes: &Processes) -> Container {
-    // The kernel may have given the id of an ended process to another process, which has a later
+/// Sets the pid of the container's init process. A container whose init process has ended has no
+/// pid afterwards.
+fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Container {
+    // The kernel may have given the pid of an ended process to a new process, which has a later
     // start time.
-    let is_same_process = |pid: i32| {
+    let has_same_start_time = |pid: i32| {
         let start_time = container.start_time;
         start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
     };
-    let still_runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_same_process(*pid);
+    let is_running =
+        |pid: &i32| processes.cgroup_lines(*pid).is_some() && has_same_start_time(*pid);
     let pid = match container.pid {
-        Some(pid) => Some(pid).filter(still_runs),
-        // A shorter id could also be a part of the name of another container's cgroup.
-        None if container.id.len() >= SHORT_ID_LENGTH => {
-            processes.find_first_process(&container.id)
-        }
+        Some(pid) => Some(pid).filter(is_running),
+        // The init process is searched by its cgroup. A shorter id could also match the cgroup of
+        // another container.
+        None if container.id.len() >= SHORT_ID_CHARS => processes.find_first_pid(&container.id),
         None => None,
     };
     let start_time = container.start_time.filter(|_| pid == container.pid);
@@ -362,19 +375,23 @@ fn with_current_pid(container: Container, processes: &Processes) -> Container {
     }
 }
 
-/// Finds the containers of all sources, sorted by id. Two entries of the same container are merged.
-fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
+/// Finds the containers of this host, sorted by id. If several sources have the same container, the
+/// result has one entry for it.
+fn find_all_containers(
+    state_root: Option<PathBuf>,
+    host_root: &Path,
+    processes: &ProcessSnapshot,
+) -> Vec<Container> {
     let mut containers: Vec<Container> = Vec::new();
-    let containers_by_state = state::find_containers(root, host_root);
+    let containers_by_state = state::find_containers(state_root, host_root);
     let patterns = Engine::ALL
         .iter()
         .flat_map(|engine| engine.properties().bundle_patterns);
-    let bundles = patterns.flat_map(|pattern| find_matching(host_root, pattern));
-    let containers_by_bundle = bundles
-        .chain(processes.find_bundles())
-        .filter_map(read_bundle);
-    // An attachment record may exist for a container that no other source has, because its bundle
-    // was removed.
+    let bundle_dirs = patterns.flat_map(|pattern| find_matching_paths(host_root, pattern));
+    let containers_by_bundle = bundle_dirs
+        .chain(processes.find_monitored_bundles())
+        .filter_map(find_container_of_bundle);
+    // An attachment record may be the only source for a container whose bundle was removed.
     let records = live::read_records(host_root).into_iter();
     let recorded_containers = records.map(|record| Container {
         id: record.id,
@@ -388,24 +405,26 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
         .chain(containers_by_bundle)
         .chain(recorded_containers)
     {
-        let is_same_container = |entry: &&mut Container| {
-            entry.id == container.id && !entry.differs_from(&container, processes)
+        let is_same_container = |known_container: &&mut Container| {
+            known_container.id == container.id
+                && !known_container.is_different_container(&container, processes)
         };
-        let Some(entry) = containers.iter_mut().find(is_same_container) else {
-            let follows = |entry: &Container| entry.id > container.id;
+        let Some(known_container) = containers.iter_mut().find(is_same_container) else {
+            let has_greater_id = |known_container: &Container| known_container.id > container.id;
             let index = containers
                 .iter()
-                .position(follows)
+                .position(has_greater_id)
                 .unwrap_or(containers.len());
             containers.insert(index, container);
             continue;
         };
-        if entry.pid.is_none() {
-            (entry.pid, entry.start_time) = (container.pid, container.start_time);
-            entry.state_root = container.state_root;
+        if known_container.pid.is_none() {
+            (known_container.pid, known_container.start_time) =
+                (container.pid, container.start_time);
+            known_container.state_root = container.state_root;
         }
-        if !entry.bundle.as_deref().is_some_and(has_config) {
-            entry.bundle = container.bundle.or(entry.bundle.take());
+        if !known_container.bundle.as_deref().is_some_and(has_config) {
+            known_container.bundle = container.bundle.or(known_container.bundle.take());
         }
     }
     containers
@@ -432,7 +451,7 @@ mod tests {
         fs::create_dir_all(&state).unwrap();
         let status = format!(r#"{{"pid":7,"process-start-time":9,"bundle":{one:?}}}"#);
         fs::write(state.join("status"), status).unwrap();
-        let found = find_all(None, host.path(), &Processes::read());
+        let found = find_all_containers(None, host.path(), &ProcessSnapshot::read());
         let find_summary = |id| {
             let found = found.iter().find(|container| container.id == id).unwrap();
             (found.pid, found.start_time, found.bundle.clone())

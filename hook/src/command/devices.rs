@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Health, Presence};
-use injection_plan::request::{RequestNames, WrittenName};
+use injection_plan::request::{RequestNames, RequestText};
 use serde::Serialize;
 
 use super::example::ClassKind;
@@ -36,17 +36,18 @@ pub(super) struct ListedDevice {
     /// The other names by which a container may request the device, quoted as in a request. A name
     /// may belong to several devices.
     pub(super) aliases: Vec<String>,
-    /// The members of `aliases` that belong to this device only.
+    /// The members of `aliases` that no other device of the class has.
     #[serde(skip)]
-    pub(super) own_aliases: Vec<String>,
-    /// The names that belong to this device alone and do not change when it is plugged in again.
+    pub(super) unique_aliases: Vec<String>,
+    /// The names that no other device has and that do not change when this device is plugged in
+    /// again.
     #[serde(skip)]
     pub(super) stable_names: Vec<String>,
     #[serde(skip)]
     pub(super) kind: ClassKind,
     /// True if a container may start without the device and wait until `boathook follow` adds it.
     #[serde(skip)]
-    is_followed: bool,
+    is_hot_pluggable: bool,
     numa: Option<u32>,
     pub(super) nodes: Vec<String>,
     /// The network interfaces that are in the host's network namespace now.
@@ -61,19 +62,24 @@ pub(super) struct ListedDevice {
 }
 
 impl ListedDevice {
-    /// Creates the entry of `device`. Aliases that cannot be used in a request are left out.
-    pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
+    /// Creates the entry of `device`. An alias that cannot be written in a request is left out.
+    pub(super) fn new(
+        class: &DeviceClass,
+        device: &Device,
+        request_names: &RequestNames<'_>,
+    ) -> Self {
         let all_aliases = device.aliases.iter();
-        let written_aliases = all_aliases.filter_map(|name| names.write_name(device, name));
-        let mut aliases: Vec<WrittenName> = written_aliases.filter(is_printable).collect();
+        let written_aliases =
+            all_aliases.filter_map(|name| request_names.format_name(device, name));
+        let mut aliases: Vec<RequestText> = written_aliases.filter(is_printable).collect();
         aliases.dedup();
-        let own_aliases = aliases.iter().filter(|name| name.is_unique);
+        let unique_aliases = aliases.iter().filter(|name| name.is_unique);
         let index = device.index.as_ref();
         let present_nodes = device
             .nodes
             .iter()
             .filter(|node| matches!(node.number, Presence::Found(_)));
-        let interfaces = device
+        let host_interfaces = device
             .net_interfaces
             .iter()
             .flat_map(|interface| &interface.host_interfaces);
@@ -84,7 +90,7 @@ impl ListedDevice {
             resource: device.resource.to_string(),
             index: index
                 .filter(|index| {
-                    let index_name = names.write_name(device, index);
+                    let index_name = request_names.format_name(device, index);
                     index_name.is_some_and(|name| name.is_unique || device.part_of.is_some())
                 })
                 .cloned(),
@@ -93,30 +99,33 @@ impl ListedDevice {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
             },
-            stable_names: find_stable_names(device, own_aliases.clone()),
-            own_aliases: own_aliases.map(|name| name.text.clone()).collect(),
+            stable_names: find_stable_names(device, unique_aliases.clone()),
+            unique_aliases: unique_aliases.map(|name| name.text.clone()).collect(),
             kind: ClassKind::from_class(class),
-            is_followed: class.spec.is_followed,
+            is_hot_pluggable: class.spec.is_followed,
             aliases: aliases.iter().map(|name| name.text.clone()).collect(),
             numa: device.numa,
             nodes: present_nodes
-                .map(|node| node.host.display().to_string())
+                .map(|node| node.host_path.display().to_string())
                 .collect(),
-            net_interfaces: interfaces.map(|interface| interface.name.clone()).collect(),
+            net_interfaces: host_interfaces
+                .map(|interface| interface.name.clone())
+                .collect(),
             replicas: device.replicas,
             holders: None,
         }
     }
 
-    /// Returns the recommended value of the variable for this device: a name that does not depend on
-    /// the port of the device, with which a container also starts while the device is unplugged.
+    /// Returns the recommended value of the environment variable: a name that does not depend on
+    /// the port of the device. With it, a container starts even while the device is unplugged.
     pub(super) fn suggest_request(&self) -> String {
-        self.suggest_request_by(self.stable_names.first().unwrap_or(&self.id))
+        self.suggest_request_with_name(self.stable_names.first().unwrap_or(&self.id))
     }
 
-    /// Returns the recommended value of the variable for a user who calls the device `name`.
-    pub(super) fn suggest_request_by(&self, name: &str) -> String {
-        let suffix = if self.is_followed { "?" } else { "" };
+    /// Returns the recommended value of the environment variable for a user who knows the device by
+    /// the name `name`.
+    pub(super) fn suggest_request_with_name(&self, name: &str) -> String {
+        let suffix = if self.is_hot_pluggable { "?" } else { "" };
         format!("{name}{suffix}")
     }
 
@@ -136,13 +145,13 @@ impl ListedDevice {
     }
 
     fn to_row(&self, column: RequestColumn) -> [String; 7] {
-        let dash = || "-".to_owned();
+        let empty_cell = || "-".to_owned();
         let nodes = self.nodes.iter().chain(&self.net_interfaces);
         let nodes = nodes.map(String::as_str).collect::<Vec<_>>().join(" ");
         [
             self.class.clone(),
             self.id.clone(),
-            self.index.clone().unwrap_or_else(dash),
+            self.index.clone().unwrap_or_else(empty_cell),
             match column {
                 RequestColumn::Resource => self.resource.clone(),
                 RequestColumn::Variable => self.variable.clone(),
@@ -152,15 +161,19 @@ impl ListedDevice {
             } else {
                 "unhealthy".to_owned()
             },
-            self.numa.map_or_else(dash, |node| node.to_string()),
-            if nodes.is_empty() { dash() } else { nodes },
+            self.numa.map_or_else(empty_cell, |node| node.to_string()),
+            if nodes.is_empty() {
+                empty_cell()
+            } else {
+                nodes
+            },
         ]
     }
 }
 
 /// Returns whether a name contains no control characters and has at most 255 bytes, so that a user
 /// can copy it from the output into a request.
-fn is_printable(name: &WrittenName) -> bool {
+fn is_printable(name: &RequestText) -> bool {
     const MAX_NAME_BYTES: usize = 255;
     name.text.len() <= MAX_NAME_BYTES && printable::line(&name.text) == name.text
 }
@@ -171,35 +184,41 @@ pub(super) fn print_table(
     out: &mut impl Write,
     devices: &[ListedDevice],
 ) -> io::Result<()> {
-    print_table_with(RequestColumn::Resource, style, out, devices)
+    print_table_with_column(RequestColumn::Resource, style, out, devices)
 }
 
-pub(super) fn print_table_with(
+pub(super) fn print_table_with_column(
     column: RequestColumn,
     style: Style,
     out: &mut impl Write,
     devices: &[ListedDevice],
 ) -> io::Result<()> {
-    let request = match column {
+    let column_title = match column {
         RequestColumn::Resource => "RESOURCE",
         RequestColumn::Variable => "VARIABLE",
     };
-    let head = [
-        "CLASS", "DEVICE", "INDEX", request, "HEALTH", "NUMA", "NODES",
+    let title_row = [
+        "CLASS",
+        "DEVICE",
+        "INDEX",
+        column_title,
+        "HEALTH",
+        "NUMA",
+        "NODES",
     ];
-    let rows: Vec<_> = [head.map(str::to_owned)]
+    let rows: Vec<_> = [title_row.map(str::to_owned)]
         .into_iter()
         .chain(devices.iter().map(|device| device.to_row(column)))
         .collect();
     if devices.iter().all(|device| device.holders.is_none()) {
         return style.write_table(out, &rows);
     }
-    let holders = ["HOLDER".to_owned()]
+    let holder_cells = ["HOLDER".to_owned()]
         .into_iter()
         .chain(devices.iter().map(ListedDevice::format_holders));
     let rows: Vec<_> = rows
         .into_iter()
-        .zip(holders)
+        .zip(holder_cells)
         .map(|([a, b, c, d, e, f, g], holder)| [a, b, c, d, e, f, g, holder])
         .collect();
     style.write_table(out, &rows)
@@ -209,11 +228,11 @@ pub(super) fn print_table_with(
 /// in the order in which devices appear, so the name of a node may belong to another device later.
 fn find_stable_names<'a>(
     device: &Device,
-    names: impl Iterator<Item = &'a WrittenName>,
+    names: impl Iterator<Item = &'a RequestText>,
 ) -> Vec<String> {
     let is_node_name = |name: &str| {
         let mut nodes = device.nodes.iter();
-        nodes.any(|node| node.host.file_name() == Some(name.as_ref()))
+        nodes.any(|node| node.host_path.file_name() == Some(name.as_ref()))
     };
     names
         .map(|name| name.text.clone())

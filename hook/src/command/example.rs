@@ -8,57 +8,59 @@ use injection_plan::request::RequestNames;
 use super::devices::ListedDevice;
 use crate::planner::{self, DOMAIN_WITHOUT_VENDOR};
 
-/// The kind of a class. The kinds are ordered by how probable it is that a person wants such a
-/// device, and the most probable kind comes first.
+/// The kind of a class. Users want devices of the first kinds more often than of the later ones, so
+/// examples prefer the first kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClassKind {
     /// A vendor's device, such as a GPU, that is offered to pods by default.
-    Vendor,
+    OfferedVendor,
     /// A device that can be plugged in while containers run, such as a camera.
     HotPluggable,
     /// A vendor's device that is not offered to pods by default.
-    OtherVendor,
+    UnofferedVendor,
     /// A device of no particular vendor that most hosts have, such as a sound card or an I2C bus.
     Common,
-    /// A node of the kernel that a host has at most once, such as /dev/fuse.
+    /// A device node of the kernel that a host has at most once, such as /dev/fuse.
     SingleNode,
-    /// A device without hardware. The class file gives the number of such devices.
+    /// A virtual device without hardware. The class file says how many such devices a host has.
     Virtual,
 }
 
 impl ClassKind {
     pub(super) fn from_class(class: &DeviceClass) -> Self {
         let spec = &class.spec;
-        let (domain, is_virtual) = (
+        let (resource_name, is_virtual) = (
             spec.resource.to_string(),
-            spec.discover.iter().all(|source| source.count.is_some()),
+            spec.discover
+                .iter()
+                .all(|source| source.virtual_device_count.is_some()),
         );
-        let names_devices = spec.discover.iter().any(|source| {
+        let has_distinct_devices = spec.discover.iter().any(|source| {
             let path = source.path.as_ref();
             path.is_none_or(|path| path.captures().next().is_some())
         });
-        let has_vendor = !domain.starts_with(DOMAIN_WITHOUT_VENDOR);
+        let has_vendor = !resource_name.starts_with(DOMAIN_WITHOUT_VENDOR);
         match () {
             () if is_virtual => ClassKind::Virtual,
             () if spec.is_followed => ClassKind::HotPluggable,
-            () if !names_devices => ClassKind::SingleNode,
-            () if has_vendor && spec.is_enabled => ClassKind::Vendor,
-            () if has_vendor => ClassKind::OtherVendor,
+            () if !has_distinct_devices => ClassKind::SingleNode,
+            () if has_vendor && spec.is_enabled => ClassKind::OfferedVendor,
+            () if has_vendor => ClassKind::UnofferedVendor,
             () => ClassKind::Common,
         }
     }
 }
 
-/// Returns a healthy device of this host as an example. The classes are tried in the order of
-/// `rank`, and classes with the same rank in the order of their kinds.
+/// Returns a healthy device of this host as an example. Classes with a low `class_rank` are tried
+/// first, and classes with the same rank in the order of their kinds.
 pub(super) fn find_example<K: Ord>(
     classes: &[DeviceClass],
-    rank: impl Fn(&DeviceClass) -> K,
+    class_rank: impl Fn(&DeviceClass) -> K,
     config: &Config,
 ) -> Option<ListedDevice> {
     let host = planner::open_host(config).ok()?;
     let mut classes: Vec<&DeviceClass> = classes.iter().collect();
-    classes.sort_by_key(|class| (rank(class), ClassKind::from_class(class)));
+    classes.sort_by_key(|class| (class_rank(class), ClassKind::from_class(class)));
     classes.into_iter().find_map(|class| {
         let inventory = discover::find_devices(class, &host);
         let mut devices = inventory.devices.iter();

@@ -8,81 +8,90 @@ use std::process;
 use device_class::config::Config;
 use device_class::load;
 use device_class::name::ClassName;
-use injection_plan::facts::ReportedFacts;
+use injection_plan::facts::ReportedProperties;
 use serde::Serialize;
 
 use super::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::{log, planner};
 
-/// The result of running the driver's programs of one class.
+/// What the driver's programs of one class have reported.
 #[derive(Serialize)]
-struct ClassFacts {
+struct ClassReport {
     class: ClassName,
     /// The path of the file with the driver facts, or `None` if the programs reported none.
-    file: Option<String>,
+    #[serde(rename = "file")]
+    file_path: Option<String>,
     programs: Vec<String>,
     /// The version that the driver's programs report.
     version: Option<String>,
     faults: Vec<String>,
 }
 
-/// Runs the driver's programs of the classes `names`, or of all classes if `names` is empty, and
-/// writes the driver facts.
+/// Runs the driver's programs of the classes `class_names`, and writes the driver facts. If there
+/// are no names, the programs of all classes are run.
 pub(super) fn run(
-    names: &[ClassName],
+    class_names: &[ClassName],
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let root = &config.host_root;
-    let mut lines = Vec::new();
-    for source in select_sources(names, load::read_each_source(&config.classes)?)? {
+    let host_root = &config.host_root;
+    let mut class_reports = Vec::new();
+    for source in select_sources(class_names, load::read_each_source(&config.classes)?)? {
         let class = config.class(&source?)?;
-        if class.spec.facts.is_empty() || !class.settings.uses_facts() {
+        if class.spec.property_programs.is_empty() || !class.settings.uses_driver_properties() {
             continue;
         }
-        if root != Path::new("/") {
+        if host_root != Path::new("/") {
             let error = "programs are run in the host's root directory only";
             return Err(CommandError::Output(io::Error::other(error)));
         }
-        let reported_facts = ReportedFacts::run_programs(&class, root, |program, arguments| {
-            let mut command = process::Command::new(program);
-            command.args(arguments);
-            command
-        });
-        // The host is opened again for each class, because the opened view does not show changes
-        // that the programs have made.
+        let reported_facts =
+            ReportedProperties::run_programs(&class, host_root, |program, arguments| {
+                let mut command = process::Command::new(program);
+                command.args(arguments);
+                command
+            });
+        // The host is opened again for each class. A view that was opened before does not show what
+        // the programs have changed.
         let host = planner::open_host(config)?;
-        let write_result = reported_facts.write(&class, root, &host);
-        let file = Path::new(device_class::facts::FACTS_DIR).join(class.name.as_str());
-        let (path, exists) =
-            write_result.map_err(|error| CommandError::File { path: file, error })?;
-        lines.push(ClassFacts {
+        let write_result = reported_facts.write(&class, host_root, &host);
+        let property_file =
+            Path::new(device_class::driver_properties::PROPERTIES_DIR).join(class.name.as_str());
+        let (path, was_written) = write_result.map_err(|error| CommandError::File {
+            path: property_file,
+            error,
+        })?;
+        class_reports.push(ClassReport {
             class: class.name,
-            file: exists.then(|| path.display().to_string()),
+            file_path: was_written.then(|| path.display().to_string()),
             version: reported_facts.version().map(str::to_owned),
             programs: reported_facts.programs,
             faults: reported_facts.faults,
         });
     }
-    let has_fault = lines.iter().any(|line| !line.faults.is_empty());
+    let has_fault = class_reports.iter().any(|report| !report.faults.is_empty());
     if as_json {
-        print_json(&serde_json::json!({ "classes": lines }))?;
+        print_json(&serde_json::json!({ "classes": class_reports }))?;
     } else {
         let out = &mut io::stdout().lock();
-        for line in &lines {
-            match (&line.file, &line.version) {
-                (Some(file), Some(version)) => {
-                    writeln!(out, "{}: wrote {file}, of version {version}", line.class)?;
+        for report in &class_reports {
+            match (&report.file_path, &report.version) {
+                (Some(file_path), Some(version)) => {
+                    writeln!(
+                        out,
+                        "{}: wrote {file_path}, of version {version}",
+                        report.class
+                    )?;
                 }
-                (Some(file), None) => writeln!(out, "{}: wrote {file}", line.class)?,
-                (None, _) => writeln!(out, "{}: its programs reported nothing", line.class)?,
+                (Some(file_path), None) => writeln!(out, "{}: wrote {file_path}", report.class)?,
+                (None, _) => writeln!(out, "{}: its programs reported nothing", report.class)?,
             }
         }
     }
-    for line in &lines {
-        for fault in &line.faults {
-            log::warning(&format!("{}: {fault}", line.class));
+    for report in &class_reports {
+        for fault in &report.faults {
+            log::warning(&format!("{}: {fault}", report.class));
         }
     }
     Ok(if has_fault {

@@ -1,5 +1,5 @@
-//! Declares the findings that `check`, `doctor` and `class check` print. A finding has a severity, a
-//! subject, a text and a fix.
+//! Declares the findings that `check`, `doctor` and `class check` print. A finding has a severity,
+//! a subject, a text and a fix.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::exit::ExitCode;
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(super) enum Severity {
     Ok,
     Note,
     Warning,
@@ -21,7 +21,8 @@ pub(super) enum Verdict {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
-    pub(super) verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub(super) severity: Severity,
     pub(super) subject: String,
     pub(super) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,12 +34,12 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn new(
-        verdict: Verdict,
+        severity: Severity,
         subject: impl Into<String>,
         text: impl Into<String>,
     ) -> Self {
         Finding {
-            verdict,
+            severity,
             subject: subject.into(),
             text: text.into(),
             fix: None,
@@ -46,7 +47,7 @@ impl Finding {
         }
     }
 
-    /// Creates an error for which `boathook doctor` returns the exit code `code`.
+    /// Creates a fault: an error for which `boathook doctor` returns the exit code `code`.
     pub(super) fn new_fault(
         code: ExitCode,
         subject: impl Into<String>,
@@ -54,17 +55,21 @@ impl Finding {
     ) -> Self {
         Finding {
             fault: Some(code),
-            ..Finding::new(Verdict::Error, subject, text)
+            ..Finding::new(Severity::Error, subject, text)
         }
     }
 
-    /// Creates the finding that no class file is installed. With `fault` it is an error with this
-    /// exit code, and otherwise a warning.
-    pub(super) fn no_class_file(config: &Config, fault: Option<ExitCode>) -> Self {
+    /// Creates the finding that no class file is installed. It is an error if `fault` has the exit
+    /// code of `boathook doctor`, and otherwise a warning.
+    pub(super) fn new_missing_class_files(config: &Config, fault: Option<ExitCode>) -> Self {
         let finding = Finding {
             fault,
-            verdict: fault.map_or(Verdict::Warning, |_| Verdict::Error),
-            ..Finding::new(Verdict::Ok, "classes", no_class_file(config))
+            severity: fault.map_or(Severity::Warning, |_| Severity::Error),
+            ..Finding::new(
+                Severity::Ok,
+                "classes",
+                describe_missing_class_files(config),
+            )
         };
         finding.with_fix(
             "install the classes with `boathook-init install`, or put a class file into \
@@ -72,10 +77,10 @@ impl Finding {
         )
     }
 
-    /// Creates an error with the reason `reason`. If the reason is a missing file, the finding has
-    /// a fix.
-    pub(super) fn error_with_hint(subject: &str, reason: &str) -> Self {
-        let finding = Finding::new(Verdict::Error, subject, reason);
+    /// Creates an error with the text `reason`. If `reason` says that a file does not exist, the
+    /// finding also has a fix.
+    pub(super) fn new_error_with_hint(subject: &str, reason: &str) -> Self {
+        let finding = Finding::new(Severity::Error, subject, reason);
         if reason.ends_with("does not exist") {
             finding.with_fix("install what has it, or add `optional = true` in the class")
         } else {
@@ -90,13 +95,13 @@ impl Finding {
 
     /// Returns the rows of the finding in the printed table. The fix, if any, has a row of its own.
     fn to_rows(&self) -> impl Iterator<Item = [String; 3]> {
-        let verdict = match self.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Note => "note",
-            Verdict::Warning => "warning",
-            Verdict::Error => "error",
+        let severity = match self.severity {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
         };
-        let row = [verdict.to_owned(), self.subject.clone(), self.text.clone()];
+        let row = [severity.to_owned(), self.subject.clone(), self.text.clone()];
         let fix = self
             .fix
             .iter()
@@ -105,15 +110,15 @@ impl Finding {
     }
 }
 
-pub(super) fn no_class_file(config: &Config) -> String {
+pub(super) fn describe_missing_class_files(config: &Config) -> String {
     let directories = config.classes.iter().map(|path| path.display().to_string());
     let directories: Vec<_> = directories.collect();
     format!("no class file in {}", directories.join(" or "))
 }
 
-/// Returns the exit code of a command with the findings: a failure if one of them is an error.
-pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
-    let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
+/// Returns the exit code of `check` or `class check`: a failure if one of the findings is an error.
+pub(super) fn to_exit_code(findings: &[Finding]) -> ExitCode {
+    let is_error = |finding: &Finding| finding.severity == Severity::Error;
     if findings.iter().any(is_error) {
         ExitCode::Failure
     } else {

@@ -17,28 +17,27 @@ use crate::live::Follower;
 use crate::log;
 use crate::sys::uevent::UeventReceiver;
 
-/// Follows devices until this process is stopped. The process sleeps until the kernel or udev
-/// reports a change of a device. If a container could not be changed, the change is tried again
-/// after `pause` seconds.
-pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
-    let events = UeventReceiver::open().map_err(CommandError::Uevents)?;
-    crate::process::confine_with_descriptors()?;
+/// Updates running containers until this process is stopped, whenever the kernel or udev reports a
+/// change of a device. If a container could not be updated, tries again after `retry_seconds`.
+pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
+    let event_receiver = UeventReceiver::open().map_err(CommandError::Uevents)?;
+    crate::process::confine_and_keep_descriptors()?;
     log::enable_action_log(&config.host_root);
-    let mut follower = Follower::new(pause, events, config)?;
-    let _lock = take_lock(config);
+    let mut follower = Follower::new(retry_seconds, event_receiver, config)?;
+    let _lock = acquire_follower_lock(config);
     follower.update_all();
-    // The program that has started this process waits for this line, after which no change of a
-    // device is missed.
+    // A test or a service manager waits for this line. From now on, no change of a device is
+    // missed.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
         follower.wait_and_update().map_err(CommandError::Uevents)?;
     }
 }
 
-/// Takes the lock by which `doctor` and `check` see that a follower runs. Without the lock, this
-/// process follows devices nevertheless, but those commands report that no follower runs.
-fn take_lock(config: &Config) -> Option<FollowerLock> {
-    let directory = log::list_directories(&config.host_root)
+/// Takes the lock by which `doctor` and `check` notice that a follower runs. A failure is only
+/// logged: this process follows devices, but the two commands report that no follower runs.
+fn acquire_follower_lock(config: &Config) -> Option<FollowerLock> {
+    let directory = log::list_log_directories(&config.host_root)
         .into_iter()
         .find(|directory| log::create_own_directory(directory).is_ok())?;
     match FollowerLock::acquire(&directory) {
@@ -56,7 +55,7 @@ fn take_lock(config: &Config) -> Option<FollowerLock> {
 /// Moves this process from its pod into the namespaces of the node's init process, so that it sees
 /// the node's files and cgroup paths, and receives udev's messages.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(super) fn enter_node() -> Result<(), CommandError> {
+pub(super) fn enter_node_namespaces() -> Result<(), CommandError> {
     let to_error = |path: &str| {
         let path = PathBuf::from(path);
         |error| CommandError::Node { path, error }
@@ -66,8 +65,8 @@ pub(super) fn enter_node() -> Result<(), CommandError> {
         ("net", CloneFlags::CLONE_NEWNET),
         ("mnt", CloneFlags::CLONE_NEWNS),
     ];
-    // All namespaces are opened before the first one is entered, because `/proc` leads to another
-    // file system after the mount namespace has changed.
+    // All namespace files are opened before the first namespace is entered. In the node's mount
+    // namespace, `/proc` is another file system.
     let open_namespace = |(name, kind)| -> Result<_, CommandError> {
         let path = format!("/proc/1/ns/{name}");
         let file = File::open(&path).map_err(to_error(&path))?;

@@ -1,5 +1,5 @@
-//! Finds the containers that hold a device, in the kubelet checkpoint and the attachment records, or
-//! by inspecting all running containers.
+//! Finds the containers that hold a device, in the kubelet checkpoint and the attachment records,
+//! or by inspecting all running containers.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 
 use super::CommandError;
-use super::containers::{self, SHORT_ID_LENGTH};
+use super::containers::{self, SHORT_ID_CHARS};
 use super::devices::ListedDevice;
 use super::running_root::{self, RunningRoot};
 use crate::apply;
@@ -26,20 +26,20 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
-/// The kubelet's log directory, which has a directory `NAMESPACE_NAME_UID` for each pod (Kubernetes,
-/// pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
+/// The kubelet's log directory, which has a directory `NAMESPACE_NAME_UID` for each pod
+/// (Kubernetes, pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
 const POD_LOG_DIR: &str = "var/log/pods";
 
 /// The maximum number of pods whose names are read from [`POD_LOG_DIR`]. Containers of further
 /// pods are listed without the name of the pod.
 const MAX_POD_NAMES: usize = 4096;
 
-/// The name of a class or of a resource, and the id of a device.
+/// The name of a class or of a resource, and the id of one of its devices.
 type DeviceKey = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
-    /// The id under which the device was allocated. For a shared device it is the id of a share.
+    /// The id that the kubelet allocated: the id of the device, or of one of its shares.
     device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
@@ -53,40 +53,47 @@ pub(super) struct Holder {
     pod: Option<String>,
     /// The event by which the container got the device, or `None` if the kubelet allocated it.
     #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
-    acquired_by: Option<Acquisition>,
+    acquisition: Option<Acquisition>,
 }
 
 /// The event by which a container got a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
 enum Acquisition {
-    Start,
-    Attached,
+    #[serde(rename = "start")]
+    ContainerStart,
+    #[serde(rename = "attached")]
+    AttachCommand,
 }
 
 /// Returns the devices of an attachment record that the container holds. A device is held if a user
-/// attached it, if it has a device rule, or if `is_present` returns true for one of its files. Of
-/// an unplugged device only the entry in the record remains, so it is not returned.
+/// attached it, if it has a device rule, or if `is_present` returns true for one of its files. An
+/// unplugged device has no rule and no file, so the container does not hold it.
 fn find_held_devices(
     record: &live::AttachmentRecord,
     is_present: impl Fn(&Path) -> bool,
 ) -> impl Iterator<Item = (DeviceKey, Acquisition)> {
-    let is_held = move |device: &&live::AttachedDevice| {
-        let own_owner = [StepOwner::Device(device.device_ref())];
-        let has_device = |owners: &[StepOwner]| owners.contains(&own_owner[0]);
-        let mut files = record.files.iter().filter(|file| has_device(&file.owners));
-        // A device that the container could already use before `attach` has no rules and files in
-        // the record, so every attached device counts.
+    let is_held = move |device: &&live::ContainerDevice| {
+        let device_as_owner = [StepOwner::Device(device.device_ref())];
+        let is_owned_by_device = |owners: &[StepOwner]| owners.contains(&device_as_owner[0]);
+        let mut owned_files = record
+            .files
+            .iter()
+            .filter(|file| is_owned_by_device(&file.owners));
+        // Every attached device is held, even without rules and files in the record: the container
+        // may have been able to use the device before `attach`.
         device.grant_origin.is_user()
-            || record.rules.iter().any(|rule| rule.owners == own_owner)
-            || files.any(|file| is_present(&file.path))
+            || record
+                .rules
+                .iter()
+                .any(|rule| rule.owners == device_as_owner)
+            || owned_files.any(|file| is_present(&file.path))
     };
     record.devices.iter().filter(is_held).map(|device| {
-        let acquired_by = match device.grant_origin {
-            GrantOrigin::Hook => Acquisition::Start,
-            GrantOrigin::User { .. } => Acquisition::Attached,
+        let acquisition = match device.grant_origin {
+            GrantOrigin::Hook => Acquisition::ContainerStart,
+            GrantOrigin::User { .. } => Acquisition::AttachCommand,
         };
-        ((device.class.to_string(), device.label()), acquired_by)
+        ((device.class.to_string(), device.label()), acquisition)
     })
 }
 
@@ -95,10 +102,10 @@ impl Holder {
         let name = match (self.pod.as_ref().or(self.pod_uid.as_ref()), &self.name) {
             (Some(pod), name) => format!("{pod}/{}", name.as_ref().unwrap_or(&self.container)),
             (None, Some(name)) => name.clone(),
-            (None, None) => self.container.chars().take(SHORT_ID_LENGTH).collect(),
+            (None, None) => self.container.chars().take(SHORT_ID_CHARS).collect(),
         };
-        match self.acquired_by {
-            Some(Acquisition::Attached) => name + " (attached)",
+        match self.acquisition {
+            Some(Acquisition::AttachCommand) => name + " (attached)",
             _ => name,
         }
     }
@@ -106,10 +113,11 @@ impl Holder {
 
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// The containers with devices that the kubelet allocated, by resource and device id.
-    by_resource: BTreeMap<DeviceKey, Vec<Holder>>,
-    /// The containers that got devices in another way, by class and device id.
-    by_class: BTreeMap<DeviceKey, Vec<Holder>>,
+    /// The containers to which the kubelet allocated devices, by resource and device id.
+    holders_by_resource: BTreeMap<DeviceKey, Vec<Holder>>,
+    /// The containers that got devices by a request or by `boathook attach`, by class and device
+    /// id.
+    holders_by_class: BTreeMap<DeviceKey, Vec<Holder>>,
     /// The containers that wait for devices.
     waiting_containers: Vec<WaitingContainer>,
 }
@@ -124,10 +132,11 @@ pub(super) struct WaitingContainer {
     /// The name that the container's engine gave to the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The name of a device of the host that was probably meant.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    did_you_mean: Option<String>,
-    /// The awaited name, or its last component if it is a path. `None` if all devices are awaited.
+    /// The name of a device on this host that the user probably meant.
+    #[serde(rename = "did_you_mean", skip_serializing_if = "Option::is_none")]
+    suggested_name: Option<String>,
+    /// The name of the awaited device, or the last component if the name is a path. The value is
+    /// `None` if the container waits for all devices of the class.
     #[serde(skip)]
     awaited_name: Option<String>,
     #[serde(skip)]
@@ -135,16 +144,16 @@ pub(super) struct WaitingContainer {
 }
 
 impl WaitingContainer {
-    /// Sets `did_you_mean` to the device of the host that the user probably meant.
+    /// Sets `suggested_name` to the device of the host that the user probably meant.
     pub(super) fn with_suggestion(mut self, devices: &[ListedDevice]) -> Self {
         let class_devices = devices.iter().filter(|device| device.class == self.class);
         let names = class_devices.flat_map(|device| {
-            let aliases = device.own_aliases.iter().map(String::as_str);
+            let aliases = device.unique_aliases.iter().map(String::as_str);
             std::iter::once(&*device.id).chain(aliases)
         });
         let awaited_name = self.awaited_name.as_deref();
-        let intended_name = awaited_name.and_then(|name| similar::find_intended(name, names));
-        self.did_you_mean = intended_name.map(str::to_owned);
+        let intended_name = awaited_name.and_then(|name| similar::find_intended_name(name, names));
+        self.suggested_name = intended_name.map(str::to_owned);
         self
     }
 
@@ -153,10 +162,10 @@ impl WaitingContainer {
             class,
             device,
             label,
-            did_you_mean,
+            suggested_name,
             ..
         } = self;
-        let suggestion = did_you_mean
+        let suggestion = suggested_name
             .as_ref()
             .map(|name| format!("; did you mean {name}?"));
         let suggestion = suggestion.unwrap_or_default();
@@ -165,73 +174,75 @@ impl WaitingContainer {
 }
 
 impl Holders {
-    /// Reads the kubelet checkpoint and the attachment records of running containers. Returns `None`
-    /// if the host has neither. An invalid file results in a warning.
+    /// Reads the kubelet checkpoint and the attachment records of running containers. Returns
+    /// `None` if the host has neither. An invalid file results in a warning.
     pub(super) fn read(config: &Config) -> Option<Self> {
-        let path = &config.trust.kubelet_checkpoint;
+        let checkpoint_path = &config.trust.kubelet_checkpoint;
         let mut holders = Holders::default();
-        for record in live::read_and_report_records(&config.host_root) {
+        for record in live::read_records_and_log_errors(&config.host_root) {
             let holder = Holder {
                 container: record.id.clone(),
                 ..Holder::default()
             };
             holders.add(&holder, find_held_devices(&record, |_| true));
         }
-        match KubeletCheckpoint::read(path) {
-            Ok(record) => {
-                holders.by_resource = read_allocations(&record, &config.host_root);
+        match KubeletCheckpoint::read(checkpoint_path) {
+            Ok(checkpoint) => {
+                holders.holders_by_resource = read_allocations(&checkpoint, &config.host_root);
                 return Some(holders);
             }
             Err(error) if error.is_absent() => {}
             Err(error) => log::warning(&format!(
                 "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \
                  used: {}",
-                path.display(),
+                checkpoint_path.display(),
                 log::format_error_chain(&error)
             )),
         }
-        (!holders.by_class.is_empty()).then_some(holders)
+        (!holders.holders_by_class.is_empty()).then_some(holders)
     }
 
     /// Inspects all running containers. A container that cannot be inspected results in a warning.
-    pub(super) fn from_running(root: Option<PathBuf>, config: &Config) -> Self {
+    pub(super) fn inspect_running_containers(state_root: Option<PathBuf>, config: &Config) -> Self {
         if !geteuid().is_root() {
             log::warning("containers of other users are not looked at: run this as root");
         }
         let mut holders = Holders::default();
-        let mut records = live::read_and_report_records(&config.host_root);
+        let mut records = live::read_records_and_log_errors(&config.host_root);
         let all_records = records.clone();
-        for (container, pid, directory) in containers::find_running(root, &config.host_root) {
+        for (container, pid, bundle_dir) in
+            containers::find_running_containers(state_root, &config.host_root)
+        {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
-            // The child process returns a list, because the serializer of a struct would make the
-            // program larger.
+            // The child process returns a tuple. A serializer for `ContainerInspection` would make
+            // the program larger.
             let inspection = running_root::run_in_child(|| {
-                let inspection = InspectedContainer::inspect(&id, pid, &directory, config);
+                let inspection = ContainerInspection::inspect(&id, pid, &bundle_dir, config);
                 let devices = inspection.devices.into_iter();
-                let devices =
-                    devices.map(|(key, acquired_by)| (key, acquired_by == Acquisition::Attached));
+                let devices = devices
+                    .map(|(key, acquisition)| (key, acquisition == Acquisition::AttachCommand));
                 (
                     devices.collect::<Vec<_>>(),
                     inspection.pod,
-                    inspection.fault,
+                    inspection.incomplete_reason,
                 )
             });
-            let (devices, pod, fault) = inspection.unwrap_or_else(|| {
-                let fault = "a file system in it does not answer".to_owned();
-                (Vec::new(), None, Some(fault))
+            let (devices, pod, incomplete_reason) = inspection.unwrap_or_else(|| {
+                let incomplete_reason = "a file system in it does not answer".to_owned();
+                (Vec::new(), None, Some(incomplete_reason))
             });
             let devices = devices.into_iter().map(|(key, is_attached)| {
                 if is_attached {
-                    (key, Acquisition::Attached)
+                    (key, Acquisition::AttachCommand)
                 } else {
-                    (key, Acquisition::Start)
+                    (key, Acquisition::ContainerStart)
                 }
             });
-            if let Some(fault) = fault {
+            if let Some(incomplete_reason) = incomplete_reason {
                 let id = excerpt(&container.id);
                 log::warning(&format!(
-                    "container {id}: what it has is not known: {fault}"
+                    "container {id}: what it has is not known: {incomplete_reason}"
                 ));
             }
             let (pod, name) = pod.unzip();
@@ -245,7 +256,7 @@ impl Holders {
                 .iter()
                 .find(|record| record.id == holder.container)
             {
-                holders.add_waiting(&holder, record);
+                holders.add_waiting_containers(&holder, record);
             }
             holders.add(&holder, devices);
         }
@@ -255,7 +266,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add_waiting(&holder, &record);
+            holders.add_waiting_containers(&holder, &record);
             holders.add(&holder, find_held_devices(&record, |_| true));
         }
         holders
@@ -266,10 +277,10 @@ impl Holders {
         let ids: Vec<DeviceId> = device.offered_ids();
         let find_allocations = |id: &DeviceId| {
             let key = (device.resource.to_string(), id.to_string());
-            self.by_resource.get(&key).into_iter().flatten()
+            self.holders_by_resource.get(&key).into_iter().flatten()
         };
         let key = (class.to_string(), device.id.to_string());
-        let other_holders = self.by_class.get(&key).into_iter().flatten();
+        let other_holders = self.holders_by_class.get(&key).into_iter().flatten();
         ids.iter()
             .flat_map(find_allocations)
             .chain(other_holders)
@@ -277,28 +288,31 @@ impl Holders {
             .collect()
     }
 
-    /// Returns the containers that wait for devices of the classes `classes`.
+    /// Returns the containers that wait for devices of the classes `class_names`.
     pub(super) fn find_waiting_containers(
         &self,
-        classes: &[String],
+        class_names: &[String],
     ) -> impl Iterator<Item = &WaitingContainer> {
         let waiting_containers = self.waiting_containers.iter();
-        waiting_containers.filter(|container| classes.contains(&container.class))
+        waiting_containers.filter(|container| class_names.contains(&container.class))
     }
 
-    fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
+    fn add_waiting_containers(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
         let waiting_containers =
             record
                 .awaited_requests
                 .iter()
-                .map(|awaited_device| WaitingContainer {
-                    class: awaited_device.class.to_string(),
+                .map(|awaited_request| WaitingContainer {
+                    class: awaited_request.class.to_string(),
                     container: holder.container.clone(),
                     name: holder.name.clone(),
                     label: holder.describe(),
-                    device: excerpt(&awaited_device.awaited.to_request()),
-                    awaited_name: awaited_device.awaited.short_name().map(str::to_owned),
-                    did_you_mean: None,
+                    device: excerpt(&awaited_request.awaited_device.to_request_text()),
+                    awaited_name: awaited_request
+                        .awaited_device
+                        .short_name()
+                        .map(str::to_owned),
+                    suggested_name: None,
                 });
         self.waiting_containers.extend(waiting_containers);
     }
@@ -308,29 +322,29 @@ impl Holders {
         holder: &Holder,
         devices: impl IntoIterator<Item = (DeviceKey, Acquisition)>,
     ) {
-        for (key, acquired_by) in devices {
+        for (key, acquisition) in devices {
             let holder = Holder {
                 device: key.1.clone(),
-                acquired_by: Some(acquired_by),
+                acquisition: Some(acquisition),
                 ..holder.clone()
             };
-            self.by_class.entry(key).or_default().push(holder);
+            self.holders_by_class.entry(key).or_default().push(holder);
         }
     }
 }
 
-/// The devices that an inspection of a running container has found.
+/// The result of inspecting a running container: the devices that it holds.
 #[derive(Default)]
-struct InspectedContainer {
+struct ContainerInspection {
     devices: Vec<(DeviceKey, Acquisition)>,
     /// The pod as `NAMESPACE/NAME`, and the container's name in the pod.
     pod: Option<(String, String)>,
     /// The reason why the inspection is incomplete, or `None` if it is complete.
-    fault: Option<String>,
+    incomplete_reason: Option<String>,
 }
 
-impl InspectedContainer {
-    fn inspect(id: &str, pid: i32, directory: &Path, config: &Config) -> Self {
+impl ContainerInspection {
+    fn inspect(id: &str, pid: i32, bundle_dir: &Path, config: &Config) -> Self {
         let record = live::find_record(&config.host_root, id).ok().flatten();
         let record = record.filter(|record| !record.has_ended());
         let root = RunningRoot::from_pid(pid);
@@ -338,17 +352,17 @@ impl InspectedContainer {
         let devices = record
             .iter()
             .flat_map(|record| find_held_devices(record, is_present));
-        let mut inspection = InspectedContainer {
+        let mut inspection = ContainerInspection {
             devices: devices.collect(),
-            ..InspectedContainer::default()
+            ..ContainerInspection::default()
         };
-        // The container's root cannot be opened if its first process has ended.
+        // The root cannot be opened if the init process has ended. Then only the record is used.
         if root.look_up(Path::new("/")).is_err() {
             return inspection;
         }
-        match inspection.add_injected_devices(&root, directory, config) {
+        match inspection.add_injected_devices(&root, bundle_dir, config) {
             Ok(()) => {}
-            Err(error) => inspection.fault = Some(log::format_error_chain(&error)),
+            Err(error) => inspection.incomplete_reason = Some(log::format_error_chain(&error)),
         }
         inspection
     }
@@ -359,19 +373,19 @@ impl InspectedContainer {
     fn add_injected_devices(
         &mut self,
         root: &RunningRoot,
-        directory: &Path,
+        bundle_dir: &Path,
         config: &Config,
     ) -> Result<(), CommandError> {
-        let bundle = Bundle::read(directory)?;
+        let bundle = Bundle::read(bundle_dir)?;
         if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
-            self.pod = Some(pod.names());
+            self.pod = Some(pod.pod_and_container_names());
         }
         if bundle.hooks.find_boathook_hooks().next().is_none() {
             return Ok(());
         }
-        let plan = planner::plan_injection_for(&bundle, &Caller::PlanInspector, config)?;
+        let plan = planner::plan_container_injection(&bundle, &Caller::PlanInspector, config)?;
         let look_up = |path: &Path| root.look_up(path);
-        // The plan may have no step for a device that was unplugged.
+        // A device without a step in the plan was unplugged, so it is not present.
         let is_present = |device: &DeviceRef| {
             let is_step_of_device =
                 |step: &&InjectionStep| step.owners.iter().any(|owner| owner.is_device(device));
@@ -383,7 +397,7 @@ impl InspectedContainer {
             for device in grant.device_refs().filter(is_present) {
                 let key = (device.class.to_string(), device.id.to_string());
                 if !self.devices.iter().any(|(known_key, _)| *known_key == key) {
-                    self.devices.push((key, Acquisition::Start));
+                    self.devices.push((key, Acquisition::ContainerStart));
                 }
             }
         }
@@ -396,7 +410,7 @@ fn read_allocations(
     checkpoint: &KubeletCheckpoint,
     host_root: &Path,
 ) -> BTreeMap<DeviceKey, Vec<Holder>> {
-    let pods = read_pod_names(&host_root.join(POD_LOG_DIR));
+    let pod_names = read_pod_names(&host_root.join(POD_LOG_DIR));
     let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
     for allocation in checkpoint.allocations() {
         for device in allocation.devices {
@@ -405,7 +419,7 @@ fn read_allocations(
                 device: excerpt(device),
                 pod_uid: Some(excerpt(allocation.pod_uid)),
                 container: excerpt(allocation.container),
-                pod: pods.get(allocation.pod_uid).cloned(),
+                pod: pod_names.get(allocation.pod_uid).cloned(),
                 ..Holder::default()
             });
         }
@@ -414,14 +428,14 @@ fn read_allocations(
 }
 
 /// Returns the names `NAMESPACE/NAME` of the pods that have a log directory on this node, by uid.
-fn read_pod_names(directory: &Path) -> BTreeMap<String, String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+fn read_pod_names(log_dir: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(log_dir).into_iter().flatten().flatten();
     let names = entries.take(MAX_POD_NAMES).filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
-        let mut parts = name.split('_');
-        let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        let mut name_parts = name.split('_');
+        let (namespace, pod, uid) = (name_parts.next()?, name_parts.next()?, name_parts.next()?);
         let pod = excerpt(&format!("{namespace}/{pod}"));
-        parts.next().is_none().then(|| (uid.to_owned(), pod))
+        name_parts.next().is_none().then(|| (uid.to_owned(), pod))
     });
     inserted(names)
 }

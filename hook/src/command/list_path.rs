@@ -1,5 +1,5 @@
-//! Implements `boathook list PATH`, which finds the device to which a device node or link of the host
-//! belongs, and prints its names and the commands that start a container with it.
+//! Implements `boathook list PATH`, which finds the device to which a device node or link of the
+//! host belongs, and prints its names and the commands that start a container with it.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::devices::ListedDevice;
-use super::engine_words::{quote_for_shell, quote_for_yaml};
+use super::launcher::{quote_for_shell, quote_for_yaml};
 use super::output::Style;
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// The device to which a path leads.
+/// The device whose device node is at a path, or is the target of a link at this path.
 #[derive(Serialize)]
-struct NamedDevice {
+struct DeviceOfPath {
     path: PathBuf,
     #[serde(flatten)]
     listed_device: ListedDevice,
@@ -33,14 +33,16 @@ struct NamedDevice {
     is_enabled: bool,
     #[serde(rename = "follow")]
     is_followed: bool,
-    /// The names that belong to this device alone and do not change when it is plugged in again.
+    /// The names that no other device has and that do not change when this device is plugged in
+    /// again.
     names: Vec<String>,
-    /// The name that is recommended for requests: the link that the user named, or a name that does
-    /// not depend on the port of the device.
+    /// The recommended value of the environment variable: the link that the user named, or a name
+    /// that does not depend on the port of the device.
     request: String,
 }
 
-/// Prints the device of each path. A path that belongs to no device of a class is an error.
+/// Prints the device to which each path leads. A path that leads to no device of a class results in
+/// an error message and the exit code [`ExitCode::Request`].
 pub(super) fn run(
     paths: &[PathBuf],
     as_json: bool,
@@ -89,7 +91,7 @@ pub(super) fn run(
     Ok(code)
 }
 
-fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<NamedDevice> {
+fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<DeviceOfPath> {
     let text = path.to_str()?;
     let source = RequestSource::Attach {
         devices: DeviceList::from_item(Item::from_quoted_name(text)),
@@ -104,23 +106,23 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Name
     let names = RequestNames::new(class, &inventory);
     let listed_device = ListedDevice::new(class, device, &names);
     let names = listed_device.stable_names.clone();
-    let is_node = device.nodes.iter().any(|node| node.host == path);
-    let name = match is_node {
+    let is_node_path = device.nodes.iter().any(|node| node.host_path == path);
+    let name = match is_node_path {
         false => text.to_owned(),
         true => names.first().unwrap_or(&listed_device.id).clone(),
     };
-    Some(NamedDevice {
+    Some(DeviceOfPath {
         path: path.to_owned(),
         is_enabled: class.spec.is_enabled,
         is_followed: class.spec.is_followed,
-        request: listed_device.suggest_request_by(&name),
+        request: listed_device.suggest_request_with_name(&name),
         names,
         listed_device,
     })
 }
 
-fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), CommandError> {
-    let NamedDevice {
+fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), CommandError> {
+    let DeviceOfPath {
         path,
         listed_device,
         is_enabled,
@@ -137,7 +139,7 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     );
     style.write_paragraph(out, &format!("{path} is {id} of class {class}"))?;
     let own_names = [id.clone(), path];
-    let request_names = listed_device.own_aliases.iter().chain(&own_names);
+    let request_names = listed_device.unique_aliases.iter().chain(&own_names);
     let all_names: Vec<&str> = request_names.map(String::as_str).collect();
     style.write_paragraph(
         out,

@@ -1,42 +1,45 @@
-//! Finds containers that wait for devices while no `boathook follow` runs, which would give them.
+//! Finds containers that wait for devices while no `boathook follow` runs, so that they never get
+//! the devices.
 
 use device_class::config::Config;
 use device_class::name::excerpt;
 use injection_plan::follower::{FOLLOWER_NAME, START_COMMANDS, is_running};
 
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, Severity};
 use super::log;
 use crate::live::{self, AttachmentRecord};
 
 /// The maximum number of containers that the finding of `check` names.
 const MAX_SHOWN_CONTAINERS: usize = 4;
 
-/// Returns a finding if no follower runs. Returns `None` if one runs, or if this user cannot know
-/// it.
+/// Returns a finding if no follower runs. Returns `None` if a follower runs, or if this user may
+/// not read the follower's lock.
 pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
-    let directories = log::list_directories(&config.host_root);
+    let directories = log::list_log_directories(&config.host_root);
     let is_follower_missing = directories
         .iter()
         .all(|directory| is_running(directory).is_ok_and(|is_running| !is_running));
     let text = format!("{FOLLOWER_NAME} does not run, so nothing gives the device when it comes");
-    let finding = Finding::new(Verdict::Warning, "follow", text).with_fix(START_COMMANDS);
+    let finding = Finding::new(Severity::Warning, "follow", text).with_fix(START_COMMANDS);
     is_follower_missing.then_some(finding)
 }
 
 /// Returns a finding if no follower runs while containers wait for devices.
 pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let records = live::read_records(&config.host_root);
-    let waiting_records = records.iter().filter(|record| lacks_device(record));
-    let names: Vec<String> = waiting_records.map(|record| excerpt(&record.id)).collect();
-    let finding = (!names.is_empty()).then(|| find_missing_follower(config))??;
-    let shown_names = &names[..names.len().min(MAX_SHOWN_CONTAINERS)];
-    let more_note = match names.len() - shown_names.len() {
+    let waiting_records = records
+        .iter()
+        .filter(|record| is_waiting_for_devices(record));
+    let container_ids: Vec<String> = waiting_records.map(|record| excerpt(&record.id)).collect();
+    let finding = (!container_ids.is_empty()).then(|| find_missing_follower(config))??;
+    let shown_ids = &container_ids[..container_ids.len().min(MAX_SHOWN_CONTAINERS)];
+    let more_note = match container_ids.len() - shown_ids.len() {
         0 => String::new(),
         more_note => format!(" and {more_note} more"),
     };
     let text = format!(
         "{}{more_note}: waiting, but {}",
-        shown_names.join(", "),
+        shown_ids.join(", "),
         finding.text
     );
     Some(Finding { text, ..finding })
@@ -44,9 +47,10 @@ pub(super) fn check_follower(config: &Config) -> Option<Finding> {
 
 /// Returns whether a container waits for a device that it requested by name, or has requested all
 /// devices of a class and has none of them.
-fn lacks_device(record: &AttachmentRecord) -> bool {
-    record.awaited_requests.iter().any(|awaited| {
+fn is_waiting_for_devices(record: &AttachmentRecord) -> bool {
+    record.awaited_requests.iter().any(|awaited_request| {
         let mut devices = record.devices.iter();
-        !awaited.is_for_all() || !devices.any(|device| device.class == awaited.class)
+        !awaited_request.is_for_all()
+            || !devices.any(|device| device.class == awaited_request.class)
     })
 }

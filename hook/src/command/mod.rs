@@ -9,12 +9,12 @@ mod class;
 mod containers;
 mod devices;
 mod doctor;
-mod engine_words;
 mod example;
 mod facts;
 mod finding;
 mod follow;
 mod holders;
+mod launcher;
 mod list;
 mod list_path;
 mod missing_follower;
@@ -26,14 +26,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use device_class::class::leave_out_unplanned_patterns;
+use device_class::class::skip_report_patterns;
 use device_class::config::{Config, DEFAULT_PATH, InstalledDirectories};
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{Grant, InjectionPlan, optional_files};
-use printable::{Form, Printable};
+use printable::{OutputForm, Printable};
 use serde::Serialize;
 
 use class::TargetError;
@@ -182,7 +182,7 @@ pub fn main() -> process::ExitCode {
         Err(error) => {
             let (message, code) = (log::format_error_chain(&error), error.exit_code());
             log::error(&message);
-            if cli.json {
+            if cli.is_json {
                 code.print_failure(&message);
             }
             code.into()
@@ -218,78 +218,91 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             };
             explain(&directory, cli, &config)
         }
-        Command::Attach(arguments) => attach::attach(arguments, cli.json, &load_config(cli)?),
-        Command::Detach(arguments) => attach::detach(arguments, cli.json, &load_config(cli)?),
-        Command::Refresh(arguments) => attach::refresh(arguments, cli.json, &load_config(cli)?),
-        Command::Follow { pause, from_pod } => {
-            if *from_pod {
-                follow::enter_node()?;
+        Command::Attach(arguments) => attach::attach(arguments, cli.is_json, &load_config(cli)?),
+        Command::Detach(arguments) => attach::detach(arguments, cli.is_json, &load_config(cli)?),
+        Command::Refresh(arguments) => attach::refresh(arguments, cli.is_json, &load_config(cli)?),
+        Command::Follow {
+            retry_seconds,
+            should_enter_node_namespaces,
+        } => {
+            if *should_enter_node_namespaces {
+                follow::enter_node_namespaces()?;
             }
-            follow::run(*pause, &load_config(cli)?)
+            follow::run(*retry_seconds, &load_config(cli)?)
         }
         Command::List {
-            classes,
-            all,
-            used,
-            watch,
-            root,
+            targets,
+            include_all_classes,
+            only_held_devices,
+            should_watch,
+            state_root,
         } => {
             let config = load_config(cli)?;
-            let (mut names, mut paths) = (Vec::new(), Vec::new());
-            for target in classes {
+            let (mut class_names, mut paths) = (Vec::new(), Vec::new());
+            for target in targets {
                 match target {
-                    ListTarget::Class(class) => names.push(class.clone()),
+                    ListTarget::Class(class) => class_names.push(class.clone()),
                     ListTarget::Path(path) => paths.push(path.clone()),
                 }
             }
-            if !paths.is_empty() && !names.is_empty() {
+            if !paths.is_empty() && !class_names.is_empty() {
                 return Err(CommandError::ClassAndPath);
             }
-            if !paths.is_empty() && *watch {
+            if !paths.is_empty() && *should_watch {
                 return Err(CommandError::WatchedPath);
             }
             if !paths.is_empty() {
-                return list_path::run(&paths, cli.json, &config);
+                return list_path::run(&paths, cli.is_json, &config);
             }
             let options = ListOptions {
-                names: &names,
-                include_all: *all,
-                only_used: *used,
-                show_empty: cli.verbose,
-                as_json: cli.json,
+                class_names: &class_names,
+                include_all_classes: *include_all_classes,
+                only_held_devices: *only_held_devices,
+                include_empty_classes: cli.is_verbose,
+                as_json: cli.is_json,
             };
-            if *watch {
+            if *should_watch {
                 return list::watch(&options, &config);
             }
-            let holders = if *used {
-                Some(Holders::from_running(root.clone(), &config))
+            let holders = if *only_held_devices {
+                Some(Holders::inspect_running_containers(
+                    state_root.clone(),
+                    &config,
+                ))
             } else {
                 Holders::read(&config)
             };
             list::run(&options, holders.as_ref(), &config)
         }
-        Command::Doctor { selector, root } => doctor::run(
+        Command::Doctor {
             selector,
-            root.clone(),
-            cli.json,
-            cli.verbose,
+            state_root,
+        } => doctor::run(
+            selector,
+            state_root.clone(),
+            cli.is_json,
+            cli.is_verbose,
             &load_config(cli)?,
         ),
-        Command::Cdi { command } => cdi::run(command, cli.json, &load_config(cli)?),
-        Command::Class { command } => {
-            class::run(command, cli.json, &load_config(cli)?, cli.config.as_deref())
-        }
-        Command::Check { classes, root } => {
-            check::run(classes, root.clone(), cli.json, &load_config(cli)?)
-        }
-        Command::Facts { classes } => facts::run(classes, cli.json, &load_config(cli)?),
-        Command::Containers => print_containers(cli.json, &load_config(cli)?),
-        Command::Log(arguments) => node_log::run(arguments, cli.json, &load_config(cli)?),
+        Command::Cdi { command } => cdi::run(command, cli.is_json, &load_config(cli)?),
+        Command::Class { command } => class::run(
+            command,
+            cli.is_json,
+            &load_config(cli)?,
+            cli.config_path.as_deref(),
+        ),
+        Command::Check {
+            classes,
+            state_root,
+        } => check::run(classes, state_root.clone(), cli.is_json, &load_config(cli)?),
+        Command::Facts { classes } => facts::run(classes, cli.is_json, &load_config(cli)?),
+        Command::Containers => print_containers(cli.is_json, &load_config(cli)?),
+        Command::Log(arguments) => node_log::run(arguments, cli.is_json, &load_config(cli)?),
     }
 }
 
-/// Returns the path of the configuration file that is read if no option names one.
-fn find_default_config() -> PathBuf {
+/// Returns the path of the configuration file that is read without the option `--config`.
+fn find_default_config_path() -> PathBuf {
     let default_path = Path::new(DEFAULT_PATH);
     if default_path.exists() {
         return default_path.to_owned();
@@ -301,15 +314,18 @@ fn find_default_config() -> PathBuf {
 /// Starts the log for a user's command, and reads the configuration. The hook does not call this
 /// function, because an engine reads the hook's messages.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
-    log::start(LogReader::User, None, cli.log_level());
-    let config = installation::load_configuration(cli.config.as_deref())?;
+    log::init(LogReader::User, None, cli.log_level());
+    let config = installation::load_configuration(cli.config_path.as_deref())?;
     log::info(|| {
         let directories: Vec<String> = config
             .classes
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        let file = cli.config.clone().unwrap_or_else(find_default_config);
+        let file = cli
+            .config_path
+            .clone()
+            .unwrap_or_else(find_default_config_path);
         format!(
             "configuration {}; classes in {}; host root {}",
             if file.exists() {
@@ -330,11 +346,12 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
 fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
     let lacks_devices =
         |grant: &&Grant| grant.available_count == 0 && grant.awaited_devices.is_empty();
-    let names = plan.grants.iter().filter(lacks_devices);
-    let names: Vec<&str> = names.map(|grant| grant.class.as_str()).collect();
+    let class_names = plan.grants.iter().filter(lacks_devices);
+    let class_names: Vec<&str> = class_names.map(|grant| grant.class.as_str()).collect();
     let sources = load::read_each_source(&config.classes).unwrap_or_default();
     let all_sources = sources.iter().flatten();
-    let requested_sources = all_sources.filter(|source| names.contains(&source.name.as_str()));
+    let requested_sources =
+        all_sources.filter(|source| class_names.contains(&source.name.as_str()));
     let classes = requested_sources.filter_map(|source| config.class(source).ok());
     let descriptions = classes.filter_map(|class| planner::describe_other_classes(&class, config));
     plan.warnings.extend(descriptions);
@@ -342,9 +359,9 @@ fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
 
 /// Prints the injection plan for a bundle, and warns if the container lacks the hook or the
 /// variables that the plan needs. Nothing is changed.
-fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
-    let mut bundle = Bundle::read(directory)?;
-    live::add_recorded_requests(&mut bundle, directory, &config.host_root);
+fn explain(bundle_dir: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
+    let mut bundle = Bundle::read(bundle_dir)?;
+    live::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);
     let plan = print_plan(&bundle, cli, config)?;
     let is_attached = |grant: &Grant| grant.grant_origin.is_user();
     let has_hook = bundle.hooks.find_boathook_hooks().next().is_some();
@@ -362,15 +379,15 @@ fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Com
     Ok(ExitCode::Success)
 }
 
-/// Prints the injection plan for a bundle.
+/// Computes and prints the injection plan for a bundle. Returns the plan.
 fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPlan, CommandError> {
-    leave_out_unplanned_patterns();
-    let mut plan = planner::plan_injection_for(bundle, &Caller::PlanInspector, config)?;
+    skip_report_patterns();
+    let mut plan = planner::plan_container_injection(bundle, &Caller::PlanInspector, config)?;
     warn_about_other_classes(&mut plan, config);
-    if cli.json {
+    if cli.is_json {
         print_json(&plan)?;
     } else {
-        if !cli.verbose {
+        if !cli.is_verbose {
             plan.notes = plan
                 .notes
                 .iter()
@@ -379,14 +396,17 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
         }
         // Control characters are escaped, because the plan contains texts that the author of the
         // image has chosen.
-        write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
+        write!(
+            Printable::new(io::stdout().lock(), OutputForm::Lines),
+            "{plan}"
+        )?;
     }
     Ok(plan)
 }
 
 /// Prints the names of the running containers, for completions of the shell.
 fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let names = containers::list_names(&config.host_root);
+    let names = containers::list_running_names(&config.host_root);
     if as_json {
         print_json(&serde_json::json!({ "containers": names }))?;
     } else {
@@ -398,33 +418,34 @@ fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandE
     Ok(ExitCode::Success)
 }
 
-/// Checks that each of the names belongs to a class of this host.
+/// Checks that this host has a class file for each of the names.
 fn check_class_names<'a>(
-    names: &[ClassName],
+    requested_names: &[ClassName],
     sources: impl Iterator<Item = &'a ClassSource> + Clone,
 ) -> Result<(), CommandError> {
-    let class_names = || sources.clone().map(|source| source.name.as_str());
-    let is_unknown = |name: &&ClassName| !class_names().any(|class| class == name.as_str());
-    let Some(unknown) = names.iter().find(is_unknown) else {
+    let known_names = || sources.clone().map(|source| source.name.as_str());
+    let is_unknown = |name: &&ClassName| !known_names().any(|class| class == name.as_str());
+    let Some(unknown_name) = requested_names.iter().find(is_unknown) else {
         return Ok(());
     };
     Err(CommandError::UnknownClass {
-        hint: match similar::find_most_similar(unknown.as_str(), class_names()) {
+        hint: match similar::find_most_similar(unknown_name.as_str(), known_names()) {
             Some(similar_name) => format!("did you mean {similar_name}?"),
             None => "`boathook list` shows all classes".to_owned(),
         },
-        name: unknown.clone(),
+        name: unknown_name.clone(),
     })
 }
 
-/// Returns the classes with these names, or all classes if there are no names. Class files that
-/// cannot be read are returned too, because each could be a class that the user has named.
+/// Returns the sources of the classes `class_names`, or of all classes if there are no names. A
+/// class file that cannot be read is also returned, because it could be one of the classes.
 fn select_sources(
-    names: &[ClassName],
+    class_names: &[ClassName],
     mut sources: Vec<Result<ClassSource, FileError>>,
 ) -> Result<Vec<Result<ClassSource, FileError>>, CommandError> {
-    check_class_names(names, sources.iter().flatten())?;
-    let is_selected = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    check_class_names(class_names, sources.iter().flatten())?;
+    let is_selected =
+        |source: &ClassSource| class_names.is_empty() || class_names.contains(&source.name);
     sources.retain(|source| source.as_ref().map_or(true, is_selected));
     Ok(sources)
 }

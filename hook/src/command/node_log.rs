@@ -14,31 +14,34 @@ use serde_json::json;
 use super::{CommandError, containers, print_json};
 use crate::cli::LogArguments;
 use crate::exit::ExitCode;
-use crate::log::{self, names_container};
+use crate::log::{self, contains_container_id};
 
 /// The time between two reads of the log files with `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The conditions that a line of the log must meet to be printed.
-struct Filter<'a> {
-    /// The name of the container on the command line, and its id. The id of a container that no
-    /// longer exists is unknown, unless the user has given it.
+/// The conditions for printing a line of the log.
+struct LineFilter<'a> {
+    /// The name or id of a container that the user gave on the command line, and the id that
+    /// belongs to it. The id is `None` if no such container exists any longer.
     container: Option<(&'a str, Option<String>)>,
     min_time: Option<&'a str>,
 }
 
-impl<'a> Filter<'a> {
+impl<'a> LineFilter<'a> {
     fn new(arguments: &'a LogArguments, config: &Config) -> Self {
         let name = arguments.container.as_deref();
-        Filter {
-            container: name.map(|name| (name, containers::find_id(name, &config.host_root))),
-            min_time: arguments.since.as_deref(),
+        LineFilter {
+            container: name
+                .map(|name| (name, containers::find_container_id(name, &config.host_root))),
+            min_time: arguments.min_time.as_deref(),
         }
     }
 
     fn matches_line(&self, line: &str) -> bool {
         let is_about_container = self.container.as_ref().is_none_or(|(name, id)| {
-            id.as_ref().is_some_and(|id| names_container(line, id)) || names_container(line, name)
+            id.as_ref()
+                .is_some_and(|id| contains_container_id(line, id))
+                || contains_container_id(line, name)
         });
         is_about_container && self.min_time.is_none_or(|min_time| line >= min_time)
     }
@@ -47,30 +50,30 @@ impl<'a> Filter<'a> {
 /// The names that engines gave to containers of this host.
 struct ContainerNames<'a> {
     host_root: &'a Path,
-    by_id: BTreeMap<String, String>,
+    names_by_id: BTreeMap<String, String>,
 }
 
 impl<'a> ContainerNames<'a> {
     fn new(host_root: &'a Path) -> Self {
         ContainerNames {
             host_root,
-            by_id: BTreeMap::new(),
+            names_by_id: BTreeMap::new(),
         }
     }
 
     /// Adds the container's name to each line that has the id of a container. The names are read
-    /// again if an id is unknown, because the container may be new.
-    fn add_names_to(&mut self, lines: &mut [String]) {
+    /// again if a line has an unknown id, because the container may be new.
+    fn insert_names(&mut self, lines: &mut [String]) {
         let mut ids = lines.iter().filter_map(|line| find_container_id(line));
-        if ids.any(|id| !self.by_id.contains_key(id)) {
-            self.by_id = containers::read_names_by_id(self.host_root);
+        if ids.any(|id| !self.names_by_id.contains_key(id)) {
+            self.names_by_id = containers::read_names_by_id(self.host_root);
         }
         for line in lines {
             let named_line = find_container_id(line).and_then(|id| {
-                let name = self.by_id.get(id).filter(|name| *name != id)?;
-                let short: String = id.chars().take(containers::SHORT_ID_LENGTH).collect();
-                let (before, after) = line.split_once(id)?;
-                Some(format!("{before}{} ({short}){after}", excerpt(name)))
+                let name = self.names_by_id.get(id).filter(|name| *name != id)?;
+                let short_id: String = id.chars().take(containers::SHORT_ID_CHARS).collect();
+                let (prefix, suffix) = line.split_once(id)?;
+                Some(format!("{prefix}{} ({short_id}){suffix}", excerpt(name)))
             });
             if let Some(named_line) = named_line {
                 *line = named_line;
@@ -79,32 +82,32 @@ impl<'a> ContainerNames<'a> {
     }
 }
 
-/// Returns the id in a line of the form `TIME boathook: [LEVEL: ]container ID: ...`.
+/// Returns the container id in a line of the form `TIME boathook: [LEVEL: ]container ID: ...`.
 fn find_container_id(line: &str) -> Option<&str> {
     let (_, message) = line.split_once(" boathook: ")?;
     let message = ["info: ", "warning: "]
         .iter()
         .find_map(|level| message.strip_prefix(level))
         .unwrap_or(message);
-    let rest = message.strip_prefix("container ")?;
-    let end = rest.find([':', ' '])?;
-    Some(&rest[..end])
+    let after_keyword = message.strip_prefix("container ")?;
+    let id_end = after_keyword.find([':', ' '])?;
+    Some(&after_keyword[..id_end])
 }
 
-/// Prints the lines of the log. With `--follow`, new lines are printed too, until this process is
-/// stopped.
+/// Prints the lines of the log that meet the user's conditions. With `--follow`, continues with new
+/// lines until this process is stopped.
 pub(super) fn run(
     arguments: &LogArguments,
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let filter = Filter::new(arguments, config);
-    let mut names = ContainerNames::new(&config.host_root);
+    let filter = LineFilter::new(arguments, config);
+    let mut container_names = ContainerNames::new(&config.host_root);
     let (mut lines, mut follower) =
-        log::read_lines_to_follow(&config.host_root).map_err(CommandError::Log)?;
+        log::read_lines_with_follower(&config.host_root).map_err(CommandError::Log)?;
     lines.retain(|line| filter.matches_line(line));
     if !as_json {
-        names.add_names_to(&mut lines);
+        container_names.insert_names(&mut lines);
     }
     if !arguments.should_follow {
         if as_json {
@@ -120,7 +123,7 @@ pub(super) fn run(
         lines = follower.read_lines().map_err(CommandError::Log)?;
         lines.retain(|line| filter.matches_line(line));
         if !as_json {
-            names.add_names_to(&mut lines);
+            container_names.insert_names(&mut lines);
         }
     }
 }

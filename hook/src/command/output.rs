@@ -1,5 +1,5 @@
 //! Prints tables and paragraphs on stdout. On a terminal, lines are wrapped at its width and
-//! verdicts are coloured.
+//! severities are coloured.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -12,15 +12,15 @@ const MIN_LAST_COLUMN_CHARS: usize = 24;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// The width in columns at which lines are wrapped, or `None` if the output goes to a program or
-    /// a file and lines are not wrapped.
+    /// The width in columns at which lines are wrapped, or `None` if the output goes to a program
+    /// or a file and lines are not wrapped.
     width: Option<usize>,
     is_colored: bool,
 }
 
 impl Style {
-    /// Returns the style for stdout of this process. As in ps(1), the variable COLUMNS sets the width
-    /// even without a terminal. NO_COLOR (no-color.org) and TERM=dumb disable colours.
+    /// Returns the style for stdout of this process. As in ps(1), the variable COLUMNS sets the
+    /// width even without a terminal. NO_COLOR (no-color.org) and TERM=dumb disable colours.
     pub(super) fn for_stdout() -> Self {
         let is_terminal = io::stdout().is_terminal();
         let columns = env::var("COLUMNS")
@@ -37,7 +37,7 @@ impl Style {
     }
 
     /// Writes a table. Each column is as wide as its widest cell, and the cells of the last column
-    /// are wrapped. The first cell of a row is coloured if it is a verdict.
+    /// are wrapped. The first cell of a row is coloured if it is a severity.
     pub(super) fn write_table<const N: usize>(
         self,
         out: &mut impl Write,
@@ -105,9 +105,9 @@ impl Style {
         lines
     }
 
-    /// Returns the colour code of a verdict (ECMA-48, SGR), or `None` if colours are disabled.
-    fn color_code(self, verdict: &str) -> Option<u8> {
-        let color_code = match verdict {
+    /// Returns the colour code of a severity (ECMA-48, SGR), or `None` if colours are disabled.
+    fn color_code(self, severity: &str) -> Option<u8> {
+        let color_code = match severity {
             "ok" => 32,
             "warning" => 33,
             "error" => 31,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_verdicts_are_coloured() {
+    fn only_severities_are_coloured() {
         let style = Style {
             width: None,
             is_colored: true,

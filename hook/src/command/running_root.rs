@@ -11,16 +11,16 @@ use crate::log::format_error_chain;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
-/// Calls `inspect` in a child process, and returns its result. Returns `None` if the child does not
-/// answer within the time limit, because a container can mount a file system that never answers.
+/// Calls `inspect_container` in a child process, and returns the result. Returns `None` if the
+/// child exceeds the time limit, because a container can mount a file system that never answers.
 pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(
-    inspect: impl FnOnce() -> T,
+    inspect_container: impl FnOnce() -> T,
 ) -> Option<T> {
-    let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
+    let answer_json = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
-        serde_json::to_string(&inspect()).unwrap_or_default()
+        serde_json::to_string(&inspect_container()).unwrap_or_default()
     });
-    serde_json::from_str(&answer.ok()??).ok()
+    serde_json::from_str(&answer_json.ok()??).ok()
 }
 
 /// The root directory of a running container. All paths are resolved inside this directory, because
@@ -36,15 +36,16 @@ impl RunningRoot {
         RunningRoot { pid, path }
     }
 
-    /// Resolves a path in the container. Returns `None` if there is no file at the path.
-    pub(super) fn look_up(&self, path: &Path) -> Result<Option<Handle>, String> {
+    /// Resolves the path `container_path` in the container. Returns `None` if there is no file at
+    /// the path.
+    pub(super) fn look_up(&self, container_path: &Path) -> Result<Option<Handle>, String> {
         let root = RootDir::open(&self.path, Resolver::Openat2);
-        root.and_then(|root| root.lookup(path))
+        root.and_then(|root| root.lookup(container_path))
             .map_err(|error| format_error_chain(&error))
     }
 
-    /// Returns a line for each step of the injection plan whose file or node is missing in the
-    /// container.
+    /// Returns a description of each file or node of the injection plan that the container does not
+    /// have.
     pub(super) fn find_missing_files(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
         let describe_missing_file = |step: &InjectionStep| {
             apply::find_missing_file(&step.action, &|path| self.look_up(path))

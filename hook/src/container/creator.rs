@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use caps::{CapSet, Capability};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::{Error, IdMap, IdMapError, MapReader, Result};
+use super::{Error, IdMap, IdMapError, ReaderNamespace, Result};
 
-/// The owner of new files in a container: the host's user and group ids of the container's root
-/// user.
+/// The owner of new files in a container: the host user id and group id to which the container's
+/// root user is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOwner {
     uid: u32,
@@ -25,12 +25,12 @@ impl FileOwner {
     /// a user namespace, and in a container that shares the user namespace of a rootless engine.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Returns the owner of new files in a container with these id maps. The text in an error is
-    /// the name of the invalid map: `uid_map` or `gid_map`.
+    /// Returns the owner of new files in a container with these id maps. An error has the name of
+    /// the invalid map, `uid_map` or `gid_map`.
     pub fn from_maps(
         uid_map: &IdMap,
         gid_map: &IdMap,
-        reader: MapReader,
+        reader: ReaderNamespace,
     ) -> std::result::Result<Self, (&'static str, IdMapError)> {
         Ok(Self {
             uid: uid_map
@@ -50,9 +50,10 @@ impl FileOwner {
         self.gid
     }
 
-    /// Makes this thread create files as this owner until the returned guard is dropped. Returns
-    /// `None` if the owner is [`Self::ROOT`], for which no id must be changed.
-    pub(super) fn assume_owner(self) -> Result<Option<FileOwnerGuard>> {
+    /// Sets the file system ids of this thread, so that this owner gets the files that it creates,
+    /// until the returned guard is dropped. Returns `None` for [`Self::ROOT`], which needs no
+    /// change.
+    pub(super) fn set_for_new_files(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
             return Ok(None);
         }
@@ -61,13 +62,13 @@ impl FileOwner {
             gid: self.gid,
             reason,
         };
-        let effective_capabilities =
+        let previous_effective_capabilities =
             caps::read(None, CapSet::Effective).map_err(|error| to_error(error.to_string()))?;
-        // If a later step fails, dropping the guard restores the ids.
+        // If one of the next calls fails, dropping the guard restores the ids.
         let guard = FileOwnerGuard {
-            gid: setfsgid(Gid::from_raw(self.gid)),
-            uid: setfsuid(Uid::from_raw(self.uid)),
-            effective_capabilities,
+            previous_gid: setfsgid(Gid::from_raw(self.gid)),
+            previous_uid: setfsuid(Uid::from_raw(self.uid)),
+            previous_effective_capabilities,
         };
         // setfsuid(2) and setfsgid(2) report no error. A call with the invalid id -1 changes
         // nothing and returns the current id, which shows whether the first call had an effect.
@@ -83,27 +84,35 @@ impl FileOwner {
         // When the file system uid changes from 0, the kernel removes capabilities such as
         // CAP_DAC_OVERRIDE from the effective set (capabilities(7)). They are restored, because the
         // container's root user may not be allowed to write to a directory.
-        caps::set(None, CapSet::Effective, &guard.effective_capabilities)
-            .map_err(|error| to_error(error.to_string()))?;
+        caps::set(
+            None,
+            CapSet::Effective,
+            &guard.previous_effective_capabilities,
+        )
+        .map_err(|error| to_error(error.to_string()))?;
         Ok(Some(guard))
     }
 }
 
 /// A guard that restores the file system ids that the thread had before
-/// [`FileOwner::assume_owner`].
+/// [`FileOwner::set_for_new_files`].
 #[derive(Debug)]
 pub(super) struct FileOwnerGuard {
-    uid: Uid,
-    gid: Gid,
-    effective_capabilities: HashSet<Capability>,
+    previous_uid: Uid,
+    previous_gid: Gid,
+    previous_effective_capabilities: HashSet<Capability>,
 }
 
 impl Drop for FileOwnerGuard {
     fn drop(&mut self) {
-        setfsuid(self.uid);
-        setfsgid(self.gid);
+        setfsuid(self.previous_uid);
+        setfsgid(self.previous_gid);
         // When the file system uid changes back to 0, the kernel may raise capabilities that
         // were not effective before. A failure is ignored, because `drop` cannot report it.
-        let _ = caps::set(None, CapSet::Effective, &self.effective_capabilities);
+        let _ = caps::set(
+            None,
+            CapSet::Effective,
+            &self.previous_effective_capabilities,
+        );
     }
 }

@@ -29,19 +29,19 @@ pub(crate) fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     pub mode: Mode,
-    /// The id on the host of the user that owns the device node.
+    /// The host user id of the device node's owner.
     pub uid: Uid,
-    /// The id on the host of the group that owns the device node.
+    /// The host group id of the device node's owner.
     pub gid: Gid,
 }
 
 impl WritableDirectory {
-    /// Creates the device node `name` for `device`. An existing node of the same device is kept,
-    /// with its owner and mode.
+    /// Creates the device node `name` for `device`. An existing node of the same device is not
+    /// changed.
     ///
     /// The mode of a new node is reduced by the umask of this process, which
     /// [`super::ContainerNamespace::enter`] clears.
-    pub fn make_device(
+    pub fn create_device_node(
         &self,
         name: Name<'_>,
         device: DeviceNumber,
@@ -60,8 +60,8 @@ impl WritableDirectory {
                 return Err(Error::from_creation("create device node", path, errno));
             }
         };
-        // A process of the container may have replaced the new node. So the file that has the name
-        // now is opened and checked, and its owner is changed through the handle.
+        // A process of the container may have replaced the new node by another file. So the file at
+        // `name` is opened and checked, and its owner is changed through the handle.
         let handle = self.directory().open_existing(name)?;
         if find_device_number(&handle) != Some(device) {
             return Err(self.directory().occupied_error(name, handle.kind()));

@@ -19,8 +19,8 @@ use super::{Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Name, Result};
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
-    /// The path by which the directory was opened, for messages only: it may lead to another
-    /// directory now.
+    /// The path by which the directory was opened, for error messages only, because it may lead to
+    /// another directory now.
     path: Rc<Path>,
 }
 
@@ -42,8 +42,8 @@ impl Directory {
         self.path.join(name.as_os_str())
     }
 
-    /// Opens the entry `name`, which may be a file of any kind. A symbolic link is opened itself
-    /// and not followed. Returns `None` if there is no such entry.
+    /// Opens the entry `name`, which may be a file of any kind. A symbolic link is not followed:
+    /// the link itself is opened. Returns `None` if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(
             &self.fd,
@@ -70,7 +70,7 @@ impl Directory {
 
     /// Returns the names of all entries without `.` and `..`, in no particular order. Fails if the
     /// directory has more than `max_entries` entries.
-    pub fn list_names(&self, max_entries: usize) -> Result<Vec<OsString>> {
+    pub fn list_entry_names(&self, max_entries: usize) -> Result<Vec<OsString>> {
         let to_error = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(to_error)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-use super::{FileKind, IdMapError, Refusal};
+use super::{FileKind, IdMapError, NotWritableReason};
 
 /// The error of an operation on a container's root file system, or of entering a container's
 /// mount namespace.
@@ -47,7 +47,10 @@ pub enum Error {
         "cannot create or change {}: {reason}; boathook writes to nothing else of a container",
         path.display()
     )]
-    NotWritable { path: PathBuf, reason: Refusal },
+    NotWritable {
+        path: PathBuf,
+        reason: NotWritableReason,
+    },
     #[error(
         "{} is not the same directory in the container's mount namespace as on the host: it was \
          replaced while the container was being created, or something is mounted over it",
@@ -92,15 +95,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error for a system call that failed. `action` is what it should do with the file
-    /// `path`, as a verb.
+    /// Returns the error for a failed system call on the file `path`. `action` is the verb of the
+    /// message, such as "open".
     pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         rooted_path::Error::system(action, path, errno).into()
     }
 
-    /// Reports whether opening a directory failed because the container has another kind of file at
-    /// the path of the directory.
-    pub(crate) fn means_no_directory(&self) -> bool {
+    /// Reports whether opening a directory failed because its path leads to no directory, but to
+    /// another kind of file or a broken link.
+    pub(crate) fn is_not_directory_error(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
             Self::Dangling { .. } | Self::WrongKind { .. } => true,

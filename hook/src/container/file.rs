@@ -14,8 +14,8 @@ use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 /// The mode of missing parent directories, which are created with a new file.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A file whose path was resolved once, including a symbolic link at the end of the path. The value
-/// has handles on the file and on its directory.
+/// A file in a container, with handles on the file and on its directory. Its path was resolved
+/// once, including a symbolic link at the end of the path.
 ///
 /// The content, the owner and the mode are read through the handle on the file, and a replacement
 /// changes the name in the open directory. So a process of the container that exchanges symbolic
@@ -23,8 +23,8 @@ const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 #[derive(Debug)]
 pub struct WritableFile {
     directory: WritableDirectory,
-    /// The names of the directories that must be created below `directory`, each inside the
-    /// previous one.
+    /// The names of the missing directories of the path, which will be created in `directory`. Each
+    /// is the parent of the next one.
     missing_directories: Vec<OsString>,
     name: OsString,
     old_file: Option<Handle>,
@@ -56,7 +56,7 @@ impl WritableFile {
         let path = self.directory.directory().path().join(&self.name);
         self.old_file
             .as_ref()
-            .map(|old_file| read_regular_file(old_file, self.directory.proc(), &path, max_bytes))
+            .map(|old_file| read_regular_file(old_file, self.directory.procfs(), &path, max_bytes))
             .transpose()
     }
 
@@ -71,7 +71,7 @@ impl WritableFile {
 }
 
 impl WritableDirectory {
-    /// Creates the directories `names`, each inside the previous one, and returns the last.
+    /// Creates the nested directories `names` and returns the innermost one.
     pub(super) fn create_dirs(self, names: &[OsString], mode: Mode) -> Result<Self> {
         names.iter().try_fold(self, |directory, name| {
             directory.create_dir(Name::new(name)?, mode)
@@ -84,7 +84,7 @@ impl WritableDirectory {
 /// harm. `path` is for messages.
 pub(super) fn read_regular_file(
     handle: &Handle,
-    proc: &Procfs,
+    procfs: &Procfs,
     path: &Path,
     max_bytes: usize,
 ) -> Result<Vec<u8>> {
@@ -98,7 +98,7 @@ pub(super) fn read_regular_file(
     // The handle is opened again through `/proc/self/fd`, which leads to the same file even if
     // another file has its name now.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = File::from(proc.reopen(handle, flags, path)?);
+    let file = File::from(procfs.reopen(handle, flags, path)?);
     let read_limit = u64::try_from(max_bytes)
         .unwrap_or(u64::MAX)
         .saturating_add(1);

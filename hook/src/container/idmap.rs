@@ -18,14 +18,15 @@ struct Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 
-/// The relation of the process that read an id map to the user namespace of the map.
+/// The user namespace of the process that read an id map, compared with that of the map. The kernel
+/// shows other ids in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapReader {
+pub enum ReaderNamespace {
     /// The reader is in the user namespace of the map. This is the case for the hook of a rootless
     /// engine.
-    Inside,
+    Same,
     /// The reader is in an ancestor of the user namespace of the map.
-    Outside,
+    Ancestor,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,11 +54,11 @@ impl IdMap {
     }
 
     /// Returns the id that the container's root user has in the user namespace of the reader.
-    pub fn find_root_id(&self, reader: MapReader) -> Result<u32, IdMapError> {
+    pub fn find_root_id(&self, reader: ReaderNamespace) -> Result<u32, IdMapError> {
         let outside_id = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {
-            MapReader::Inside => 0,
-            MapReader::Outside => outside_id,
+            ReaderNamespace::Same => 0,
+            ReaderNamespace::Ancestor => outside_id,
         })
     }
 
@@ -99,9 +100,17 @@ mod tests {
             ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
         ] {
             let map = IdMap::parse(text).unwrap();
-            assert_eq!(map.find_root_id(MapReader::Outside), root, "{text:?}");
+            assert_eq!(
+                map.find_root_id(ReaderNamespace::Ancestor),
+                root,
+                "{text:?}"
+            );
             let root_inside = root.map(|_| 0);
-            assert_eq!(map.find_root_id(MapReader::Inside), root_inside, "{text:?}");
+            assert_eq!(
+                map.find_root_id(ReaderNamespace::Same),
+                root_inside,
+                "{text:?}"
+            );
         }
     }
 

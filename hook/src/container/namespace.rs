@@ -10,12 +10,12 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 use rooted_path::split_leaf;
 
-use super::process::{find_thread_of_ended_leader, read_parent_pid, read_process_start_time};
+use super::process::{find_living_thread_of_zombie, read_parent_pid, read_process_start_time};
 use super::procfs::read_proc;
 use super::root::RootProperties;
 use super::{
     ContainerRoot, Directory, Error, FileKind, FileOwner, HANDLE_FLAGS, Handle, IdMap, IdMapError,
-    Identity, MapReader, Procfs, Resolver, Result, RootDir,
+    Identity, Procfs, ReaderNamespace, Resolver, Result, RootDir,
 };
 
 /// The size limit of `/proc/PID/uid_map` in bytes. The kernel allows 340 lines
@@ -35,26 +35,26 @@ pub(crate) const INITIAL_USER_NAMESPACE_INODE: u64 = 0xEFFF_FFFD;
 pub struct ContainerNamespace {
     pid: i32,
     /// A handle on `/proc/PID` of the container's first process.
-    process: OwnedFd,
+    process_dir: OwnedFd,
     /// A handle on `/proc/PID/task/TID` of another thread, if the main thread has ended. It is
     /// needed because only a living thread has namespaces and a root directory.
-    thread: Option<OwnedFd>,
+    thread_dir: Option<OwnedFd>,
     mount_namespace: OwnedFd,
-    location: RootLocation,
+    root_location: RootLocation,
     root: Handle,
     properties: RootProperties,
     /// Whether the container's user namespace is a descendant of the host's.
     has_own_user_namespace: bool,
-    proc: Rc<Procfs>,
+    procfs: Rc<Procfs>,
 }
 
 /// The location of the container's root in its mount namespace.
 #[derive(Debug)]
 enum RootLocation {
     /// The path at which the engine has mounted the root of a container that is being created.
-    Path(PathBuf),
+    MountPath(PathBuf),
     /// The root directory of the first process of a running container.
-    Root(RootDir),
+    ProcessRoot(RootDir),
 }
 
 impl ContainerNamespace {
@@ -72,12 +72,19 @@ impl ContainerNamespace {
     ///   namespace than on the host
     /// * [`Error::File`] if a file cannot be opened or read
     pub fn from_pid(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
-        let proc = Procfs::open()?;
-        let process = proc.open_process(pid)?;
-        Self::open(proc, process, None, pid, rootfs, |_, process, root| {
-            check_root(process, rootfs, resolver, root)?;
-            Ok((RootLocation::Path(rootfs.to_owned()), root))
-        })
+        let procfs = Procfs::open()?;
+        let process_dir = procfs.open_process(pid)?;
+        Self::open(
+            procfs,
+            process_dir,
+            None,
+            pid,
+            rootfs,
+            |_, process_dir, root| {
+                check_root(process_dir, rootfs, resolver, root)?;
+                Ok((RootLocation::MountPath(rootfs.to_owned()), root))
+            },
+        )
     }
 
     /// Opens the mount namespace of a running container whose first process is `pid`. Fails if the
@@ -94,86 +101,94 @@ impl ContainerNamespace {
         rootfs: &Path,
         resolver: Resolver,
     ) -> Result<Self> {
-        let proc = Procfs::open()?;
-        let process = proc.open_process(pid)?;
+        let procfs = Procfs::open()?;
+        let process_dir = procfs.open_process(pid)?;
         if start_time.is_some_and(|start_time| {
-            read_process_start_time(&process, pid).ok() != Some(start_time)
+            read_process_start_time(&process_dir, pid).ok() != Some(start_time)
         }) {
             return Err(Error::OtherProcess { pid });
         }
-        let thread = find_thread_of_ended_leader(&process, pid)?;
-        Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
-            let root_directory = openat(process, "root", HANDLE_FLAGS, Mode::empty())
-                .map_err(|errno| open_error(format!("/proc/{pid}/root").into(), errno))?;
-            let stat =
-                fstat(&root_directory).map_err(|errno| open_error(rootfs.to_owned(), errno))?;
-            let root_in_container = Identity::from_stat(&stat);
-            let identify_in_parent =
-                || identify_root_in_parent(proc, process, pid, rootfs, resolver);
-            if root_in_container == root || identify_in_parent() == Some(root_in_container) {
-                Ok((
-                    RootLocation::Root(RootDir::new(root_directory, resolver)),
-                    root_in_container,
-                ))
-            } else {
-                Err(Error::OtherRoot {
-                    pid,
-                    path: rootfs.to_owned(),
-                })
-            }
-        })
+        let thread_dir = find_living_thread_of_zombie(&process_dir, pid)?;
+        Self::open(
+            procfs,
+            process_dir,
+            thread_dir,
+            pid,
+            rootfs,
+            |procfs, process_dir, root| {
+                let root_directory = openat(process_dir, "root", HANDLE_FLAGS, Mode::empty())
+                    .map_err(|errno| open_error(format!("/proc/{pid}/root").into(), errno))?;
+                let stat =
+                    fstat(&root_directory).map_err(|errno| open_error(rootfs.to_owned(), errno))?;
+                let root_in_container = Identity::from_stat(&stat);
+                let identify_in_parent =
+                    || identify_root_in_parent(procfs, process_dir, pid, rootfs, resolver);
+                if root_in_container == root || identify_in_parent() == Some(root_in_container) {
+                    Ok((
+                        RootLocation::ProcessRoot(RootDir::new(root_directory, resolver)),
+                        root_in_container,
+                    ))
+                } else {
+                    Err(Error::OtherRoot {
+                        pid,
+                        path: rootfs.to_owned(),
+                    })
+                }
+            },
+        )
     }
 
     fn open(
-        proc: Procfs,
-        process: OwnedFd,
-        thread: Option<OwnedFd>,
+        procfs: Procfs,
+        process_dir: OwnedFd,
+        thread_dir: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
         locate_root: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
     ) -> Result<Self> {
-        let living_thread = thread.as_ref().unwrap_or(&process);
+        let living_thread = thread_dir.as_ref().unwrap_or(&process_dir);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let mount_namespace = openat(living_thread, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| open_error(format!("/proc/{pid}/ns/mnt").into(), errno))?;
-        let own_mount_namespace = identify_proc_file(proc.own_process(), pid, "ns/mnt")?;
+        let own_mount_namespace = identify_proc_file(procfs.self_dir(), pid, "ns/mnt")?;
         if fstat(&mount_namespace)
             .is_ok_and(|stat| Identity::from_stat(&stat) == own_mount_namespace)
         {
             return Err(Error::SameNamespace { pid });
         }
         let user_namespace = identify_proc_file(living_thread, pid, "ns/user")?;
-        let own_user_namespace = identify_proc_file(proc.own_process(), pid, "ns/user")?;
-        let has_own_user_namespace = own_user_namespace.is_inode(INITIAL_USER_NAMESPACE_INODE)
+        let own_user_namespace = identify_proc_file(procfs.self_dir(), pid, "ns/user")?;
+        let has_own_user_namespace = own_user_namespace
+            .has_inode_number(INITIAL_USER_NAMESPACE_INODE)
             && user_namespace != own_user_namespace;
         let reader = if user_namespace == own_user_namespace {
-            MapReader::Inside
+            ReaderNamespace::Same
         } else {
-            MapReader::Outside
+            ReaderNamespace::Ancestor
         };
         let uids = read_id_map(living_thread, pid, "uid_map")?;
         let gids = read_id_map(living_thread, pid, "gid_map")?;
         let owner = FileOwner::from_maps(&uids, &gids, reader)
             .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        let (location, identity) = locate_root(&proc, living_thread, root.identity())?;
+        let (root_location, identity) = locate_root(&procfs, living_thread, root.identity())?;
         let host_root = stat("/").map_err(|errno| open_error("/".into(), errno))?;
         let properties = RootProperties {
             owner,
-            can_make_devices: user_namespace.is_inode(INITIAL_USER_NAMESPACE_INODE),
+            can_create_device_nodes: user_namespace.has_inode_number(INITIAL_USER_NAMESPACE_INODE),
             is_host_root: identity == Identity::from_stat(&host_root),
             tmpfs_paths: Vec::new(),
         };
         Ok(Self {
             pid,
-            process,
-            thread,
+            process_dir,
+            thread_dir,
             mount_namespace,
-            location,
+            root_location,
             root,
             properties,
             has_own_user_namespace,
-            proc: Rc::new(proc),
+            procfs: Rc::new(procfs),
         })
     }
 
@@ -182,10 +197,9 @@ impl ContainerNamespace {
         self.properties.owner
     }
 
-    /// Reports whether the container has a user namespace of its own and this process is in the
-    /// initial one. This means that the engine runs as root and isolates the container from the
-    /// host's users. Returns false for a rootless engine, which starts the hook in the container's
-    /// user namespace.
+    /// Reports whether the container has a user namespace of its own, while this process is in the
+    /// initial user namespace. Returns false for a rootless engine, which starts the hook in the
+    /// container's user namespace.
     pub fn has_own_user_namespace(&self) -> bool {
         self.has_own_user_namespace
     }
@@ -193,9 +207,9 @@ impl ContainerNamespace {
     /// Returns the content of `/proc/PID/cgroup`, which has the cgroup of the process in each
     /// hierarchy. The file is read through the handle on the process, so it cannot be the file of a
     /// later process with the same id.
-    pub fn read_cgroups(&self) -> Result<Vec<u8>> {
+    pub fn read_cgroup_file(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
-        let living_thread = self.thread.as_ref().unwrap_or(&self.process);
+        let living_thread = self.thread_dir.as_ref().unwrap_or(&self.process_dir);
         let bytes = read_proc(living_thread, "cgroup", MAX_CGROUP_FILE_BYTES + 1, path)?;
         // A longer file is refused, because a path that is cut off would be the path of another
         // cgroup.
@@ -208,34 +222,34 @@ impl ContainerNamespace {
     /// Opens the network namespace of the container (`/proc/PID/ns/net`).
     pub(crate) fn open_network_namespace(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let living_thread = self.thread.as_ref().unwrap_or(&self.process);
+        let living_thread = self.thread_dir.as_ref().unwrap_or(&self.process_dir);
         openat(living_thread, "ns/net", flags, Mode::empty())
             .map_err(|errno| open_error(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Reports whether the container is in the initial user namespace. In other user namespaces,
-    /// the kernel does not let a process open a device node that was created there.
-    pub(crate) fn can_make_devices(&self) -> bool {
-        self.properties.can_make_devices
+    /// Reports whether the container is in the initial user namespace. In any other user namespace,
+    /// the kernel does not let processes open the device nodes that are created there.
+    pub(crate) fn can_create_device_nodes(&self) -> bool {
+        self.properties.can_create_device_nodes
     }
 
     /// Returns the start time of the container's first process in clock ticks since the boot (field
     /// 22 of `/proc/PID/stat`). Fails if the process has ended.
     pub fn read_start_time(&self) -> Result<u64> {
-        read_process_start_time(&self.process, self.pid)
+        read_process_start_time(&self.process_dir, self.pid)
     }
 
     /// Opens a file of a running container without entering the container's mount namespace.
     /// Returns `None` if the file does not exist, or if the container does not run yet.
     pub fn open_file(&self, path: &Path) -> Result<Option<Handle>> {
-        match &self.location {
-            RootLocation::Root(root) => Ok(root.lookup(path)?),
-            RootLocation::Path(_) => Ok(None),
+        match &self.root_location {
+            RootLocation::ProcessRoot(root) => Ok(root.lookup(path)?),
+            RootLocation::MountPath(_) => Ok(None),
         }
     }
 
-    /// Does the same as [`Self::open_file`], but opens a symbolic link at the end of the path
-    /// itself instead of following it.
+    /// Opens a file of a running container as [`Self::open_file`] does, but does not follow a
+    /// symbolic link at the end of the path: the link itself is opened.
     pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
         match self.open_file(parent)? {
@@ -262,22 +276,22 @@ impl ContainerNamespace {
     /// [`Error::RootChanged`] if the root was replaced, and [`Error::Enter`] if the kernel
     /// refuses setns(2), for example because this process has more than one thread.
     pub fn enter(&self, tmpfs_paths: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
-        let proc = match self.location {
-            RootLocation::Path(_) => Rc::clone(&self.proc),
+        let procfs = match self.root_location {
+            RootLocation::MountPath(_) => Rc::clone(&self.procfs),
             // This process may be a child of the process that opened the namespace, so it needs new
             // handles on its own files in `/proc`.
-            RootLocation::Root(_) => Rc::new(Procfs::open()?),
+            RootLocation::ProcessRoot(_) => Rc::new(Procfs::open()?),
         };
         setns(&self.mount_namespace, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
             errno,
         })?;
         umask(Mode::empty());
-        let root = match &self.location {
+        let root = match &self.root_location {
             // `from_running` has checked this root, and its handle cannot lead to another
             // directory.
-            RootLocation::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
-            RootLocation::Path(path) => {
+            RootLocation::ProcessRoot(root) => RootDir::new(root.handle()?.into_fd(), resolver),
+            RootLocation::MountPath(path) => {
                 let root = RootDir::open(path, resolver)?;
                 let root_in_container =
                     fstat(&root).map_err(|errno| open_error(path.clone(), errno))?;
@@ -291,19 +305,20 @@ impl ContainerNamespace {
             tmpfs_paths: tmpfs_paths.to_vec(),
             ..self.properties
         };
-        ContainerRoot::new(root, properties, proc)
+        ContainerRoot::new(root, properties, procfs)
     }
 }
 
 /// Checks, without entering a namespace, that the path `rootfs` leads to the directory
-/// `expected_identity` in the mount namespace of `process`.
+/// `expected_identity` in the mount namespace of a process whose `/proc/PID` is open as
+/// `process_dir`.
 fn check_root(
-    process: &OwnedFd,
+    process_dir: &OwnedFd,
     rootfs: &Path,
     resolver: Resolver,
     expected_identity: Identity,
 ) -> Result<()> {
-    let root_directory = openat(process, "root", HANDLE_FLAGS, Mode::empty())
+    let root_directory = openat(process_dir, "root", HANDLE_FLAGS, Mode::empty())
         .map_err(|errno| open_error(rootfs.to_owned(), errno))?;
     let root_in_container = RootDir::new(root_directory, resolver).lookup(rootfs)?;
     match root_in_container {
@@ -314,23 +329,23 @@ fn check_root(
     }
 }
 
-/// Returns the identity of `rootfs` in the mount namespace of the parent of `process`. podman
-/// mounts the root of a container with its own user namespace only in the mount namespace of
+/// Returns the identity of `rootfs` in the mount namespace of the container process's parent.
+/// podman mounts the root of a container with its own user namespace only in the mount namespace of
 /// conmon, the parent. Returns `None` if the parent has another user namespace or root directory
 /// than this process, because then a user other than root could have mounted a file system there.
 fn identify_root_in_parent(
-    proc: &Procfs,
-    process: &OwnedFd,
+    procfs: &Procfs,
+    process_dir: &OwnedFd,
     pid: i32,
     rootfs: &Path,
     resolver: Resolver,
 ) -> Option<Identity> {
-    let read_parent = || read_parent_pid(process, pid).ok();
+    let read_parent = || read_parent_pid(process_dir, pid).ok();
     let parent_pid = read_parent()?;
-    let parent = proc.open_process(parent_pid).ok()?;
+    let parent = procfs.open_process(parent_pid).ok()?;
     let is_same_file = |file| {
         let identity_of_parent = identify_proc_file(&parent, parent_pid, file).ok();
-        let own_identity = identify_proc_file(proc.own_process(), pid, file).ok();
+        let own_identity = identify_proc_file(procfs.self_dir(), pid, file).ok();
         identity_of_parent.is_some() && identity_of_parent == own_identity
     };
     // The parent may have ended since its id was read, and another process may have got the id. So
@@ -344,8 +359,8 @@ fn identify_root_in_parent(
 }
 
 /// Returns the identity of the namespace or directory to which `/proc/PID/FILE` leads.
-fn identify_proc_file(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
-    match fstatat(process, file, AtFlags::empty()) {
+fn identify_proc_file(process_dir: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
+    match fstatat(process_dir, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
         Err(errno) => Err(open_error(format!("/proc/{pid}/{file}").into(), errno)),
     }
@@ -355,8 +370,8 @@ fn open_error(path: PathBuf, errno: Errno) -> Error {
     Error::system("open", path, errno)
 }
 
-fn read_id_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
-    let bytes = read_proc(process, file, MAX_ID_MAP_BYTES, || {
+fn read_id_map(process_dir: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
+    let bytes = read_proc(process_dir, file, MAX_ID_MAP_BYTES, || {
         format!("/proc/{pid}/{file}").into()
     })?;
     // A file that is not UTF-8 is reported as an error in the first line.

@@ -6,21 +6,21 @@ use std::path::Path;
 use device_class::host::DeviceNumber;
 use nix::sys::stat::fstat;
 
-use super::policy::Refusal;
+use super::policy::NotWritableReason;
 use super::{
     DeviceAccess, Directory, Error, FileKind, Handle, Identity, Name, Procfs, Result, Target,
     WritableDirectory, find_device_number,
 };
 
-/// The parent directory of a path that was resolved once. In a directory to which the hook may not
-/// write, no entry is created, but existing files can be mount points, because a mount does not
-/// change the file that it covers. The value is cheap to clone.
+/// A handle on the parent directory of a path, which is cheap to clone. In a directory to which the
+/// hook may not write, no entry is created. Existing files can still be mount points, because a
+/// mount does not change the file that it hides.
 #[derive(Clone, Debug)]
 pub enum Parent {
     /// The hook may create, change and remove entries of this directory.
     Writable(WritableDirectory),
     /// The hook must not create, change or remove entries of this directory.
-    Protected(Directory, Refusal),
+    Protected(Directory, NotWritableReason),
 }
 
 impl Parent {
@@ -30,26 +30,34 @@ impl Parent {
         self.directory().open(name)
     }
 
-    /// Returns `name` as a mount point for a file of the kind `source`. If `name` does not exist, a
-    /// directory or an empty file is created. See
+    /// Returns `name` as a mount point for a file of the kind `source_kind`. If `name` does not
+    /// exist, a directory or an empty file is created. See
     /// [`WritableDirectory::open_or_create_mount_point`].
     ///
     /// # Errors
     /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
     /// changed.
-    pub fn open_or_create_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
+    pub fn open_or_create_mount_point(
+        &self,
+        name: Name<'_>,
+        source_kind: FileKind,
+    ) -> Result<Target> {
         match self {
-            Self::Writable(directory) => directory.open_or_create_mount_point(name, source),
-            Self::Protected(directory, refusal) => directory
-                .open_mount_point(name, source)?
-                .ok_or_else(|| refusal.into_error(&directory.entry_path(name))),
+            Self::Writable(directory) => directory.open_or_create_mount_point(name, source_kind),
+            Self::Protected(directory, not_writable_reason) => directory
+                .open_mount_point(name, source_kind)?
+                .ok_or_else(|| not_writable_reason.into_error(&directory.entry_path(name))),
         }
     }
 
-    /// Returns the entry `name` as a mount point for a file of the kind `source`, or `None` if
+    /// Returns the entry `name` as a mount point for a file of the kind `source_kind`, or `None` if
     /// there is no such entry.
-    pub fn open_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
-        self.directory().open_mount_point(name, source)
+    pub fn open_mount_point(
+        &self,
+        name: Name<'_>,
+        source_kind: FileKind,
+    ) -> Result<Option<Target>> {
+        self.directory().open_mount_point(name, source_kind)
     }
 
     /// Returns the device and inode number of the directory itself.
@@ -65,19 +73,22 @@ impl Parent {
         self.require_writable(name)?.symlink(name, target)
     }
 
-    /// Creates the symbolic link `name` to `target`, and returns `None`. If another file has the
-    /// name, nothing is changed and its kind is returned. An existing link to `target` counts as
-    /// created.
+    /// Creates the symbolic link `name` to `target`, unless another file has the name. Returns the
+    /// kind of this other file, or `None` if the link was created or existed already.
     ///
     /// # Errors
     /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
     /// changed.
-    pub fn symlink_or_find(&self, name: Name<'_>, target: &Path) -> Result<Option<FileKind>> {
+    pub fn symlink_unless_occupied(
+        &self,
+        name: Name<'_>,
+        target: &Path,
+    ) -> Result<Option<FileKind>> {
         match self {
-            Self::Writable(directory) => directory.symlink_or_find(name, target),
-            Self::Protected(directory, refusal) => match directory.open(name)? {
+            Self::Writable(directory) => directory.symlink_unless_occupied(name, target),
+            Self::Protected(directory, not_writable_reason) => match directory.open(name)? {
                 Some(entry) => Ok(Some(entry.kind())),
-                None => Err(refusal.into_error(&directory.entry_path(name))),
+                None => Err(not_writable_reason.into_error(&directory.entry_path(name))),
             },
         }
     }
@@ -88,8 +99,8 @@ impl Parent {
     }
 
     /// Reports whether `entry`, an open entry of this directory, is a mount point.
-    pub(crate) fn is_mounted(&self, entry: &Handle, proc: &Procfs) -> Result<bool> {
-        Ok(proc.read_mount_id(entry)? != proc.read_mount_id(self.directory())?)
+    pub(crate) fn is_mounted(&self, entry: &Handle, procfs: &Procfs) -> Result<bool> {
+        Ok(procfs.read_mount_id(entry)? != procfs.read_mount_id(self.directory())?)
     }
 
     /// Removes the file or the empty directory `name`. See [`WritableDirectory::remove`].
@@ -97,9 +108,9 @@ impl Parent {
         self.require_writable(name)?.remove(name, kind)
     }
 
-    /// Creates the device node `name` for `device`, or keeps an existing node of the same device.
-    /// See [`WritableDirectory::make_device`].
-    pub fn make_device(
+    /// Creates the device node `name` for `device`. An existing node of the same device is not
+    /// changed. See [`WritableDirectory::create_device_node`].
+    pub fn create_device_node(
         &self,
         name: Name<'_>,
         device: DeviceNumber,
@@ -112,7 +123,7 @@ impl Parent {
             return Ok(());
         }
         self.require_writable(name)?
-            .make_device(name, device, access)
+            .create_device_node(name, device, access)
     }
 
     fn directory(&self) -> &Directory {
@@ -125,8 +136,8 @@ impl Parent {
     fn require_writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
         match self {
             Self::Writable(directory) => Ok(directory),
-            Self::Protected(directory, refusal) => {
-                Err(refusal.into_error(&directory.entry_path(name)))
+            Self::Protected(directory, not_writable_reason) => {
+                Err(not_writable_reason.into_error(&directory.entry_path(name)))
             }
         }
     }

@@ -27,14 +27,14 @@ use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 
 /// The reason for which the hook must not write to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum NotWritableReason {
     /// The directory is on a volume or another mount that the container may share.
     OtherMount,
     /// The container's root is the host's root directory.
     HostRoot,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NotWritableReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OtherMount => {
@@ -51,38 +51,38 @@ pub struct WritableDirectory {
     directory: Directory,
     /// The id of the mount that contains the directory.
     mount_id: u64,
-    proc: Rc<Procfs>,
+    procfs: Rc<Procfs>,
 }
 
 impl WritableDirectory {
     /// Returns `root` as a writable directory. `root` must be the root directory of a file system
     /// that the hook itself has mounted.
-    pub(crate) fn on_own_mount(root: OwnedFd, path: &Path, proc: &Rc<Procfs>) -> Result<Self> {
+    pub(crate) fn from_own_mount(root: OwnedFd, path: &Path, procfs: &Rc<Procfs>) -> Result<Self> {
         Ok(Self {
-            mount_id: proc.read_mount_id(&root)?,
+            mount_id: procfs.read_mount_id(&root)?,
             directory: Directory::new(root, path),
-            proc: Rc::clone(proc),
+            procfs: Rc::clone(procfs),
         })
     }
 
     /// Returns `directory`, a subdirectory of this directory, as a writable directory. Fails if
     /// `directory` is on another mount.
-    pub(super) fn admit_subdirectory(&self, directory: Directory) -> Result<Self> {
+    pub(super) fn to_writable_subdirectory(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
             directory,
             mount_id: self.mount_id,
-            proc: Rc::clone(&self.proc),
+            procfs: Rc::clone(&self.procfs),
         })
     }
 
     /// Checks that `file`, an entry of this directory, is not a mount point. `path` is for the
     /// error message.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        if self.proc.read_mount_id(file)? == self.mount_id {
+        if self.procfs.read_mount_id(file)? == self.mount_id {
             return Ok(());
         }
-        Err(Refusal::OtherMount.into_error(path))
+        Err(NotWritableReason::OtherMount.into_error(path))
     }
 
     pub fn directory(&self) -> &Directory {
@@ -94,8 +94,8 @@ impl WritableDirectory {
         self.mount_id
     }
 
-    pub(super) fn proc(&self) -> &Procfs {
-        &self.proc
+    pub(super) fn procfs(&self) -> &Procfs {
+        &self.procfs
     }
 }
 
@@ -105,7 +105,7 @@ impl AsFd for WritableDirectory {
     }
 }
 
-impl Refusal {
+impl NotWritableReason {
     pub(super) fn into_error(self, path: &Path) -> Error {
         Error::NotWritable {
             path: path.to_owned(),
@@ -114,16 +114,17 @@ impl Refusal {
     }
 }
 
-/// The rules for the mounts of one container to which the hook may write.
+/// Decides in which mounts of a container the hook may create and change files: in the root file
+/// system, and in tmpfs mounts of the runtime.
 #[derive(Debug)]
 pub(super) struct WritePolicy {
-    proc: Rc<Procfs>,
+    procfs: Rc<Procfs>,
     root_mount_id: u64,
     is_host_root: bool,
     /// The paths at which the runtime mounts a new tmpfs, according to config.json.
     tmpfs_paths: Vec<PathBuf>,
-    /// The ids of the tmpfs mounts that were found at these paths, with open handles on the mounts.
-    /// As long as a handle is open, the kernel does not reuse the id of the mount.
+    /// The ids of the tmpfs mounts that were found at `tmpfs_paths`, with open handles on the
+    /// mounts. As long as a handle is open, the kernel does not reuse the id of its mount.
     tmpfs_mounts: RefCell<Vec<(u64, Handle)>>,
 }
 
@@ -135,41 +136,41 @@ impl WritePolicy {
         root: &RootDir,
         is_host_root: bool,
         tmpfs_paths: Vec<PathBuf>,
-        proc: &Rc<Procfs>,
+        procfs: &Rc<Procfs>,
     ) -> Result<Self> {
         Ok(Self {
-            proc: Rc::clone(proc),
-            root_mount_id: proc.read_mount_id(root)?,
+            procfs: Rc::clone(procfs),
+            root_mount_id: procfs.read_mount_id(root)?,
             is_host_root,
             tmpfs_paths,
             tmpfs_mounts: RefCell::default(),
         })
     }
 
-    /// Returns `directory` as a writable directory if the policy allows this. Otherwise returns
-    /// `directory` with the reason for the refusal.
+    /// Returns `directory` as a writable directory if the hook may write to it. Otherwise, the
+    /// inner error has `directory` and the reason.
     pub(super) fn check_directory(
         &self,
         root: &RootDir,
         directory: Directory,
-    ) -> Result<std::result::Result<WritableDirectory, (Directory, Refusal)>> {
-        let mount_id = self.proc.read_mount_id(&directory)?;
-        let refusal = if mount_id == self.root_mount_id {
-            self.is_host_root.then_some(Refusal::HostRoot)
+    ) -> Result<std::result::Result<WritableDirectory, (Directory, NotWritableReason)>> {
+        let mount_id = self.procfs.read_mount_id(&directory)?;
+        let not_writable_reason = if mount_id == self.root_mount_id {
+            self.is_host_root.then_some(NotWritableReason::HostRoot)
         } else {
-            (!self.is_own_tmpfs(root, mount_id)?).then_some(Refusal::OtherMount)
+            (!self.is_runtime_tmpfs(root, mount_id)?).then_some(NotWritableReason::OtherMount)
         };
-        Ok(match refusal {
-            Some(refusal) => Err((directory, refusal)),
+        Ok(match not_writable_reason {
+            Some(not_writable_reason) => Err((directory, not_writable_reason)),
             None => Ok(WritableDirectory {
                 directory,
                 mount_id,
-                proc: Rc::clone(&self.proc),
+                procfs: Rc::clone(&self.procfs),
             }),
         })
     }
 
-    fn is_own_tmpfs(&self, root: &RootDir, mount_id: u64) -> Result<bool> {
+    fn is_runtime_tmpfs(&self, root: &RootDir, mount_id: u64) -> Result<bool> {
         if self
             .tmpfs_mounts
             .borrow()
@@ -179,7 +180,7 @@ impl WritePolicy {
             return Ok(true);
         }
         for path in &self.tmpfs_paths {
-            if let Some(tmpfs_root) = self.open_own_tmpfs(root, path, mount_id)? {
+            if let Some(tmpfs_root) = self.open_runtime_tmpfs(root, path, mount_id)? {
                 self.tmpfs_mounts.borrow_mut().push((mount_id, tmpfs_root));
                 return Ok(true);
             }
@@ -194,15 +195,20 @@ impl WritePolicy {
     /// point of the tmpfs to another path. Two conditions exclude both cases: no component of
     /// `path` is a symbolic link, and the tmpfs is mounted directly on the container's root file
     /// system.
-    fn open_own_tmpfs(&self, root: &RootDir, path: &Path, mount_id: u64) -> Result<Option<Handle>> {
-        let Some((parent, tmpfs_root)) = walk_without_links(root, path) else {
+    fn open_runtime_tmpfs(
+        &self,
+        root: &RootDir,
+        path: &Path,
+        mount_id: u64,
+    ) -> Result<Option<Handle>> {
+        let Some((parent, tmpfs_root)) = open_without_links(root, path) else {
             return Ok(None);
         };
         let parent = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        let is_own = self.proc.read_mount_id(&tmpfs_root)? == mount_id
-            && self.proc.read_mount_id(parent)? == self.root_mount_id
+        let is_own = self.procfs.read_mount_id(&tmpfs_root)? == mount_id
+            && self.procfs.read_mount_id(parent)? == self.root_mount_id
             && fstatfs(&tmpfs_root).is_ok_and(|statfs| statfs.filesystem_type() == TMPFS_MAGIC)
-            && self.proc.is_mounted_on(&tmpfs_root, root)?;
+            && self.procfs.is_mounted_on(&tmpfs_root, root)?;
         Ok(is_own.then_some(tmpfs_root))
     }
 }
@@ -210,7 +216,7 @@ impl WritePolicy {
 /// Opens the file `path` and its parent directory. The parent is `None` if it is the root
 /// directory. Returns `None` if the file does not exist or a component of `path` is a symbolic
 /// link.
-fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
+fn open_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
     let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
     while let Some(step) = walk.step().ok()? {
         if step.file.handle.kind() == FileKind::Symlink {
@@ -218,10 +224,15 @@ fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Ha
         }
     }
     let ResolvedPath {
-        mut trail,
+        mut opened_components,
         missing_names,
         ..
     } = walk.finish().ok()?;
-    let file = trail.pop().filter(|_| missing_names.is_empty())?;
-    Some((trail.pop().map(|parent| parent.handle), file.handle))
+    let file = opened_components
+        .pop()
+        .filter(|_| missing_names.is_empty())?;
+    Some((
+        opened_components.pop().map(|parent| parent.handle),
+        file.handle,
+    ))
 }

@@ -15,11 +15,11 @@ use super::{Error, HANDLE_FLAGS, Result};
 /// The size limit of `/proc/PID/stat` and `/proc/PID/status` in bytes.
 const MAX_STATUS_BYTES: u64 = 64 << 10;
 
-/// The states of a thread that has ended in `/proc/PID/stat`: zombie and dead.
+/// The states in `/proc/PID/stat` of a thread that has ended: zombie and dead.
 const ENDED_STATES: [char; 2] = ['Z', 'X'];
 
-/// The state of a process. Its id and its start time together identify the process, because the
-/// kernel reuses ids.
+/// The state of the process with a given id and start time. The id alone does not identify a
+/// process, because the kernel reuses ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessState {
     /// At least one thread of the process lives.
@@ -60,11 +60,11 @@ fn find_start_time(pid: i32) -> Result<u64> {
 /// Reports whether the process with the id `pid` is the init process of a descendant of this
 /// process's PID namespace. When an init process ends, the kernel kills all other processes of its
 /// namespace (pid_namespaces(7)).
-pub(crate) fn is_init(pid: i32) -> bool {
+pub(crate) fn is_init_process(pid: i32) -> bool {
     let read_status = || {
-        let process = Procfs::open()?.open_process(pid)?;
+        let process_dir = Procfs::open()?.open_process(pid)?;
         let path = || PathBuf::from(format!("/proc/{pid}/status"));
-        read_proc(&process, "status", MAX_STATUS_BYTES, path)
+        read_proc(&process_dir, "status", MAX_STATUS_BYTES, path)
     };
     let status = read_status().unwrap_or_default();
     let text = String::from_utf8_lossy(&status);
@@ -78,38 +78,41 @@ pub(crate) fn is_init(pid: i32) -> bool {
     pids.len() > 1 && pids.last() == Some(&"1")
 }
 
-/// Returns the start time of a process in clock ticks since the boot. `process` is a handle on
+/// Returns the start time of a process in clock ticks since the boot. `process_dir` is a handle on
 /// `/proc/PID`, and `pid` is for messages.
-pub(super) fn read_process_start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
-    read_stat_field(process, pid, 22)
+pub(super) fn read_process_start_time(process_dir: &OwnedFd, pid: i32) -> Result<u64> {
+    read_stat_field(process_dir, pid, 22)
 }
 
-/// Returns the id of the parent process. `process` is a handle on `/proc/PID`, and `pid` is for
+/// Returns the id of the parent process. `process_dir` is a handle on `/proc/PID`, and `pid` is for
 /// messages.
-pub(super) fn read_parent_pid(process: &OwnedFd, pid: i32) -> Result<i32> {
-    read_stat_field(process, pid, 4)
+pub(super) fn read_parent_pid(process_dir: &OwnedFd, pid: i32) -> Result<i32> {
+    read_stat_field(process_dir, pid, 4)
 }
 
-/// Reads the field `number` of `/proc/PID/stat`, which must be at least 4 (proc_pid_stat(5)). The
-/// call fails if all threads of the process have ended, even if `/proc` still lists it. A process
-/// whose main thread has ended while others run is alive; a program gets into this state by
+/// Reads the field `field_number` of `/proc/PID/stat`, which must be at least 4 (proc_pid_stat(5)).
+/// The call fails if all threads of the process have ended, even if `/proc` still lists it. A
+/// process whose main thread has ended while others run is alive; a program gets into this state by
 /// calling pthread_exit(3) in the main thread.
-fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
-    let stat = read_stat(process, pid)?;
-    let mut fields = split_fields(&stat);
-    if fields.is_some_and(has_ended) && find_living_thread(process, pid)?.is_none() {
+fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: usize) -> Result<T> {
+    let stat = read_stat(process_dir, pid)?;
+    let mut fields = fields_after_name(&stat);
+    if fields.is_some_and(has_ended) && find_living_thread(process_dir, pid)?.is_none() {
         fields = None;
     }
-    let field = fields.and_then(|fields| fields.split(' ').nth(number - 3)?.parse().ok());
+    let field = fields.and_then(|fields| fields.split(' ').nth(field_number - 3)?.parse().ok());
     field.ok_or_else(|| open_error(format!("/proc/{pid}/stat").into(), Errno::ESRCH))
 }
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
 /// has ended, and `None` if the main thread lives.
-pub(super) fn find_thread_of_ended_leader(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
-    let stat = read_stat(process, pid)?;
-    if split_fields(&stat).is_none_or(has_ended) {
-        find_living_thread(process, pid)
+pub(super) fn find_living_thread_of_zombie(
+    process_dir: &OwnedFd,
+    pid: i32,
+) -> Result<Option<OwnedFd>> {
+    let stat = read_stat(process_dir, pid)?;
+    if fields_after_name(&stat).is_none_or(has_ended) {
+        find_living_thread(process_dir, pid)
     } else {
         Ok(None)
     }
@@ -117,10 +120,10 @@ pub(super) fn find_thread_of_ended_leader(process: &OwnedFd, pid: i32) -> Result
 
 /// Returns a handle on `/proc/PID/task/TID` of the first living thread of a process, or `None` if
 /// all threads have ended.
-fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
+fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let to_error = |errno| open_error(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut threads = Dir::openat(process, "task", flags, Mode::empty()).map_err(to_error)?;
+    let mut threads = Dir::openat(process_dir, "task", flags, Mode::empty()).map_err(to_error)?;
     for entry in threads.iter() {
         let entry = entry.map_err(to_error)?;
         let Ok(name) = entry.file_name().to_str() else {
@@ -130,33 +133,33 @@ fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
             continue;
         }
         let path = format!("task/{name}");
-        let thread = openat(
-            process,
+        let thread_dir = openat(
+            process_dir,
             path.as_str(),
             HANDLE_FLAGS | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
         // A thread whose files cannot be read has ended since the directory was listed.
-        if let Ok(thread) = thread
-            && let Ok(stat) = read_stat(&thread, pid)
-            && split_fields(&stat).is_some_and(|fields| !has_ended(fields))
+        if let Ok(thread_dir) = thread_dir
+            && let Ok(stat) = read_stat(&thread_dir, pid)
+            && fields_after_name(&stat).is_some_and(|fields| !has_ended(fields))
         {
-            return Ok(Some(thread));
+            return Ok(Some(thread_dir));
         }
     }
     Ok(None)
 }
 
-fn read_stat(process: &OwnedFd, pid: i32) -> Result<String> {
+fn read_stat(process_dir: &OwnedFd, pid: i32) -> Result<String> {
     let path = || PathBuf::from(format!("/proc/{pid}/stat"));
-    let bytes = read_proc(process, "stat", MAX_STATUS_BYTES, path)?;
+    let bytes = read_proc(process_dir, "stat", MAX_STATUS_BYTES, path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the fields of `/proc/PID/stat` from the third one, the state. The search starts at the
 /// end, because the second field is a name in parentheses that the program chooses, and that may
 /// itself contain spaces and parentheses.
-fn split_fields(stat: &str) -> Option<&str> {
+fn fields_after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
@@ -182,16 +185,17 @@ mod tests {
             read_process_state(0x3fff_ffff, started),
             ProcessState::Ended
         );
-        assert!(!is_init(me));
+        assert!(!is_init_process(me));
     }
 
     #[test]
     fn a_process_that_is_not_waited_for_has_ended() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let process = Procfs::open().unwrap().open_process(pid).unwrap();
+        let process_dir = Procfs::open().unwrap().open_process(pid).unwrap();
         let is_zombie = || {
-            read_stat(&process, pid).is_ok_and(|stat| split_fields(&stat).is_some_and(has_ended))
+            read_stat(&process_dir, pid)
+                .is_ok_and(|stat| fields_after_name(&stat).is_some_and(has_ended))
         };
         while !is_zombie() {
             std::thread::yield_now();

@@ -29,9 +29,9 @@ const MAX_FDINFO_BYTES: u64 = 64 << 10;
 /// Handles on `/proc`, `/proc/self` and `/proc/self/fd`.
 #[derive(Debug)]
 pub(crate) struct Procfs {
-    root: OwnedFd,
-    own_process: OwnedFd,
-    descriptors: OwnedFd,
+    proc_dir: OwnedFd,
+    self_dir: OwnedFd,
+    fd_dir: OwnedFd,
 }
 
 impl Procfs {
@@ -40,20 +40,20 @@ impl Procfs {
     pub(crate) fn open() -> Result<Self> {
         let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let open_error = |path: &str, errno| Error::system("open", path, errno);
-        let root =
+        let proc_dir =
             open("/proc", flags, Mode::empty()).map_err(|errno| open_error("/proc", errno))?;
-        let file_system = fstatfs(&root).map_err(|errno| open_error("/proc", errno))?;
+        let file_system = fstatfs(&proc_dir).map_err(|errno| open_error("/proc", errno))?;
         if file_system.filesystem_type() != PROC_SUPER_MAGIC {
             return Err(Error::NotProc);
         }
-        let own_process = openat(&root, "self", flags, Mode::empty())
+        let self_dir = openat(&proc_dir, "self", flags, Mode::empty())
             .map_err(|errno| open_error("/proc/self", errno))?;
-        let descriptors = openat(&own_process, "fd", flags, Mode::empty())
+        let fd_dir = openat(&self_dir, "fd", flags, Mode::empty())
             .map_err(|errno| open_error("/proc/self/fd", errno))?;
         Ok(Self {
-            root,
-            own_process,
-            descriptors,
+            proc_dir,
+            self_dir,
+            fd_dir,
         })
     }
 
@@ -62,7 +62,7 @@ impl Procfs {
     pub(super) fn open_process(&self, pid: i32) -> Result<OwnedFd> {
         let name = pid.to_string();
         openat(
-            &self.root,
+            &self.proc_dir,
             name.as_str(),
             HANDLE_FLAGS | OFlag::O_DIRECTORY,
             Mode::empty(),
@@ -75,7 +75,7 @@ impl Procfs {
     pub(super) fn reopen(&self, handle: impl AsFd, flags: OFlag, path: &Path) -> Result<OwnedFd> {
         let fd_number = handle.as_fd().as_raw_fd().to_string();
         openat(
-            &self.descriptors,
+            &self.fd_dir,
             fd_number.as_str(),
             flags | OFlag::O_CLOEXEC,
             Mode::empty(),
@@ -87,7 +87,7 @@ impl Procfs {
     /// the open file. Handles can be passed to mount(2) and umount2(2) only in this way, because
     /// these calls take paths.
     pub(crate) fn enter_descriptors(&self) -> Result<()> {
-        fchdir(&self.descriptors)
+        fchdir(&self.fd_dir)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }
 
@@ -126,19 +126,19 @@ impl Procfs {
     }
 
     /// Returns the handle on `/proc/self`.
-    pub(crate) fn own_process(&self) -> &OwnedFd {
-        &self.own_process
+    pub(crate) fn self_dir(&self) -> &OwnedFd {
+        &self.self_dir
     }
 
     fn read(&self, name: &str, max_bytes: u64) -> Result<Vec<u8>> {
-        read_proc(&self.own_process, name, max_bytes, || {
+        read_proc(&self.self_dir, name, max_bytes, || {
             Path::new("/proc/self").join(name)
         })
     }
 }
 
-/// Does the same as [`Procfs::is_mounted_on`] with statmount(2), without reading the list of all
-/// mounts. Returns `None` if the kernel has no unique mount ids (before Linux 6.8).
+/// Reports whether the parent of `file`'s mount is the mount that contains `parent_file`. Uses
+/// statmount(2), and returns `None` on kernels before Linux 6.8, which have no unique mount ids.
 fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<Option<bool>> {
     let query_unique_id = |file| statmount::query_mount_id(file, statmount::STATX_MNT_ID_UNIQUE);
     Ok(
@@ -195,13 +195,13 @@ mod tests {
 
     #[test]
     fn fdinfo_and_statx_agree_on_the_mount() {
-        let proc = Procfs::open().unwrap();
+        let procfs = Procfs::open().unwrap();
         let handle = open("/proc/self", HANDLE_FLAGS, Mode::empty()).unwrap();
         let name = format!("fdinfo/{}", handle.as_raw_fd());
-        let text = proc.read(&name, MAX_FDINFO_BYTES).unwrap();
+        let text = procfs.read(&name, MAX_FDINFO_BYTES).unwrap();
         assert_eq!(
             parse_mount_id(&text),
-            Some(proc.read_mount_id(&handle).unwrap())
+            Some(procfs.read_mount_id(&handle).unwrap())
         );
     }
 

@@ -19,7 +19,7 @@ const MAX_NAME_ATTEMPTS: usize = 8;
 
 /// The mode bits that a new file gets from the file that it replaces. The set-user-id, set-group-id
 /// and sticky bits are cleared, because a part of the new content comes from the image.
-const KEPT_MODE_BITS: Mode = Mode::from_bits_truncate(0o777);
+const INHERITED_MODE_BITS: Mode = Mode::from_bits_truncate(0o777);
 
 impl WritableDirectory {
     /// Replaces the file `name` atomically by a new file with the content `bytes`. The new file has
@@ -121,7 +121,7 @@ impl WritableDirectory {
                 .map_err(|errno| to_error("change the owner of", errno))?;
         }
         let mode = old_stat.map_or(mode, |old_stat| {
-            Mode::from_bits_truncate(old_stat.st_mode) & KEPT_MODE_BITS
+            Mode::from_bits_truncate(old_stat.st_mode) & INHERITED_MODE_BITS
         });
         fchmod(file.as_fd(), mode).map_err(|errno| to_error("change the mode of", errno))
     }

@@ -9,7 +9,7 @@ use device_class::host::DeviceNumber;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use rooted_path::{LastLink, ResolvedPath, Walk, Waypoint, split_leaf};
+use rooted_path::{LastLink, OpenedComponent, ResolvedPath, Walk, split_leaf};
 
 use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;
@@ -27,8 +27,8 @@ pub struct ContainerRoot {
     root: RootDir,
     policy: WritePolicy,
     owner: FileOwner,
-    can_make_devices: bool,
-    proc: Rc<Procfs>,
+    can_create_device_nodes: bool,
+    procfs: Rc<Procfs>,
     _owner_guard: Option<FileOwnerGuard>,
 }
 
@@ -37,7 +37,7 @@ pub struct ContainerRoot {
 #[derive(Debug)]
 pub(super) struct RootProperties {
     pub(super) owner: FileOwner,
-    pub(super) can_make_devices: bool,
+    pub(super) can_create_device_nodes: bool,
     pub(super) is_host_root: bool,
     /// The paths at which the runtime mounts a new tmpfs, according to config.json.
     pub(super) tmpfs_paths: Vec<PathBuf>,
@@ -50,7 +50,7 @@ impl ContainerRoot {
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let properties = RootProperties {
             owner: FileOwner::ROOT,
-            can_make_devices: true,
+            can_create_device_nodes: true,
             is_host_root: false,
             tmpfs_paths: Vec::new(),
         };
@@ -58,19 +58,23 @@ impl ContainerRoot {
         Self::new(root, properties, Rc::new(Procfs::open()?))
     }
 
-    pub(super) fn new(root: RootDir, properties: RootProperties, proc: Rc<Procfs>) -> Result<Self> {
+    pub(super) fn new(
+        root: RootDir,
+        properties: RootProperties,
+        procfs: Rc<Procfs>,
+    ) -> Result<Self> {
         Ok(Self {
             policy: WritePolicy::new(
                 &root,
                 properties.is_host_root,
                 properties.tmpfs_paths,
-                &proc,
+                &procfs,
             )?,
             root,
             owner: properties.owner,
-            can_make_devices: properties.can_make_devices,
-            proc,
-            _owner_guard: properties.owner.assume_owner()?,
+            can_create_device_nodes: properties.can_create_device_nodes,
+            procfs,
+            _owner_guard: properties.owner.set_for_new_files()?,
         })
     }
 
@@ -81,12 +85,12 @@ impl ContainerRoot {
 
     /// Reports whether processes of the container can open device nodes that are created here. The
     /// kernel permits this only in the initial user namespace.
-    pub fn can_make_devices(&self) -> bool {
-        self.can_make_devices
+    pub fn can_create_device_nodes(&self) -> bool {
+        self.can_create_device_nodes
     }
 
-    pub(crate) fn proc(&self) -> &Rc<Procfs> {
-        &self.proc
+    pub(crate) fn procfs(&self) -> &Rc<Procfs> {
+        &self.procfs
     }
 
     /// Opens the file `path` as an `O_PATH` handle. Returns `None` if the file does not exist.
@@ -125,7 +129,9 @@ impl ContainerRoot {
         Ok(Some(
             match self.policy.check_directory(&self.root, directory)? {
                 Ok(directory) => Parent::Writable(directory),
-                Err((directory, refusal)) => Parent::Protected(directory, refusal),
+                Err((directory, not_writable_reason)) => {
+                    Parent::Protected(directory, not_writable_reason)
+                }
             },
         ))
     }
@@ -139,24 +145,24 @@ impl ContainerRoot {
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.open_or_create_directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
-            Parent::Protected(_, refusal) => Err(refusal.into_error(path)),
+            Parent::Protected(_, not_writable_reason) => Err(not_writable_reason.into_error(path)),
         }
     }
 
-    /// Returns the mount point at `path` for a file of the kind `source`, and creates it if it is
-    /// missing. See [`Parent::open_or_create_mount_point`].
-    pub fn open_or_create_mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
+    /// Returns the mount point at `path` for a file of the kind `source_kind`, and creates it if it
+    /// is missing. See [`Parent::open_or_create_mount_point`].
+    pub fn open_or_create_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Target> {
         let (parent, name) = self.open_or_create_parent(path)?;
-        parent.open_or_create_mount_point(name, source)
+        parent.open_or_create_mount_point(name, source_kind)
     }
 
-    /// Returns the mount point at `path` for a file of the kind `source`, or `None` if there is
-    /// no file at the path.
-    pub fn open_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
+    /// Returns the mount point at `path` for a file of the kind `source_kind`, or `None` if there
+    /// is no file at the path.
+    pub fn open_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
             Some(handle) if handle.kind() == FileKind::Directory => {
-                Directory::new(handle.into_fd(), parent).open_mount_point(name, source)
+                Directory::new(handle.into_fd(), parent).open_mount_point(name, source_kind)
             }
             Some(_) | None => Ok(None),
         }
@@ -168,15 +174,15 @@ impl ContainerRoot {
         parent.symlink(name, target)
     }
 
-    /// Creates the device node `path` for `device`. See [`Parent::make_device`].
-    pub fn make_device(
+    /// Creates the device node `path` for `device`. See [`Parent::create_device_node`].
+    pub fn create_device_node(
         &self,
         path: &Path,
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
         let (parent, name) = self.open_or_create_parent(path)?;
-        parent.make_device(name, device, access)
+        parent.create_device_node(name, device, access)
     }
 
     /// Reads the regular file `path`, which must not have more than `max_bytes` bytes. Returns
@@ -184,7 +190,7 @@ impl ContainerRoot {
     pub fn read_file(&self, path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>> {
         let handle = self.root.lookup(path)?;
         handle
-            .map(|handle| file::read_regular_file(&handle, &self.proc, path, max_bytes))
+            .map(|handle| file::read_regular_file(&handle, &self.procfs, path, max_bytes))
             .transpose()
     }
 
@@ -199,13 +205,13 @@ impl ContainerRoot {
     /// [`Error::WrongKind`] if the path is a directory.
     pub fn open_writable_file(&self, path: &Path) -> Result<WritableFile> {
         let ResolvedPath {
-            mut trail,
+            mut opened_components,
             mut missing_names,
             ..
-        } = self.resolve_to_create(path)?;
-        let (name, existing_file) = match (missing_names.pop(), trail.pop()) {
+        } = self.resolve_for_creation(path)?;
+        let (name, existing_file) = match (missing_names.pop(), opened_components.pop()) {
             (Some(name), directory) => {
-                trail.extend(directory);
+                opened_components.extend(directory);
                 (name, None)
             }
             (None, Some(file)) => (file.name, Some(file.handle)),
@@ -218,10 +224,10 @@ impl ContainerRoot {
             }
         };
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = Directory::new(self.find_last_handle(trail)?.into_fd(), parent);
+        let directory = Directory::new(self.open_last_file(opened_components)?.into_fd(), parent);
         match self.policy.check_directory(&self.root, directory)? {
             Ok(directory) => WritableFile::new(directory, missing_names, name, existing_file),
-            Err((_, refusal)) => Err(refusal.into_error(path)),
+            Err((_, not_writable_reason)) => Err(not_writable_reason.into_error(path)),
         }
     }
 
@@ -230,17 +236,19 @@ impl ContainerRoot {
         // them.
         let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let (handle, missing_names) = match self.root.open_file(path, flags) {
-            Ok(Some(fd)) => return self.admit_directory(Directory::new(fd, path), &[], path, mode),
+            Ok(Some(fd)) => {
+                return self.create_missing_directories(Directory::new(fd, path), &[], path, mode);
+            }
             Ok(None) => {
                 let ResolvedPath {
-                    trail,
+                    opened_components,
                     missing_names,
                     ..
-                } = self.resolve_to_create(path)?;
-                (self.find_last_handle(trail)?, missing_names)
+                } = self.resolve_for_creation(path)?;
+                (self.open_last_file(opened_components)?, missing_names)
             }
             // Opening fails with ENOTDIR if `path` or one of its parents is no directory. The
-            // lookup distinguishes the cases: it finds a file only at `path`.
+            // lookup distinguishes the two cases: it succeeds only if all parents are directories.
             Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
@@ -252,13 +260,12 @@ impl ContainerRoot {
         }
         let existing_path = path.ancestors().nth(missing_names.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), existing_path);
-        self.admit_directory(directory, &missing_names, path, mode)
+        self.create_missing_directories(directory, &missing_names, path, mode)
     }
 
-    /// Asks the policy whether the hook may write to `directory`, and creates the directories
-    /// `missing_names` in it, each inside the previous one. `path` is the path of the last
-    /// directory.
-    fn admit_directory(
+    /// Creates the nested directories `missing_names` in `directory`, if the policy allows the hook
+    /// to write there. Returns the innermost directory, whose path is `path`.
+    fn create_missing_directories(
         &self,
         directory: Directory,
         missing_names: &[OsString],
@@ -269,15 +276,19 @@ impl ContainerRoot {
             Ok(directory) => Ok(Parent::Writable(
                 directory.create_dirs(missing_names, mode)?,
             )),
-            Err((_, refusal)) if !missing_names.is_empty() => Err(refusal.into_error(path)),
-            Err((directory, refusal)) => Ok(Parent::Protected(directory, refusal)),
+            Err((_, not_writable_reason)) if !missing_names.is_empty() => {
+                Err(not_writable_reason.into_error(path))
+            }
+            Err((directory, not_writable_reason)) => {
+                Ok(Parent::Protected(directory, not_writable_reason))
+            }
         }
     }
 
     /// Resolves `path` as far as its components exist, so that the caller can create the others.
     /// Fails if a symbolic link leads to a missing file, or if a missing component is followed by
     /// `..`.
-    fn resolve_to_create(&self, path: &Path) -> Result<ResolvedPath> {
+    fn resolve_for_creation(&self, path: &Path) -> Result<ResolvedPath> {
         let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match resolved_path.missing_names.first() {
             Some(missing_name) if resolved_path.is_dangling => Err(Error::Dangling {
@@ -291,9 +302,9 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns the handle of the last file in `trail`, or a handle on the root if `trail` is
-    /// empty.
-    fn find_last_handle(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
+    /// Returns a handle on the last file of `trail`, the files that a path resolution went through.
+    /// An empty `trail` stands for the root.
+    fn open_last_file(&self, mut trail: Vec<OpenedComponent>) -> Result<Handle> {
         match trail.pop() {
             Some(waypoint) => Ok(waypoint.handle),
             None => Ok(self.root.handle()?),

@@ -25,24 +25,24 @@ pub struct Target {
     origin: TargetOrigin,
 }
 
-/// The origin of a mount point: it existed or was created for the mount.
+/// Whether a mount point existed or was created by the hook.
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
-    /// The mount point was created on the mount with this id.
+    /// The mount point was created in the mount with the id `mount_id`.
     Created {
         mount_id: u64,
     },
 }
 
 impl Target {
-    /// Reports whether the mount point was created for the mount.
-    pub fn is_created(&self) -> bool {
+    /// Reports whether the mount point did not exist and was created by the hook.
+    pub fn is_newly_created(&self) -> bool {
         self.mount_id().is_some()
     }
 
-    /// Returns the id of the mount on which a new target was created. Returns `None` if the target
-    /// existed, because a mount may cover it already.
+    /// Returns the id of the mount that contains a newly created target. Returns `None` if the
+    /// target existed, because another mount may cover it already.
     pub(crate) fn mount_id(&self) -> Option<u64> {
         match self.origin {
             TargetOrigin::Created { mount_id } => Some(mount_id),
@@ -52,7 +52,7 @@ impl Target {
 
     /// Reports whether the target is already the file with the device and inode number `identity`.
     /// Mounting that file would then change nothing; this happens if a hook runs twice.
-    pub fn is_file(&self, identity: Identity) -> bool {
+    pub fn has_identity(&self, identity: Identity) -> bool {
         matches!(self.origin, TargetOrigin::Existing(entry) if entry == identity)
     }
 
@@ -106,7 +106,7 @@ impl WritableDirectory {
             mount_id: self.mount_id(),
         };
         if source_kind == FileKind::Directory {
-            if self.make_dir(name, DIRECTORY_MODE)? {
+            if self.create_new_dir(name, DIRECTORY_MODE)? {
                 let new_directory = self.directory().open_existing(name)?;
                 self.check_mount(&new_directory, &self.directory().entry_path(name))?;
                 let target = self
@@ -114,7 +114,7 @@ impl WritableDirectory {
                     .check_target(name, new_directory, source_kind)?;
                 return Ok(Target { origin, ..target });
             }
-        } else if let Some(fd) = self.make_file(name, FILE_MODE)? {
+        } else if let Some(fd) = self.create_new_file(name, FILE_MODE)? {
             return Ok(Target {
                 directory: self.directory().clone(),
                 name: name.as_os_str().to_owned(),
@@ -145,7 +145,7 @@ impl Directory {
         let path = || self.entry_path(name);
         match entry.kind() {
             FileKind::Symlink => Err(Error::LinkAtLeaf { path: path() }),
-            kind if may_cover(source_kind, kind) => Ok(Target {
+            kind if can_mount_over(source_kind, kind) => Ok(Target {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),
                 origin: TargetOrigin::Existing(entry.identity()),
@@ -162,7 +162,7 @@ impl Directory {
 
 /// Reports whether a source of the kind `source_kind` may be mounted on a file of the kind
 /// `target_kind`.
-fn may_cover(source_kind: FileKind, target_kind: FileKind) -> bool {
+fn can_mount_over(source_kind: FileKind, target_kind: FileKind) -> bool {
     match (source_kind, target_kind) {
         (FileKind::Directory, _) | (_, FileKind::Directory) => source_kind == target_kind,
         (_, FileKind::Regular) => true,

@@ -20,9 +20,9 @@ impl WritableDirectory {
     /// [`Error::Occupied`] if `name` exists and is no directory (a symbolic link to a
     /// directory does not count as one); [`Error::NotWritable`] if the directory is a mount point.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
-        self.make_dir(name, mode)?;
+        self.create_new_dir(name, mode)?;
         match self.directory().open_directory(name)? {
-            Some(directory) => self.admit_subdirectory(directory),
+            Some(directory) => self.to_writable_subdirectory(directory),
             None => {
                 let entry = self.directory().open_existing(name)?;
                 Err(self.directory().occupied_error(name, entry.kind()))
@@ -38,7 +38,7 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the symbolic link `name` to `target`. An existing link to `target` is kept.
+    /// Creates the symbolic link `name` to `target`. An existing link to `target` is not changed.
     ///
     /// # Errors
     /// [`Error::Occupied`] if another file or a symbolic link to another target has the name.
@@ -58,10 +58,9 @@ impl WritableDirectory {
         Err(self.directory().occupied_error(name, entry.kind()))
     }
 
-    /// Creates the symbolic link `name` to `target`, and returns `None`. If another file has the
-    /// name, nothing is changed and its kind is returned. An existing link to `target` counts as
-    /// created.
-    pub(super) fn symlink_or_find(
+    /// Creates the symbolic link `name` to `target`, unless another file has the name. Returns the
+    /// kind of this other file, or `None` if the link was created or existed already.
+    pub(super) fn symlink_unless_occupied(
         &self,
         name: Name<'_>,
         target: &Path,
@@ -104,7 +103,7 @@ impl WritableDirectory {
     }
 
     /// Creates the directory `name`. Returns false if the name exists.
-    pub(super) fn make_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
+    pub(super) fn create_new_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),
             Err(Errno::EEXIST) => Ok(false),
@@ -118,7 +117,7 @@ impl WritableDirectory {
     /// Creates the empty file `name`, and returns `None` if the name exists. The file is opened
     /// for reading, because the runtime cannot remount a file system read-only while a file is
     /// open for writing.
-    pub(super) fn make_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
+    pub(super) fn create_new_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
         match openat(self, name.as_os_str(), flags, mode) {

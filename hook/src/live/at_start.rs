@@ -1,5 +1,5 @@
-//! Writes the attachment record of a container that is being started. The hook writes it, and
-//! `boathook follow` and `boathook detach` read it later. The container is not changed here.
+//! Writes the attachment record of a container that is being started. The hook calls this module;
+//! `boathook follow` and `boathook detach` read the record later.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::live::container::{list_spec_rules, lock, record_files, record_files::LockedRecord};
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, AwaitedRequest, CreatedFile, RecordedRule, add_host_nodes,
+    AttachmentRecord, AwaitedRequest, ContainerDevice, CreatedFile, RecordedRule, add_host_nodes,
     list_step_rules, to_device_rules,
 };
 use crate::oci::{Bundle, State};
@@ -20,7 +20,7 @@ use crate::oci::{Bundle, State};
 /// Records the devices, rules and nodes that the hook adds to a container at its start. Nothing is
 /// recorded unless a device is followed, a requested device is awaited, or the kernel hides device
 /// programs. Returns the recorded rules. This process must be in the host's mount namespace.
-pub(crate) fn write_at_start(
+pub(crate) fn write_start_record(
     state: &State,
     bundle: &Bundle,
     plan: &InjectionPlan,
@@ -32,16 +32,16 @@ pub(crate) fn write_at_start(
     if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
-    // A rule or node that a class needs for all its devices together is followed like these
-    // devices.
+    // The owner of a rule or node can also be a class. It is followed if one of the class's devices
+    // is.
     let is_followed = |owner: &StepOwner| devices.iter().any(|device| device.matches_owner(owner));
-    // The nodes and rules that the engine made for a CDI specification or for the wrapper runtime
-    // are recorded. Those that the user requested from the engine (`--device`) are not, because
-    // they are never removed.
+    // Nodes and rules that the engine added for a CDI specification or for the wrapper runtime are
+    // recorded. Nodes and rules that the user requested from the engine (`--device`) are not
+    // recorded, because they are never removed.
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-    // The hook denies the stale rules of the specification. They are recorded, so that an update of
-    // the container does not allow them again.
+    // The hook revokes stale rules of config.json. They are recorded as revoked, because an update of
+    // the container by the runtime would allow them again.
     let mut revoked_rules = Vec::new();
     for StaleNode {
         node,
@@ -52,11 +52,11 @@ pub(crate) fn write_at_start(
         files.extend(CreatedFile::from_node(&node.path, node.number, step));
         let recorded_rules = stale_rules
             .into_iter()
-            .map(|rule| RecordedRule::for_step(rule, step));
+            .map(|rule| RecordedRule::from_step(rule, step));
         revoked_rules.extend(recorded_rules);
     }
     for step in &plan.steps {
-        let is_by_cdi = is_granted_by_cdi(step, plan, bundle);
+        let is_cdi_step = is_granted_by_cdi(step, plan, bundle);
         if let Action::Allow {
             rule,
             is_in_spec: true,
@@ -68,14 +68,14 @@ pub(crate) fn write_at_start(
                 .iter()
                 .filter(|node| node.number == rule.number)
                 .collect();
-            if is_by_cdi {
+            if is_cdi_step {
                 for node in nodes {
                     files.extend(CreatedFile::from_node(&node.path, node.number, step));
                 }
             } else if !nodes.is_empty() {
                 continue;
             }
-            if !spec.has_rule_for(rule.number) {
+            if !spec.has_exact_rule(rule.number) {
                 continue;
             }
         }
@@ -84,15 +84,16 @@ pub(crate) fn write_at_start(
     files.extend(CreatedFile::from_steps(&steps));
     files.retain(|file: &CreatedFile| file.owners.iter().all(is_followed));
     rules.extend(list_step_rules(&steps).map(|mut rule| {
-        // A rule that a device without `follow` needs as well is never revoked. This is recorded as
-        // an empty list of owners.
+        // A rule is never revoked if a device without `follow` needs it too. An empty list of owners
+        // records this.
         if !rule.owners.iter().all(is_followed) {
             rule.owners.clear();
         }
         rule
     }));
     let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
-    // The hook is called twice if the container requests devices by CDI and by itself.
+    // The hook is called twice if a container requests devices both by CDI and by its variables or
+    // annotations.
     let is_called_twice = !bundle.cdi_grants.is_empty() && bundle.hooks.reads_requests(None);
     let start_time = container::read_start_time(state.pid).ok_or_else(|| {
         let reason = format!("process {} has no start time in /proc", state.pid);
@@ -102,7 +103,7 @@ pub(crate) fn write_at_start(
         id: state.id.clone(),
         pid: state.pid,
         start_time,
-        is_init: container::is_init(state.pid),
+        is_init: container::is_init_process(state.pid),
         bundle_dir: bundle.directory.clone(),
         spec_rules: Some(list_spec_rules(bundle)),
         has_all_rules: hides_programs || !is_called_twice,
@@ -124,17 +125,17 @@ pub(crate) fn write_at_start(
     Ok(to_device_rules(&record.rules))
 }
 
-fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
+fn list_followed_devices(plan: &InjectionPlan) -> Vec<ContainerDevice> {
     let followed_grants = plan.grants.iter().filter(|grant| grant.is_followed);
     let devices = followed_grants.flat_map(|grant| {
-        grant.devices.iter().map(|device| AttachedDevice {
+        grant.devices.iter().map(|device| ContainerDevice {
             class: grant.class.clone(),
             device_id: device.clone(),
             grant_origin: GrantOrigin::Hook,
             is_forced: false,
             name: grant.names.get(device).cloned(),
             node_paths: grant.node_paths.get(device).cloned().unwrap_or_default(),
-            arrived_late: false,
+            has_arrived_late: false,
         })
     });
     devices.collect()
@@ -174,7 +175,7 @@ mod tests {
             names: [].into(),
             node_paths: [].into(),
         });
-        write_at_start(&state, &bundle, &plan, top)
+        write_start_record(&state, &bundle, &plan, top)
     }
 
     /// crun may report its working directory as the bundle.

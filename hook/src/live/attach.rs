@@ -1,5 +1,5 @@
-//! `boathook attach`: plans which devices, files and rules a running container lacks, and adds them.
-//! Devices with network interfaces are refused.
+//! `boathook attach`: plans which devices, files and rules a running container lacks, and adds
+//! them. Devices with network interfaces are refused.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::live::LiveError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{ContainerLocation, LockedContainer};
 use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
-use crate::live::record::{AttachedDevice, AttachmentRecord};
+use crate::live::record::{AttachmentRecord, ContainerDevice};
 use crate::oci::{AttachRequest, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
@@ -26,10 +26,10 @@ pub(crate) struct PlannedAttachment {
     /// The steps that the container lacks.
     pub(crate) plan: InjectionPlan,
     /// The device rules that the container has after the attachment.
-    all_rules: Vec<DeviceRule>,
+    final_rules: Vec<DeviceRule>,
     /// The steps for all devices that the container has after the attachment.
-    all_steps: Vec<InjectionStep>,
-    devices: Vec<AttachedDevice>,
+    final_steps: Vec<InjectionStep>,
+    devices: Vec<ContainerDevice>,
 }
 
 impl PlannedAttachment {
@@ -41,9 +41,9 @@ impl PlannedAttachment {
         is_forced: bool,
         config: &Config,
     ) -> Result<Self, LiveError> {
-        let mut locked = LockedContainer::open(location, config)?;
+        let mut locked_container = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
-        let earlier_requests = locked.record.list_attach_requests();
+        let earlier_requests = locked_container.record.list_attach_requests();
         let new_requests: Vec<AttachRequest> = requested_grants
             .iter()
             .map(|grant| AttachRequest {
@@ -51,35 +51,38 @@ impl PlannedAttachment {
                 is_forced,
             })
             .collect();
-        let bundle = &mut locked.container.bundle;
-        // The plan includes the container's other devices, because libraries and masks are for all
-        // devices together.
+        let bundle = &mut locked_container.container.bundle;
+        // The container's other devices are planned as well, because libraries and masks are the same
+        // for all devices of the container.
         bundle.attach_requests = [earlier_requests.clone(), new_requests.clone()].concat();
         let mut earlier_classes: Vec<&ClassName> = earlier_requests
             .iter()
             .map(|request| &request.grant.class)
             .collect();
         let mut planner_error = None;
-        let mut plan =
-            match planner::plan_injection_for(bundle, &Caller::RunningContainerChange, config) {
-                Ok(plan) => plan,
-                // A conflict must be an error. A plan with only the requested devices would have no
-                // conflict, but would hide the node that the container already has at the same path.
-                Err(error) if error.is_conflict() => return Err(error.into()),
-                Err(error) => {
-                    earlier_classes.clear();
-                    bundle.attach_requests = new_requests;
-                    let mut plan = planner::plan_injection_for(bundle, &Caller::Attach, config)?;
-                    plan.warnings.push(format!(
-                        "the container's other devices are left as they are: {}",
-                        crate::log::format_error_chain(&error)
-                    ));
-                    planner_error = Some(error);
-                    plan
-                }
-            };
-        // Only the grants for the new devices are kept. The grants of one class are in the order of
-        // the requests, so the first ones are for devices that were attached earlier.
+        let mut plan = match planner::plan_container_injection(
+            bundle,
+            &Caller::RunningContainerChange,
+            config,
+        ) {
+            Ok(plan) => plan,
+            // A conflict must be an error. If only the requested devices were planned, the new
+            // node would hide the node that the container already has at the same path.
+            Err(error) if error.is_conflict() => return Err(error.into()),
+            Err(error) => {
+                earlier_classes.clear();
+                bundle.attach_requests = new_requests;
+                let mut plan = planner::plan_container_injection(bundle, &Caller::Attach, config)?;
+                plan.warnings.push(format!(
+                    "the container's other devices are left as they are: {}",
+                    crate::log::format_error_chain(&error)
+                ));
+                planner_error = Some(error);
+                plan
+            }
+        };
+        // Only the grants for the new devices are needed. The grants of one class have the order of
+        // the requests, so the grants of devices that were attached earlier come first.
         plan.grants.retain(|grant| {
             let is_same_class = |class: &&ClassName| **class == grant.class;
             if !grant.grant_origin.is_user() {
@@ -95,14 +98,14 @@ impl PlannedAttachment {
         });
         let mut devices = Vec::new();
         for grant in &plan.grants {
-            devices.extend(grant.devices.iter().map(|device| AttachedDevice {
+            devices.extend(grant.devices.iter().map(|device| ContainerDevice {
                 class: grant.class.clone(),
                 device_id: device.clone(),
                 grant_origin: grant.grant_origin.clone(),
                 is_forced,
                 name: grant.names.get(device).cloned(),
                 node_paths: grant.node_paths.get(device).cloned().unwrap_or_default(),
-                arrived_late: false,
+                has_arrived_late: false,
             }));
         }
         if devices.is_empty() {
@@ -110,9 +113,9 @@ impl PlannedAttachment {
             return Err(LiveError::NoDevice(reasons.collect()));
         }
         // The container's own request, such as `all`, may select more devices now than at the
-        // container's start. The steps for such devices are left out.
+        // container's start. The steps for these additional devices are removed from the plan.
         let is_for_attached_device = |owners: &[StepOwner]| {
-            let mut all_devices = locked.record.devices.iter().chain(&devices);
+            let mut all_devices = locked_container.record.devices.iter().chain(&devices);
             all_devices.any(|device| device.matches_any_owner(owners))
         };
         plan.steps.retain(|step| match &step.action {
@@ -131,17 +134,22 @@ impl PlannedAttachment {
         {
             return Err(LiveError::NetInterface(step.owner_labels.clone()));
         }
-        let all_rules = apply::list_rules(&plan);
-        let all_steps = plan.steps.clone();
-        locked.retain_missing_steps(&mut plan, &devices, &AttachmentRecord::default(), config)?;
-        // A new tmpfs for injected files would cover the existing one, which has the files of the
-        // container's other devices.
+        let final_rules = apply::list_rules(&plan);
+        let final_steps = plan.steps.clone();
+        locked_container.retain_missing_steps(
+            &mut plan,
+            &devices,
+            &AttachmentRecord::default(),
+            config,
+        )?;
+        // The plan lacks the container's other devices. So it must not mount a new tmpfs for injected
+        // files, which would hide the tmpfs with the files of these devices.
         if let Some(error) = planner_error
             && plan
                 .steps
                 .iter()
                 .any(|step| is_in_injected_dir(&step.action))
-            && locked
+            && locked_container
                 .container
                 .namespace
                 .open_file(Path::new(INJECTED_DIR))?
@@ -150,10 +158,10 @@ impl PlannedAttachment {
             return Err(error.into());
         }
         Ok(PlannedAttachment {
-            container: locked,
+            container: locked_container,
             plan,
-            all_rules,
-            all_steps,
+            final_rules,
+            final_steps,
             devices,
         })
     }
@@ -174,24 +182,24 @@ pub(crate) fn attach(
     let PlannedAttachment {
         container,
         plan,
-        all_rules,
-        all_steps,
+        final_rules,
+        final_steps,
         devices,
     } = planned_attachment;
     let record = &container.record;
     if plan.steps.is_empty() {
-        // The container has all rules and files already, because another device needs them. They
-        // are recorded for the new devices too, so that they are removed with the last device that
-        // needs them.
+        // The container already has all rules and files, because other devices need them. The new
+        // devices are recorded as further owners, so that a rule or file is removed only together
+        // with its last owner.
         let mut updated_record = record.clone();
         updated_record.add_content(devices, Vec::new(), Vec::new());
-        updated_record.add_step_owners(&all_steps);
+        updated_record.add_step_owners(&final_steps);
         if (&updated_record.rules, &updated_record.files) != (&record.rules, &record.files) {
             container.save_if_unchanged(&updated_record)?;
         }
         return Ok(Vec::new());
     }
-    let is_new = |device: &&AttachedDevice| {
+    let is_new = |device: &&ContainerDevice| {
         let mut recorded_devices = record.devices.iter();
         !recorded_devices.any(|recorded_device| recorded_device.device_ref() == device.device_ref())
     };
@@ -202,12 +210,12 @@ pub(crate) fn attach(
     };
     let change = ContainerChange {
         stale_content: &empty_record,
-        kept_rules: &[],
+        preserved_rules: &[],
         plan: &plan,
-        all_rules: &all_rules,
-        all_steps: &all_steps,
+        final_rules: &final_rules,
+        final_steps: &final_steps,
         devices,
-        lasting_owners: &BTreeSet::new(),
+        permanent_step_owners: &BTreeSet::new(),
     };
     let warnings = container.apply_change(change, config)?;
     drop(container);

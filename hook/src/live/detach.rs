@@ -22,7 +22,7 @@ use crate::live::container::{
 };
 use crate::live::reconcile::remove_container_files;
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, AwaitedRequest, CreatedFile, to_device_rules,
+    AttachmentRecord, AwaitedRequest, ContainerDevice, CreatedFile, to_device_rules,
 };
 use crate::log;
 use crate::oci::{AttachRequest, Bundle, CdiGrant};
@@ -32,12 +32,12 @@ use crate::sys::deadline::{self, Deadline, Stage};
 /// The result of detaching devices.
 #[derive(Default)]
 pub(crate) struct DetachResult {
-    pub(crate) devices: Vec<AttachedDevice>,
+    pub(crate) devices: Vec<ContainerDevice>,
     /// The requests that `detach` cancelled: their devices are not added when they arrive.
     pub(crate) cancelled_requests: Vec<AwaitedRequest>,
     /// Whether files were removed that an earlier `detach` could not remove.
     pub(crate) has_removed_leftover_files: bool,
-    /// The error because of which device nodes and files are left in the container's mount
+    /// The reason why device nodes and files could not be removed from the container's mount
     /// namespace.
     pub(crate) removal_error: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
@@ -45,18 +45,17 @@ pub(crate) struct DetachResult {
     pub(crate) holders: Vec<DeviceHolder>,
 }
 
-/// Detaches the devices `named_devices` from the container `id`, or all attached devices if the
-/// list is empty. `accepts_bundle` reports whether the container with this bundle directory may be
-/// changed.
+/// Detaches `requested_devices` from the container `id`, or all attached devices if the list is empty.
+/// `accepts_bundle` reports whether the container with a bundle directory may be changed.
 pub(crate) fn detach(
     id: &str,
     accepts_bundle: impl Fn(&Path) -> bool,
-    named_devices: &[CdiGrant],
+    requested_devices: &[CdiGrant],
     config: &Config,
 ) -> Result<DetachResult, LiveError> {
     require_root()?;
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
-    // Another process may hold the lock for ever. Then the rules are revoked without the lock.
+    // Another process may hold the lock forever. In this case the rules are revoked without the lock.
     let record_file = LockedRecord::open(&config.host_root, id, lock::COMMAND_LOCK_TIMEOUT);
     let record = match &record_file {
         Ok(record_file) => record_file.read()?,
@@ -65,7 +64,7 @@ pub(crate) fn detach(
     let record = record.filter(|record| !record.has_ended() && accepts_bundle(&record.bundle_dir));
     Stage::Planning.begin();
     let Some(record) = record else {
-        return match named_devices.first() {
+        return match requested_devices.first() {
             Some(grant) => Err(not_attached_error(
                 grant,
                 grant.devices.as_str(),
@@ -74,7 +73,7 @@ pub(crate) fn detach(
             None => Ok(DetachResult::default()),
         };
     };
-    let (devices, cancelled_requests) = find_named_devices(&record, named_devices, config)?;
+    let (devices, cancelled_requests) = find_requested_devices(&record, requested_devices, config)?;
     let mut remaining_record = record.clone();
     let mut detached_record =
         remaining_record.remove_devices(|device| devices.contains(&device.device_ref()));
@@ -88,13 +87,16 @@ pub(crate) fn detach(
         Ok(warnings) => warnings,
         Err(error) => {
             let still_allowed_rules =
-                record.find_still_allowed(&detached_record.rules, &remaining_record);
+                record.find_allowed_rules(&detached_record.rules, &remaining_record);
             let mut revoked_rules = detached_record.rules;
             revoked_rules.retain(|rule| !still_allowed_rules.contains(rule));
             let remove_revoked_rules =
                 |record: &mut AttachmentRecord| record.remove_revoked_rules(&revoked_rules);
-            let save_result =
-                record_files::update_without_lock(&config.host_root, &record, remove_revoked_rules);
+            let save_result = record_files::update_record_without_lock(
+                &config.host_root,
+                &record,
+                remove_revoked_rules,
+            );
             warn_if_not_saved(id, save_result);
             return Err(error);
         }
@@ -111,11 +113,14 @@ pub(crate) fn detach(
     let record_file = record_file.map_err(|error| {
         // The record could not be locked. The rules are removed from it nevertheless, so that
         // `follow` does not allow them again.
-        let save_result =
-            record_files::update_without_lock(&config.host_root, &record, detach_without_files);
+        let save_result = record_files::update_record_without_lock(
+            &config.host_root,
+            &record,
+            detach_without_files,
+        );
         warn_if_not_saved(id, save_result);
-        // The process that holds the lock may have allowed the rules again, because it read the
-        // record earlier. So they are revoked once more.
+        // The process that holds the lock has read an older record, and may have allowed the rules
+        // again. So they are revoked again.
         if let Err(error) = record.revoke_rules(&detached_record.rules, &remaining_record) {
             log::warning(&format!(
                 "container {id}: {}",
@@ -164,13 +169,13 @@ fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
 }
 
 impl AttachmentRecord {
-    /// Moves `cancelled_requests` from the awaited requests of the record to the ended ones. Adds
-    /// `detached_devices` to the awaited requests for all devices of their classes, so that the
-    /// container does not get them again.
+    /// Moves `cancelled_requests` from the record's awaited requests to its cancelled requests. Adds
+    /// the ids of `detached_devices` to the awaited requests for all devices of a class, so that the
+    /// container does not get these devices again.
     fn end_requests(
         &mut self,
         cancelled_requests: &[AwaitedRequest],
-        detached_devices: &[AttachedDevice],
+        detached_devices: &[ContainerDevice],
     ) {
         self.awaited_requests
             .retain(|request| !cancelled_requests.contains(request));
@@ -190,41 +195,41 @@ impl AttachmentRecord {
                 }
             }
         }
-        // A device that arrived after the container's start gets an ended request of its own, so
-        // that the container does not get it again. A request for all devices of the class has such
-        // devices already.
-        let is_awaited = |device: &AttachedDevice| {
+        // A device that arrived after the container's start must not be added again. So a cancelled
+        // request is recorded for it, unless a request for all devices of the class already has its
+        // id.
+        let is_awaited = |device: &ContainerDevice| {
             let mut requests = self.awaited_requests.iter();
             requests.any(|request| request.class == device.class && request.is_for_all())
         };
         let late_devices = detached_devices
             .iter()
-            .filter(|device| device.arrived_late && !is_awaited(device));
+            .filter(|device| device.has_arrived_late && !is_awaited(device));
         let late_requests: Vec<_> = late_devices.map(AwaitedRequest::from_late_device).collect();
         self.cancelled_requests.extend(late_requests);
     }
 }
 
-/// Returns the attached devices and the awaited requests that the user named. Without
-/// `named_devices`, returns all devices and requests.
-fn find_named_devices(
+/// Returns the attached devices and the awaited requests that `requested_devices` selects, or all of them
+/// if `requested_devices` is empty.
+fn find_requested_devices(
     record: &AttachmentRecord,
-    named_devices: &[CdiGrant],
+    requested_devices: &[CdiGrant],
     config: &Config,
 ) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedRequest>), LiveError> {
     let (mut devices, mut awaited_requests) = (BTreeSet::new(), Vec::new());
-    if named_devices.is_empty() {
-        let detachable = record.devices.iter();
-        let detachable = detachable.filter(|device| device.is_detachable());
-        devices.extend(detachable.map(AttachedDevice::device_ref));
+    if requested_devices.is_empty() {
+        let detachable_devices = record.devices.iter();
+        let detachable_devices = detachable_devices.filter(|device| device.is_detachable());
+        devices.extend(detachable_devices.map(ContainerDevice::device_ref));
         awaited_requests.clone_from(&record.awaited_requests);
     }
-    for grant in named_devices {
-        // The device list as a whole may be the name of one device, or the list by which devices
-        // were attached.
-        let matches = find_attached_devices(record, grant, grant.devices.as_str());
-        if !matches.is_empty() && grant.devices.as_str() != "all" {
-            devices.extend(matches);
+    for grant in requested_devices {
+        // The whole device list may be the name of one device, or the same list with which devices
+        // were attached. So it is looked up before it is split into items.
+        let devices_by_list = find_attached_devices(record, grant, grant.devices.as_str());
+        if !devices_by_list.is_empty() && grant.devices.as_str() != "all" {
+            devices.extend(devices_by_list);
             continue;
         }
         for item in grant.devices.items() {
@@ -238,7 +243,7 @@ fn find_named_devices(
             if matching_devices.is_empty() {
                 // The item may be another name of an attached device, so the host's devices are
                 // searched for this name.
-                let ids = find_host_ids(record, grant, item, config);
+                let ids = find_host_device_ids(record, grant, item, config);
                 matching_devices = ids
                     .iter()
                     .flat_map(|id| find_attached_devices(record, grant, id.as_str()))
@@ -262,8 +267,8 @@ fn find_named_devices(
     Ok((devices, awaited_requests))
 }
 
-/// Returns the attached devices of the grant's class whose id is `name`. If there is none, returns
-/// the devices that were attached by this name.
+/// Returns the attached device of the grant's class with the id `name`. If there is none, returns the
+/// devices that were attached by this name.
 fn find_attached_devices(
     record: &AttachmentRecord,
     grant: &CdiGrant,
@@ -279,7 +284,7 @@ fn find_attached_devices(
             matches_by_id.push(device.device_ref());
         } else if device.grant_origin.devices() == name
             || name == "all"
-            || device.arrived_late && device.has_name(name)
+            || device.has_arrived_late && device.has_name(name)
         {
             matches_by_name.push(device.device_ref());
         }
@@ -297,8 +302,13 @@ fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -
         .filter(|device| device.is_detachable())
         .map(|device| format!("{}={}", device.class, device.label()));
     let requests = record.awaited_requests.iter();
-    let request_names =
-        requests.map(|request| format!("{}={}", request.class, request.awaited.to_request()));
+    let request_names = requests.map(|request| {
+        format!(
+            "{}={}",
+            request.class,
+            request.awaited_device.to_request_text()
+        )
+    });
     let names: Vec<String> = device_names.chain(request_names).collect();
     let hint = if names.is_empty() {
         "nothing is; a device that it was started with stays".to_owned()
@@ -309,9 +319,9 @@ fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -
     LiveError::NotAttached(format!("{class}={name} is not attached to it; {hint}"))
 }
 
-/// Returns the ids of the host's devices that `item` names now. The list is empty if the host has
-/// no device with this name.
-fn find_host_ids(
+/// Returns the ids of the host's devices that `item` selects now. The list is empty if there are
+/// none.
+fn find_host_device_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,
     item: &Item,
@@ -328,7 +338,7 @@ fn find_host_ids(
         grant,
         is_forced: true,
     }];
-    let plan = planner::plan_injection_for(&bundle, &Caller::Attach, config);
+    let plan = planner::plan_container_injection(&bundle, &Caller::Attach, config);
     let grants = plan.map_or_else(|_| Vec::new(), |plan| plan.grants);
     let user_grants = grants
         .into_iter()

@@ -12,7 +12,7 @@ use crate::oci::BundleError;
 use crate::planner::PlannerError;
 use crate::sys::deadline;
 
-/// An error for which a running container was not changed, or not completely.
+/// The reason why a running container was not changed, or was not changed completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]

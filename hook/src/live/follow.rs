@@ -50,7 +50,7 @@ pub(crate) fn update_container(container: &str, config: &Config) -> Result<(), L
         return Ok(());
     };
     let snapshot = HostSnapshot::take(slice::from_ref(record), config);
-    let record = &record.with_arrivals(&snapshot);
+    let record = &record.with_arrived_devices(&snapshot);
     let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
     let lock_timeout = lock::COMMAND_LOCK_TIMEOUT;
     let was_revoked =
@@ -72,18 +72,18 @@ pub(crate) struct Follower<'c> {
     cgroup_events: CgroupWatch,
     /// The errors of containers whose rules could not be restored, by container id.
     container_errors: BTreeMap<String, String>,
-    /// The error because of which no container's rules could be restored.
+    /// The reason why the rules of all containers could not be restored.
     restore_error: Option<String>,
-    /// The reported containers whose rules were not restored because of `restore_error`.
+    /// The reported containers whose rules must still be restored, after `restore_error`.
     pending_containers: ReportedContainers,
     /// The error of the last pass, if it failed for all containers.
     pass_error: Option<String>,
-    /// The limit for passes that device events cause: a device may be plugged in and unplugged
-    /// without end.
-    device_event_limit: RateLimit,
-    /// The limit for passes that cgroup events cause: a container may be able to write to the files
-    /// of its cgroup, and so cause events.
-    cgroup_event_limit: RateLimit,
+    /// Limits how often device events cause a pass, because a device may be plugged in and unplugged
+    /// endlessly.
+    device_event_rate_limit: RateLimit,
+    /// Limits how often cgroup events cause a pass, because a container may cause such events by
+    /// writing to the files of its cgroup.
+    cgroup_event_rate_limit: RateLimit,
     /// The time of the next pass if no event causes an earlier one.
     next_pass_time: Option<Instant>,
     /// The time in seconds after which a failed change of a container is retried.
@@ -110,8 +110,8 @@ impl<'c> Follower<'c> {
             restore_error: None,
             pending_containers: ReportedContainers::default(),
             pass_error: None,
-            device_event_limit: RateLimit::new(),
-            cgroup_event_limit: RateLimit::new(),
+            device_event_rate_limit: RateLimit::new(),
+            cgroup_event_rate_limit: RateLimit::new(),
             next_pass_time: None,
             retry_seconds,
             start_time: Instant::now(),
@@ -133,15 +133,15 @@ impl<'c> Follower<'c> {
         let is_pass_due = self
             .next_pass_time
             .is_some_and(|time| time <= Instant::now());
-        let may_update = self.device_event_limit.compute_wait_time().is_none();
+        let may_update = self.device_event_rate_limit.compute_wait_time().is_none();
         if is_pass_due || may_update && self.device_events.receive_pending()? {
-            self.device_event_limit.count_run();
+            self.device_event_rate_limit.count_run();
             self.update_changed_containers();
         }
-        if self.cgroup_event_limit.compute_wait_time().is_none() {
+        if self.cgroup_event_rate_limit.compute_wait_time().is_none() {
             let mut reported_containers = self.cgroup_events.read_events()?;
-            // An awaited device may have arrived during the container's start, before the record
-            // was written. No later event reports such a device.
+            // An awaited device may have arrived during the container's start, before its record was
+            // written. There is no later event for such a device, so the containers are updated now.
             if self.has_awaited_requests(&reported_containers) {
                 self.update_changed_containers();
             }
@@ -172,8 +172,8 @@ impl<'c> Follower<'c> {
         let mut wait_times: Vec<Duration> =
             self.next_pass_time.map(time_left).into_iter().collect();
         let sources = [
-            (self.device_events.as_fd(), &self.device_event_limit),
-            (self.cgroup_events.as_fd(), &self.cgroup_event_limit),
+            (self.device_events.as_fd(), &self.device_event_rate_limit),
+            (self.cgroup_events.as_fd(), &self.cgroup_event_rate_limit),
         ];
         for (source, limit) in sources {
             match limit.compute_wait_time() {
@@ -181,7 +181,7 @@ impl<'c> Follower<'c> {
                 None => poll_fds.push(PollFd::new(source, PollFlags::POLLIN)),
             }
         }
-        // poll(2) counts in milliseconds. The timeout is rounded up, so that poll does not return
+        // The timeout of poll(2) is in milliseconds. It is rounded up, so that poll does not return
         // too early.
         let timeout = wait_times
             .into_iter()
@@ -200,14 +200,11 @@ impl<'c> Follower<'c> {
     /// the memory of this process does not grow.
     fn update_changed_containers(&mut self) {
         self.next_pass_time = None;
-        let (records, unreadable_records) =
+        let (records, record_errors) =
             record_files::read_records_and_errors(&self.config.host_root);
         let record_count = records.len();
         let has_container_state = !self.state.digests.is_empty() || !self.state.failures.is_empty();
-        if record_count == 0
-            && unreadable_records == self.state.unreadable_records
-            && !has_container_state
-        {
+        if record_count == 0 && record_errors == self.state.record_errors && !has_container_state {
             return;
         }
         if self.hanging_child.as_ref().is_some_and(Child::exists) {
@@ -234,11 +231,11 @@ impl<'c> Follower<'c> {
                     Ok(None) => {}
                     answer => break answer.map(Option::flatten),
                 }
-                // A container may keep the child waiting. That must not delay the revocation of
-                // rules in other containers.
-                let may_revoke = self.device_event_limit.compute_wait_time().is_none();
+                // A container can delay the child process. This must not delay the revocation of rules
+                // in other containers, so this process revokes them while it waits.
+                let may_revoke = self.device_event_rate_limit.compute_wait_time().is_none();
                 if may_revoke && self.device_events.receive_pending().unwrap_or_default() {
-                    self.device_event_limit.count_run();
+                    self.device_event_rate_limit.count_run();
                     self.revoke_stale_rules_of_all(record_count);
                     has_new_events = true;
                 }
@@ -269,15 +266,15 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Revokes the rules of devices that the host does not have, and changes nothing else. An error
-    /// is ignored here, because the next pass reports it.
+    /// Revokes the rules of devices that the host does not have, in all containers. Errors are ignored,
+    /// because the next pass reports them.
     fn revoke_stale_rules_of_all(&self, container_count: usize) {
         let config = self.config;
         let child = sys::process::start_child(compute_time_limit(container_count), || {
             let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
             let records = record_files::read_records(&config.host_root);
             let snapshot = HostSnapshot::take(&records, config);
-            // Each container gets a deadline of its own, because another process may hold its lock.
+            // Each container has a separate deadline, because another process may hold its lock.
             let _ = deadline.map(Deadline::cancel);
             for record in &records {
                 let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
@@ -318,8 +315,8 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Does the work of [`Self::restore_rules`]. The errors of single containers are logged and not
-    /// returned.
+    /// Restores rules for [`Self::restore_rules`]. An error of a single container is logged, and is
+    /// not returned.
     fn try_restore_rules(
         &mut self,
         reported_containers: &mut ReportedContainers,
@@ -333,7 +330,7 @@ impl<'c> Follower<'c> {
         if reported_containers.new_ids.is_empty() && reported_containers.updated_ids.is_empty() {
             return Ok(());
         }
-        self.cgroup_event_limit.count_run();
+        self.cgroup_event_rate_limit.count_run();
         let mut watch_result = Ok(());
         if !reported_containers.new_ids.is_empty() {
             let find = || {

@@ -25,14 +25,14 @@ mod reconcile;
 mod record;
 mod refresh;
 
-pub(crate) use at_start::write_at_start;
+pub(crate) use at_start::write_start_record;
 pub(crate) use attach::{PlannedAttachment, attach};
 pub(crate) use container::ContainerLocation;
 pub(crate) use container::record_files::{
-    add_recorded_requests, find_record, prune_records, read_and_report_records, read_records,
+    add_recorded_requests, find_record, prune_records, read_records, read_records_and_log_errors,
 };
 pub(crate) use detach::{DetachResult, detach};
 pub(crate) use error::LiveError;
 pub(crate) use follow::{Follower, update_container};
-pub(crate) use record::{AttachedDevice, AttachmentRecord};
+pub(crate) use record::{AttachmentRecord, ContainerDevice};
 pub(crate) use refresh::{PlannedRefresh, refresh};

@@ -9,7 +9,7 @@ use device_class::config::Config;
 use injection_plan::plan::{Action, InjectionPlan, StepOwner};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
-use crate::apply::{self, OpenFile};
+use crate::apply::{self, FileOpener};
 use crate::live::LiveError;
 use crate::live::container::{ContainerLocation, LockedContainer};
 use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
@@ -20,8 +20,8 @@ use crate::sys::deadline::Stage;
 /// value exists.
 pub(crate) struct PlannedRefresh {
     container: LockedContainer,
-    /// The steps for files that are outdated or missing in the container. Because all libraries and
-    /// files are in one tmpfs, one outdated file makes the plan have the steps for all of them.
+    /// The steps for files that are outdated or missing in the container. If a library or a file in
+    /// the tmpfs of injected files is outdated, the plan has the steps for the whole tmpfs.
     pub(crate) plan: InjectionPlan,
     /// The devices and the classes that the container was started with.
     start_owners: BTreeSet<StepOwner>,
@@ -30,14 +30,14 @@ pub(crate) struct PlannedRefresh {
 impl PlannedRefresh {
     /// Plans the replacement of the files that the host has updated. Nothing is changed.
     pub(crate) fn plan(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
-        let mut locked = LockedContainer::open(location, config)?;
+        let mut locked_container = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
-        let bundle = &mut locked.container.bundle;
-        bundle.attach_requests = locked.record.list_attach_requests();
+        let bundle = &mut locked_container.container.bundle;
+        bundle.attach_requests = locked_container.record.list_attach_requests();
         let mut plan =
-            planner::plan_injection_for(bundle, &Caller::RunningContainerChange, config)?;
+            planner::plan_container_injection(bundle, &Caller::RunningContainerChange, config)?;
         let open_file = |path: &Path| {
-            let file = locked.container.namespace.open_file(path);
+            let file = locked_container.container.namespace.open_file(path);
             file.map_err(|error| crate::log::format_error_chain(&error))
         };
         let is_outdated = |action: &Action| {
@@ -48,8 +48,8 @@ impl PlannedRefresh {
                 apply::find_missing_file(action, &open_file).map_err(LiveError::Inspection)?;
             Ok::<bool, LiveError>(missing_file.is_some())
         };
-        // A directory of another driver version has another path. So a missing directory is
-        // replaced like an outdated one.
+        // The path of a directory may depend on the driver's version. So a missing directory is
+        // treated as outdated.
         let mut replacements = Vec::with_capacity(plan.steps.len());
         let mut replaces_injected_files = false;
         for step in &plan.steps {
@@ -92,15 +92,15 @@ impl PlannedRefresh {
         }
         Ok(PlannedRefresh {
             start_owners,
-            container: locked,
+            container: locked_container,
             plan,
         })
     }
 }
 
-/// Reports whether `path` is missing in the container and its nearest directory there is on a
-/// read-only file system.
-fn is_missing_on_read_only(path: &Path, open_file: OpenFile<'_>) -> bool {
+/// Reports whether the container does not have `path`, and cannot create it, because the nearest
+/// existing parent directory is on a read-only file system.
+fn is_missing_on_read_only(path: &Path, open_file: FileOpener<'_>) -> bool {
     if !matches!(open_file(path), Ok(None)) {
         return false;
     }
@@ -126,12 +126,12 @@ pub(crate) fn refresh(
     let empty_record = container.record.without_content();
     let change = ContainerChange {
         stale_content: &empty_record,
-        kept_rules: &[],
+        preserved_rules: &[],
         plan: &plan,
-        all_rules: &[],
-        all_steps: &plan.steps,
+        final_rules: &[],
+        final_steps: &plan.steps,
         devices: Vec::new(),
-        lasting_owners: &start_owners,
+        permanent_step_owners: &start_owners,
     };
     container.apply_change(change, config)
 }

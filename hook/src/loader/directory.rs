@@ -12,13 +12,13 @@ pub(crate) struct LibraryDir(PathBuf);
 pub(crate) enum LibraryDirError {
     /// The path is relative, and a dynamic loader would resolve it in the working directory.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
-    Relative(PathBuf),
+    RelativePath(PathBuf),
     /// The path contains a byte with a special meaning in a configuration file of a loader.
     #[error(
         "library directory {} contains a blank, a control character or one of # = :, which no \
          loader's configuration can express; choose another name", .0.display()
     )]
-    Inexpressible(PathBuf),
+    SpecialCharacter(PathBuf),
 }
 
 impl LibraryDir {
@@ -28,11 +28,11 @@ impl LibraryDir {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
         let path = path.into();
         if !path.is_absolute() {
-            return Err(LibraryDirError::Relative(path));
+            return Err(LibraryDirError::RelativePath(path));
         }
         let is_special = |byte: &u8| *byte <= b' ' || matches!(byte, b'#' | b'=' | b':' | 0x7f);
         if path.as_os_str().as_bytes().iter().any(is_special) {
-            return Err(LibraryDirError::Inexpressible(path));
+            return Err(LibraryDirError::SpecialCharacter(path));
         }
         Ok(Self(path))
     }

@@ -17,7 +17,7 @@ pub(crate) const DROP_IN_PATH: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
 /// The content of [`LD_SO_CONF_PATH`] in most distributions. It is written if the file does not
 /// exist.
-const DEFAULT_CONF: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
+const DEFAULT_LD_SO_CONF: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
 /// The patterns of an `include` line that are known to match [`DROP_IN_PATH`]. Relative patterns
 /// start at the directory of [`LD_SO_CONF_PATH`]. If another pattern matches [`DROP_IN_PATH`] too,
@@ -31,12 +31,13 @@ const DROP_IN_PATTERNS: [&[u8]; 4] = [
 ];
 
 pub(crate) fn generate_drop_in(directories: &[LibraryDir]) -> Vec<u8> {
-    let mut text = b"# Libraries of the devices that boathook gave to this container.\n".to_vec();
+    let mut content =
+        b"# Libraries of the devices that boathook gave to this container.\n".to_vec();
     for directory in directories {
-        text.extend_from_slice(directory.as_bytes());
-        text.push(b'\n');
+        content.extend_from_slice(directory.as_bytes());
+        content.push(b'\n');
     }
-    text
+    content
 }
 
 /// Returns a content of [`LD_SO_CONF_PATH`] that makes `ldconfig` read [`DROP_IN_PATH`] first, or
@@ -46,9 +47,9 @@ pub(crate) fn generate_drop_in(directories: &[LibraryDir]) -> Vec<u8> {
 /// `include` line is inserted at the beginning, and the rest is kept byte for byte. An `include`
 /// line at the end would not be sufficient, because libraries in earlier directories would take
 /// precedence.
-pub(crate) fn update_conf(existing_content: Option<&[u8]>) -> Option<Vec<u8>> {
+pub(crate) fn update_ld_so_conf(existing_content: Option<&[u8]>) -> Option<Vec<u8>> {
     let Some(existing_content) = existing_content else {
-        return Some(DEFAULT_CONF.into());
+        return Some(DEFAULT_LD_SO_CONF.into());
     };
     let first_statement = existing_content
         .split(|byte| *byte == b'\n')
@@ -73,15 +74,16 @@ pub(crate) fn update_conf(existing_content: Option<&[u8]>) -> Option<Vec<u8>> {
 /// Returns the statement on a line of `ld.so.conf`. Returns `None` for a comment, a blank line
 /// and the obsolete `hwcap` directive, which lists no directory.
 fn parse_statement(line: &[u8]) -> Option<&[u8]> {
-    let text = line.split(|byte| *byte == b'#').next()?.trim_ascii_start();
-    let is_hwcap = split_keyword(text).is_some_and(|(word, _)| word.eq_ignore_ascii_case(b"hwcap"));
-    (!text.is_empty() && !is_hwcap).then_some(text)
+    let statement = line.split(|byte| *byte == b'#').next()?.trim_ascii_start();
+    let is_hwcap =
+        split_keyword(statement).is_some_and(|(keyword, _)| keyword.eq_ignore_ascii_case(b"hwcap"));
+    (!statement.is_empty() && !is_hwcap).then_some(statement)
 }
 
 /// Returns the first pattern of an `include` statement, or `None` for any other statement.
 fn parse_first_include(statement: &[u8]) -> Option<&[u8]> {
-    let (word, patterns) = split_keyword(statement)?;
-    (word == b"include").then(|| patterns.split(is_blank).find(|word| !word.is_empty()))?
+    let (keyword, patterns) = split_keyword(statement)?;
+    (keyword == b"include").then(|| patterns.split(is_blank).find(|pattern| !pattern.is_empty()))?
 }
 
 /// Splits a statement into its first word and the text after the next blank.

@@ -9,7 +9,7 @@ use super::LibraryDir;
 
 /// The directories that musl searches without a configuration file, in their order
 /// (`ldso/dynlink.c`).
-const BUILT_IN_LIST: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
+const BUILT_IN_DIR_LIST: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
 /// Returns the path of the configuration file for `arch`, musl's name of an architecture.
 pub(crate) fn config_file_path(arch: &str) -> String {
@@ -25,13 +25,15 @@ pub(crate) fn update_path_file(
     existing_content: Option<&[u8]>,
     directories: &[LibraryDir],
 ) -> Option<Vec<u8>> {
-    let old_content = existing_content.unwrap_or(BUILT_IN_LIST);
+    let old_content = existing_content.unwrap_or(BUILT_IN_DIR_LIST);
     // musl's loader reads the file as a C string, which ends at the first NUL byte.
-    let text = old_content
+    let effective_content = old_content
         .split(|byte| *byte == 0)
         .next()
         .unwrap_or_default();
-    let listed_dirs: Vec<&[u8]> = text.split(|byte| matches!(byte, b'\n' | b':')).collect();
+    let listed_dirs: Vec<&[u8]> = effective_content
+        .split(|byte| matches!(byte, b'\n' | b':'))
+        .collect();
     let missing_dirs: Vec<&LibraryDir> = directories
         .iter()
         .filter(|directory| !listed_dirs.contains(&directory.as_bytes()))

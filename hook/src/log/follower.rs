@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use super::node::{FILE_NAME, PREVIOUS_FILE_NAME};
 use crate::oci::open_regular;
 
-/// The position in a log file up to which lines were read.
+/// The position in a directory's log file up to which the lines were read.
 pub(super) struct LogPosition {
     pub(super) directory: PathBuf,
-    /// The inode number of the file, or 0 if there was no file.
+    /// The inode number of the log file, or 0 if there was no file.
     pub(super) inode: u64,
-    /// The offset of the next line in bytes.
+    /// The offset in the file, in bytes, of the next line.
     pub(super) offset: u64,
 }
 
-/// Reads lines that are added to the logs of the node and of this user after the value was
-/// created.
+/// A reader of the lines that are added to the node's log and to this user's log, as `tail -f`
+/// shows them.
 pub(crate) struct LogFollower(pub(super) Vec<LogPosition>);
 
 impl LogFollower {
@@ -40,29 +40,30 @@ impl LogPosition {
         };
         let inode = file.metadata()?.ino();
         if inode != self.inode {
-            // A full log file was renamed. Lines may have been added to it after the last call.
+            // The full log file was renamed. Another process may have added lines to it after the
+            // last call.
             let previous_file = open_regular(&self.directory.join(PREVIOUS_FILE_NAME));
             if let Ok(previous_file) = previous_file
                 && previous_file.metadata()?.ino() == self.inode
             {
-                self.read_rest(previous_file, lines)?;
+                self.read_from_offset(previous_file, lines)?;
             }
             (self.inode, self.offset) = (inode, 0);
         }
-        self.read_rest(file, lines)
+        self.read_from_offset(file, lines)
     }
 
-    fn read_rest(&mut self, mut file: File, lines: &mut Vec<String>) -> io::Result<()> {
+    fn read_from_offset(&mut self, mut file: File, lines: &mut Vec<String>) -> io::Result<()> {
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
         file.take(super::node::MAX_READ_BYTES)
             .read_to_end(&mut bytes)?;
-        // The last line is left for the next call if its end has not been written yet.
-        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+        // A line without a newline is still being written, so it is left for the next call.
+        let Some(last_newline) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
         };
-        self.offset += end as u64 + 1;
-        let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        self.offset += last_newline as u64 + 1;
+        let text = String::from_utf8_lossy(&bytes[..last_newline]).into_owned();
         lines.extend(text.lines().map(printable::line));
         Ok(())
     }
@@ -73,14 +74,14 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::io::Write;
 
-    use super::super::node::read_lines_to_follow;
+    use super::super::node::read_lines_with_follower;
     use super::*;
 
     #[test]
     fn added_lines_are_read_once_also_when_a_new_file_is_started() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("run/boathook");
-        let (lines, mut nothing) = read_lines_to_follow(root.path()).unwrap();
+        let (lines, mut nothing) = read_lines_with_follower(root.path()).unwrap();
         assert!(lines.is_empty());
         assert!(nothing.read_lines().unwrap().is_empty());
         fs::create_dir_all(&directory).unwrap();
@@ -94,7 +95,7 @@ mod tests {
         };
         add("old\n");
         assert_eq!(nothing.read_lines().unwrap(), ["old"]);
-        let (lines, mut follower) = read_lines_to_follow(root.path()).unwrap();
+        let (lines, mut follower) = read_lines_with_follower(root.path()).unwrap();
         assert_eq!(lines, ["old"]);
         add("between\n");
         assert_eq!(follower.read_lines().unwrap(), ["between"]);
@@ -112,7 +113,7 @@ mod tests {
         assert!(follower.read_lines().unwrap().is_empty());
         // The first lines are read while another process is writing one.
         add("fi");
-        let (lines, mut follower) = read_lines_to_follow(root.path()).unwrap();
+        let (lines, mut follower) = read_lines_with_follower(root.path()).unwrap();
         assert_eq!(lines, ["old", "between", "one", "two", "three", "four"]);
         assert!(follower.read_lines().unwrap().is_empty());
         add("ve\n");

@@ -1,30 +1,30 @@
-//! Selects lines of the node's log by their time and by the container that they name.
+//! Selects lines of the node's log by their time and by the container that they are about.
 
 use super::time;
 
-/// Returns whether a line of the log contains the container id `id` as a whole word. A part of a
-/// word does not count, because the id of another container may contain the same letters.
-pub(crate) fn names_container(line: &str, id: &str) -> bool {
+/// Returns whether a line of the log contains `container_id` as a whole word. A part of a word is
+/// no match, because a longer id of another container may contain the same letters.
+pub(crate) fn contains_container_id(line: &str, container_id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
-    words.any(|word| word == id)
+    words.any(|word| word == container_id)
 }
 
 /// Parses the value of `--since`: a span such as `30s`, `10m`, `2h` or `3d`, or the beginning of a
 /// time in the format of the log, such as `2026-11-28`. Returns the time in the format of the log,
-/// so that a comparison of texts finds the lines that are not older.
+/// so that it can be compared with the lines of the log as text.
 pub(crate) fn parse_since(text: &str) -> Result<String, String> {
     const SECONDS_PER_UNIT: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let mut units = SECONDS_PER_UNIT.iter();
     let unit = units.find(|(unit, _)| text.ends_with(*unit));
-    let span = unit.and_then(|(unit, seconds)| {
+    let span_seconds = unit.and_then(|(unit, seconds)| {
         let count: u32 = text.strip_suffix(*unit)?.parse().ok()?;
         Some(i64::from(count) * seconds)
     });
-    if let Some(span) = span {
-        return Ok(time::format_time_ago(span));
+    if let Some(span_seconds) = span_seconds {
+        return Ok(time::format_time_before_now(span_seconds));
     }
-    let is_time_character = |c: char| c.is_ascii_digit() || "-:TZ".contains(c);
-    if text.starts_with("20") && text.len() >= 10 && text.chars().all(is_time_character) {
+    let is_timestamp_character = |c: char| c.is_ascii_digit() || "-:TZ".contains(c);
+    if text.starts_with("20") && text.len() >= 10 && text.chars().all(is_timestamp_character) {
         Ok(text.to_owned())
     } else {
         Err(
@@ -42,9 +42,9 @@ mod tests {
     #[test]
     fn a_line_is_about_the_container_that_it_names() {
         let line = "2026-11-22 boathook: container c1: env X=9: no device";
-        assert!(names_container(line, "c1"));
-        assert!(!names_container(line, "c"));
-        assert!(!names_container(
+        assert!(contains_container_id(line, "c1"));
+        assert!(!contains_container_id(line, "c"));
+        assert!(!contains_container_id(
             "boathook: container 4fc1aa: no device",
             "c1"
         ));

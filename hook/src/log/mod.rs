@@ -19,9 +19,9 @@ use std::sync::OnceLock;
 use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
-pub(crate) use line::{names_container, parse_since};
+pub(crate) use line::{contains_container_id, parse_since};
 pub(crate) use node::read_lines as read_node_log;
-pub(crate) use node::{create_own_directory, list_directories, read_lines_to_follow};
+pub(crate) use node::{create_own_directory, list_log_directories, read_lines_with_follower};
 pub(crate) use time::format_current_time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum LogReader {
     Engine,
 }
 
-fn message_prefix(level: LogLevel) -> &'static str {
+fn level_prefix(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Error => "boathook: ",
         LogLevel::Warning => "boathook: warning: ",
@@ -41,38 +41,37 @@ fn message_prefix(level: LogLevel) -> &'static str {
     }
 }
 
-/// The destinations of messages, and the least severe level that is written.
+/// The destinations of messages, and the level up to which messages are written.
 struct Log {
     reader: LogReader,
     level: LogLevel,
-    /// The directory at which this process sees the root of the host. It contains the node's log.
+    /// The directory at which this process sees the host's root. The node's log is below it.
     host_root: PathBuf,
-    node: OnceLock<NodeLog>,
+    node_log: OnceLock<NodeLog>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Sets the destinations and the level of messages. Only the first call in a process has an
-/// effect.
-pub(crate) fn start(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
+/// Sets the destinations and the level of messages. Only the first call in a process has an effect.
+pub(crate) fn init(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
         reader,
         level: level.unwrap_or_default(),
         host_root: host_root.to_owned(),
-        node: OnceLock::new(),
+        node_log: OnceLock::new(),
     });
 }
 
-/// Opens the node's log and syslog, unless that was done already. A process must call this
-/// function before it enters a container's mount namespace, where the same paths lead to files
-/// of the container.
-pub(crate) fn open() {
+/// Opens the node's log and syslog, unless they are open already. A process must call this function
+/// before it enters a container's mount namespace, where the same paths lead to files of the
+/// container.
+pub(crate) fn open_node_log() {
     if let Some(log) = LOG.get()
         && log.reader == LogReader::Engine
     {
-        log.node.get_or_init(|| NodeLog::open(&log.host_root));
+        log.node_log.get_or_init(|| NodeLog::open(&log.host_root));
     }
 }
 
@@ -80,21 +79,20 @@ pub(crate) fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
-/// Writes a message about a condition that an administrator should know.
+/// Logs a warning about a condition that an administrator should know.
 pub(crate) fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
 
-/// Writes a message about an action. `message` is called only if the level includes
-/// informational messages.
+/// Logs an informational message. `message` is called only if the level includes such messages.
 pub(crate) fn info(message: impl FnOnce() -> String) {
     if LOG.get().is_some_and(|log| log.level == LogLevel::Info) {
         write(LogLevel::Info, &message());
     }
 }
 
-/// The root directory of the host whose log gets the actions of this process. It is set if a user
-/// or a service manager has started the process.
+/// The root directory of the host to whose log this process writes its actions. It is not set in
+/// hooks, which an engine starts.
 static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Makes [`report_action`] and [`record_action`] also write to the log of the host whose root
@@ -103,58 +101,58 @@ pub(crate) fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
-/// Writes a message about a change that a service has made without a user's command. The service's
-/// journal then contains the change, and also the node's log after [`enable_action_log`]. The
-/// message is left out only if the level is limited to errors.
+/// Logs a change that a service has made without a user's command. The message goes to stderr,
+/// which is the service's journal, and after [`enable_action_log`] also to the node's log. It is
+/// left out only at the level of errors.
 pub(crate) fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
-        write_line(LogLevel::Info, message);
-        append_action(message);
+        write_unfiltered(LogLevel::Info, message);
+        append_to_action_log(message);
     }
 }
 
-/// Writes a message about a container that was changed as requested, so that `boathook log` shows
-/// it. The message goes to stderr only at the level of informational messages, because the program
-/// has succeeded. It is left out if the level is limited to errors.
+/// Logs a change of a container that a user requested, so that `boathook log` shows it. The message
+/// goes to stderr only at the level of informational messages, because the program prints the
+/// result itself. It is left out at the level of errors.
 pub(crate) fn record_action(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
         LogLevel::Error => {}
         LogLevel::Warning => {
-            write_to_node(LogLevel::Info, &to_line(LogLevel::Info, message));
-            append_action(message);
+            write_to_node_log(LogLevel::Info, &format_line(LogLevel::Info, message));
+            append_to_action_log(message);
         }
         LogLevel::Info => report_action(message),
     }
 }
 
-fn append_action(message: &str) {
+fn append_to_action_log(message: &str) {
     if let Some(root) = ACTION_LOG_ROOT.get() {
-        node::append_line(root, &to_line(LogLevel::Info, message));
+        node::append_line_with_time(root, &format_line(LogLevel::Info, message));
     }
 }
 
 fn write(level: LogLevel, message: &str) {
     if LOG.get().is_none_or(|log| level <= log.level) {
-        write_line(level, message);
+        write_unfiltered(level, message);
     }
 }
 
-fn write_line(level: LogLevel, message: &str) {
-    let line = to_line(level, message);
-    // A failure to write to stderr must not keep the message from the node's log and syslog.
+fn write_unfiltered(level: LogLevel, message: &str) {
+    let line = format_line(level, message);
+    // An error of stderr is ignored, because the message must also reach the node's log and syslog.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
-    write_to_node(level, &line);
+    write_to_node_log(level, &line);
 }
 
-fn to_line(level: LogLevel, message: &str) -> String {
-    format!("{}{}", message_prefix(level), printable::line(message))
+fn format_line(level: LogLevel, message: &str) -> String {
+    format!("{}{}", level_prefix(level), printable::line(message))
 }
 
-fn write_to_node(level: LogLevel, line: &str) {
-    open();
-    if let Some(node) = LOG.get().and_then(|log| log.node.get()) {
-        node.write(level, line);
+fn write_to_node_log(level: LogLevel, line: &str) {
+    open_node_log();
+    if let Some(node_log) = LOG.get().and_then(|log| log.node_log.get()) {
+        node_log.write(level, line);
     }
 }
 

@@ -21,10 +21,11 @@ use crate::oci::open_regular;
 use crate::process;
 
 /// The path of the log's directory, relative to the root of the host. Only root can read the
-/// directory, because messages name containers and their devices.
+/// directory, because the messages contain the names of containers and devices.
 const LOG_DIR: &str = "run/boathook";
 pub(super) const FILE_NAME: &str = "log";
-/// The name of the previous log file. A file that already has this name is replaced.
+/// The name of the previous log file. When a full log file is renamed to this name, it replaces the
+/// file that was renamed before.
 pub(super) const PREVIOUS_FILE_NAME: &str = "log.1";
 /// The size in bytes at which a log file is full. A full file is renamed to [`PREVIOUS_FILE_NAME`],
 /// and a new file is created.
@@ -35,7 +36,8 @@ pub(super) const MAX_READ_BYTES: u64 = 2 * MAX_FILE_BYTES;
 
 /// The path of the socket of syslog or journald, relative to the root of the host.
 const SYSLOG_SOCKET_PATH: &str = "dev/log";
-/// The code of the facility `LOG_DAEMON` (syslog(3)), to which the code of the severity is added.
+/// The code of the facility `LOG_DAEMON` (syslog(3)). The priority of a message is this code plus
+/// the code of its severity.
 const LOG_DAEMON: u8 = 3 << 3;
 
 pub(super) struct NodeLog {
@@ -47,9 +49,9 @@ impl NodeLog {
     /// Opens the log file and the syslog socket of the host whose root directory is `root`. A
     /// destination that cannot be opened is skipped.
     pub(super) fn open(root: &Path) -> Self {
-        let file = open_first_log(root);
+        let file = open_first_log_file(root);
         if let Some(file) = &file {
-            crate::sys::deadline::add_report_file(file);
+            crate::sys::deadline::set_report_file(file);
         }
         let syslog = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
@@ -62,10 +64,11 @@ impl NodeLog {
         }
     }
 
-    /// Writes a message to the log file, with the time, and to syslog, which adds the time itself.
+    /// Writes a message with the time to the log file, and without it to syslog, which adds the
+    /// time.
     pub(super) fn write(&self, level: LogLevel, line: &str) {
         if let Some(file) = &self.file {
-            write_line(file, line);
+            write_line_with_time(file, line);
         }
         if let Some(syslog) = &self.syslog {
             let severity = match level {
@@ -79,30 +82,29 @@ impl NodeLog {
 }
 
 /// Appends a line with the time to the log file of the host whose root directory is `root`. The
-/// file is opened for each line, because a process that runs for long would otherwise write to a
-/// file that hooks have renamed and deleted.
-pub(super) fn append_line(root: &Path, line: &str) {
-    if let Some(file) = open_first_log(root) {
-        write_line(&file, line);
+/// file is opened for each line, because hooks may rename and delete it while this process runs.
+pub(super) fn append_line_with_time(root: &Path, line: &str) {
+    if let Some(file) = open_first_log_file(root) {
+        write_line_with_time(&file, line);
     }
 }
 
-fn write_line(mut file: &File, line: &str) {
-    // A line is written by a single write(2), so that lines of concurrent hooks do not mix.
+fn write_line_with_time(mut file: &File, line: &str) {
+    // The line is written by a single write(2), so that the lines of concurrent hooks do not mix.
     let _ = file.write_all(format!("{} {line}\n", format_current_time()).as_bytes());
 }
 
-fn open_first_log(root: &Path) -> Option<File> {
-    let directories = list_directories(root);
+fn open_first_log_file(root: &Path) -> Option<File> {
+    let directories = list_log_directories(root);
     directories
         .iter()
-        .find_map(|directory| open_log(directory).ok())
+        .find_map(|directory| open_log_file(directory).ok())
 }
 
-/// Returns the directories that can contain a log. The first is the directory of the node. The
-/// second belongs to the user who runs a rootless engine, because this user's processes may not
-/// write to the first, even as root of a user namespace.
-pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
+/// Returns the directories that can contain a log: the node's directory, and for a rootless engine
+/// a directory of its user. The user's processes may not write to the node's directory, even as
+/// root of a user namespace.
+pub(crate) fn list_log_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(LOG_DIR)];
     if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
@@ -110,8 +112,8 @@ pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Creates a directory to which only this user can write, or checks that an existing directory is
-/// one.
+/// Creates a directory to which only this user can write. If the directory exists, checks its owner
+/// and its mode.
 ///
 /// # Errors
 /// The call fails if the directory belongs to another user, or if other users may write to it.
@@ -129,9 +131,9 @@ pub(crate) fn create_own_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the log file in `directory` for appending. A full file is renamed, and a new one is
-/// created.
-fn open_log(directory: &Path) -> io::Result<File> {
+/// Opens the log file in `directory` for appending. If the file is full, renames it and creates a
+/// new one.
+fn open_log_file(directory: &Path) -> io::Result<File> {
     create_own_directory(directory)?;
     let path = directory.join(FILE_NAME);
     let file = open_for_appending(&path)?;
@@ -139,9 +141,11 @@ fn open_log(directory: &Path) -> io::Result<File> {
     if metadata.len() < MAX_FILE_BYTES {
         return Ok(file);
     }
-    // A concurrent hook may have renamed the full file already. Then the new file has its name
-    // and must not be renamed.
-    if fs::symlink_metadata(&path).is_ok_and(|current| current.ino() == metadata.ino()) {
+    // A concurrent hook may have renamed the full file and created a new one, which must not be
+    // renamed.
+    if fs::symlink_metadata(&path)
+        .is_ok_and(|current_metadata| current_metadata.ino() == metadata.ino())
+    {
         fs::rename(&path, directory.join(PREVIOUS_FILE_NAME))?;
     }
     open_for_appending(&path)
@@ -152,7 +156,7 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
         | OFlag::O_APPEND
         | OFlag::O_CREAT
         | OFlag::O_NOFOLLOW
-        // With O_NONBLOCK, opening a pipe does not wait for a process that reads from the pipe.
+        // With O_NONBLOCK, open(2) does not wait for a reader if the file is a FIFO.
         | OFlag::O_NONBLOCK
         | OFlag::O_NOCTTY
         | OFlag::O_CLOEXEC;
@@ -170,18 +174,18 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
 
 /// Returns the logged messages of the host whose root directory is `root`, oldest first.
 pub(crate) fn read_lines(root: &Path) -> io::Result<Vec<String>> {
-    read_lines_to_follow(root).map(|(lines, _)| lines)
+    read_lines_with_follower(root).map(|(lines, _)| lines)
 }
 
-/// Returns the logged messages, oldest first, and a follower that begins after the last of them,
-/// so that no line is lost or read twice. A user who may not read the node's log gets a warning
-/// and the messages of the user's own rootless engine.
-pub(crate) fn read_lines_to_follow(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
-    let directories = list_directories(root);
+/// Returns the logged messages, oldest first, and a follower that continues after the last message,
+/// so that no line is lost or read twice. For a user who may not read the node's log, logs a
+/// warning and returns the messages of the user's rootless engine.
+pub(crate) fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
+    let directories = list_log_directories(root);
     let has_user_log = directories.len() > 1;
-    let (mut lines, mut positions) = (Vec::new(), Vec::new());
+    let (mut lines, mut log_positions) = (Vec::new(), Vec::new());
     for (index, directory) in directories.into_iter().enumerate() {
-        match read_lines_in(&directory) {
+        match read_log_directory(&directory) {
             Err(error)
                 if index == 0
                     && has_user_log
@@ -192,18 +196,18 @@ pub(crate) fn read_lines_to_follow(root: &Path) -> io::Result<(Vec<String>, LogF
                 ));
             }
             read_result => {
-                let (added_lines, position) = read_result?;
-                lines.extend(added_lines);
-                positions.push(position);
+                let (directory_lines, position) = read_result?;
+                lines.extend(directory_lines);
+                log_positions.push(position);
             }
         }
     }
-    Ok((lines, LogFollower(positions)))
+    Ok((lines, LogFollower(log_positions)))
 }
 
-/// Returns the complete lines of a directory's two log files, and the position up to which the
-/// current file was read.
-fn read_lines_in(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
+/// Returns the complete lines of the two log files in a directory, and the position up to which the
+/// current log file was read.
+fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
     let mut lines = Vec::new();
     let mut position = LogPosition {
         directory: directory.to_owned(),
@@ -218,9 +222,10 @@ fn read_lines_in(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
                 let mut bytes = Vec::new();
                 file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
                 if name == FILE_NAME {
-                    // A line whose end has not been written yet is left for the follower.
-                    let end = bytes.iter().rposition(|byte| *byte == b'\n');
-                    bytes.truncate(end.map_or(0, |end| end + 1));
+                    // A line without a newline is still being written, so it is left for the
+                    // follower.
+                    let last_newline = bytes.iter().rposition(|byte| *byte == b'\n');
+                    bytes.truncate(last_newline.map_or(0, |last_newline| last_newline + 1));
                     (position.inode, position.offset) = (inode, bytes.len() as u64);
                 }
                 let text = String::from_utf8_lossy(&bytes);
@@ -243,7 +248,7 @@ mod tests {
     use super::*;
 
     fn printed(directory: &Path) -> String {
-        let (lines, _) = read_lines_in(directory).unwrap();
+        let (lines, _) = read_log_directory(directory).unwrap();
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
@@ -254,7 +259,7 @@ mod tests {
         assert_eq!(printed(&directory), "");
         let line = format!("{}\n", "x".repeat(1023));
         for count in 0..700 {
-            let mut file = open_log(&directory).unwrap();
+            let mut file = open_log_file(&directory).unwrap();
             file.write_all(format!("{count:04} {line}").as_bytes())
                 .unwrap();
         }
@@ -279,19 +284,19 @@ mod tests {
         let elsewhere = top.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &directory).unwrap();
-        assert!(open_log(&directory).is_err(), "a link");
+        assert!(open_log_file(&directory).is_err(), "a link");
         fs::remove_file(&directory).unwrap();
 
         fs::create_dir(&directory).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(open_log(&directory).is_err(), "writable by others");
+        assert!(open_log_file(&directory).is_err(), "writable by others");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
 
         symlink("../target", directory.join(FILE_NAME)).unwrap();
-        assert!(open_log(&directory).is_err(), "a link as the file");
+        assert!(open_log_file(&directory).is_err(), "a link as the file");
         fs::remove_file(directory.join(FILE_NAME)).unwrap();
         nix::unistd::mkfifo(&directory.join(FILE_NAME), Mode::from_bits_truncate(0o600)).unwrap();
-        assert!(open_log(&directory).is_err(), "a FIFO");
+        assert!(open_log_file(&directory).is_err(), "a FIFO");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert!(!top.path().join("target").exists());
     }

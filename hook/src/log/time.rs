@@ -4,18 +4,18 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Returns the current time in UTC, in the format of RFC 3339.
 pub(crate) fn format_current_time() -> String {
-    format_time_ago(0)
+    format_time_before_now(0)
 }
 
-/// Returns the time `seconds` seconds ago in UTC, in the format of RFC 3339.
-pub(super) fn format_time_ago(seconds: i64) -> String {
+/// Returns the UTC time of `seconds_ago` seconds before now, in the format of RFC 3339.
+pub(super) fn format_time_before_now(seconds_ago: i64) -> String {
     let seconds_since_epoch =
         clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
-    format_rfc3339(seconds_since_epoch - seconds)
+    format_rfc3339(seconds_since_epoch - seconds_ago)
 }
 
 fn format_rfc3339(seconds_since_epoch: i64) -> String {
-    let (year, month, day) = convert_day(seconds_since_epoch.div_euclid(86_400));
+    let (year, month, day) = to_calendar_date(seconds_since_epoch.div_euclid(86_400));
     let seconds_since_midnight = seconds_since_epoch.rem_euclid(86_400);
     let (hour, minute, second) = (
         seconds_since_midnight / 3600,
@@ -25,13 +25,12 @@ fn format_rfc3339(seconds_since_epoch: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Converts a number of days since 1970-01-01 into the year, month and day of the Gregorian
-/// calendar. The calculation counts years from March, so that the leap day is the last day of a
-/// year.
-fn convert_day(day: i64) -> (i64, i64, i64) {
+/// Converts a number of days since 1970-01-01 to a year, month and day of the Gregorian calendar.
+/// The calculation uses years that begin in March, so that the leap day is the last day of a year.
+fn to_calendar_date(days_since_1970: i64) -> (i64, i64, i64) {
     const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;
-    let days_since_year_0 = day + DAYS_BEFORE_1970;
+    let days_since_year_0 = days_since_1970 + DAYS_BEFORE_1970;
     let era = days_since_year_0.div_euclid(DAYS_OF_400_YEARS);
     let day_of_era = days_since_year_0.rem_euclid(DAYS_OF_400_YEARS);
     let year_of_era =

@@ -19,27 +19,27 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::fstatvfs;
 
 use super::attributes::{self, to_remount_flags};
-use super::propagation::Propagation;
-use super::{Attributes, Depth, Error, KernelCalls, Result};
+use super::propagation::MountPropagation;
+use super::{Attributes, Error, MountDepth, Result, SyscallSupport};
 use crate::container::{Handle, Procfs, Target};
 
 /// An argument of mount(2) that is not used.
 const NO_ARGUMENT: Option<&str> = None;
 
-/// Mounts the file of `source` on `target`. `source` must have been opened in the current mount
-/// namespace.
+/// Mounts the file `source` on `target` with mount(2). `source` must have been opened in the
+/// current mount namespace.
 pub(super) fn bind_mount(
     source: &Handle,
     target: &Target,
     attributes: Attributes,
-    depth: Depth,
-    propagation: &mut Propagation,
-    proc: &Procfs,
+    depth: MountDepth,
+    propagation: &mut MountPropagation,
+    procfs: &Procfs,
 ) -> Result<()> {
     propagation.read_mounts()?;
-    proc.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_descriptors().map_err(Error::Host)?;
     let mut flags = MsFlags::MS_BIND;
-    flags.set(MsFlags::MS_REC, depth == Depth::Recursive);
+    flags.set(MsFlags::MS_REC, depth == MountDepth::Recursive);
     mount(
         Some(&descriptor_path(source)[..]),
         &descriptor_path(target)[..],
@@ -51,7 +51,7 @@ pub(super) fn bind_mount(
 
     let mount_root = target.reopen_by_name().map_err(Error::Container)?;
     let mount_id = propagation.read_mount_id(&mount_root)?;
-    if mount_root.identity() != source.identity() || propagation.is_known(mount_id)? {
+    if mount_root.identity() != source.identity() || propagation.is_known_mount(mount_id)? {
         return Err(Error::Exchanged {
             path: target.path(),
         });
@@ -59,7 +59,10 @@ pub(super) fn bind_mount(
     let is_restricted = attributes != Attributes::default();
     let result = restrict_mount(&mount_root, target, attributes).and_then(|()| {
         make_mount_private(&mount_root, target)?;
-        if depth == Depth::Recursive && is_restricted && propagation.has_children(mount_id)? {
+        if depth == MountDepth::Recursive
+            && is_restricted
+            && propagation.has_child_mounts(mount_id)?
+        {
             return Err(Error::Submounts {
                 path: target.path(),
             });
@@ -67,51 +70,54 @@ pub(super) fn bind_mount(
         Ok(())
     });
     if result.is_err() {
-        // An error of the unmount is ignored, because the first error is reported.
+        // If unmounting fails as well, this error is ignored, and the first error is returned.
         let _ = umount2(&descriptor_path(&mount_root)[..], MntFlags::MNT_DETACH);
     }
-    propagation.add_own_mount(mount_id);
+    propagation.record_own_mount(mount_id);
     result
 }
 
-/// Restricts a mount of the file at `path`. The mount must be attached in a mount namespace that
-/// only this process has, so that no other process can use the mount before it is restricted.
+/// Sets the restrictions `attributes` of the mount of the file at `path`. The mount must be
+/// attached in a mount namespace that only this process has, so that no other process can use it
+/// before.
 pub(super) fn restrict_private_mount(
     mount: &OwnedFd,
     path: &Path,
     attributes: Attributes,
-    depth: Depth,
-    calls: KernelCalls,
+    depth: MountDepth,
+    syscall_support: SyscallSupport,
 ) -> Result<()> {
-    let proc = Rc::new(Procfs::open().map_err(Error::Host)?);
-    proc.enter_descriptors().map_err(Error::Host)?;
+    let procfs = Rc::new(Procfs::open().map_err(Error::Host)?);
+    procfs.enter_descriptors().map_err(Error::Host)?;
     if attributes == Attributes::default() {
         return Ok(());
     }
-    let propagation = Propagation::new(proc, calls);
-    if depth == Depth::Recursive && propagation.has_children(propagation.read_mount_id(mount)?)? {
+    let propagation = MountPropagation::new(procfs, syscall_support);
+    if depth == MountDepth::Recursive
+        && propagation.has_child_mounts(propagation.read_mount_id(mount)?)?
+    {
         let path = path.to_owned();
         return Err(Error::Submounts { path });
     }
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Unmounts the mount that [`restrict_private_mount`] has restricted. A copy of the mount keeps the
-/// restrictions.
+/// Unmounts a mount that [`restrict_private_mount`] has restricted. Detached copies that were made
+/// of the mount stay restricted.
 pub(super) fn unmount_private_mount(mount: &OwnedFd) -> nix::Result<()> {
     umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
-/// Mounts a new tmpfs with the options `options` on `target`, and returns a handle on its root.
+/// Mounts a new tmpfs on `target` with the mount options `options`. Returns a handle on its root.
 pub(super) fn mount_tmpfs(
     target: &Target,
     attributes: Attributes,
     options: &str,
-    propagation: &mut Propagation,
-    proc: &Procfs,
+    propagation: &mut MountPropagation,
+    procfs: &Procfs,
 ) -> Result<OwnedFd> {
     propagation.read_mounts()?;
-    proc.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_descriptors().map_err(Error::Host)?;
     let fs_type = Some("tmpfs");
     mount(
         fs_type,
@@ -123,27 +129,27 @@ pub(super) fn mount_tmpfs(
     .map_err(|errno| system_error("mount a tmpfs on", target, errno))?;
     let root = target.reopen_by_name().map_err(Error::Container)?;
     let mount_id = propagation.read_mount_id(&root)?;
-    if propagation.is_known(mount_id)? {
+    if propagation.is_known_mount(mount_id)? {
         return Err(Error::Exchanged {
             path: target.path(),
         });
     }
     make_mount_private(&root, target)?;
-    propagation.add_own_mount(mount_id);
+    propagation.record_own_mount(mount_id);
     Ok(root.into_fd())
 }
 
-/// Unmounts the mount whose root is `mount_root`. Processes can still use the files of the mount
-/// that they have open.
-pub(crate) fn unmount(mount_root: &Handle, path: &Path, proc: &Procfs) -> Result<()> {
-    proc.enter_descriptors().map_err(Error::Host)?;
+/// Unmounts the mount whose root is `mount_root`. Processes that have files of the mount open can
+/// still use them.
+pub(crate) fn unmount(mount_root: &Handle, path: &Path, procfs: &Procfs) -> Result<()> {
+    procfs.enter_descriptors().map_err(Error::Host)?;
     umount2(&descriptor_path(mount_root)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))
 }
 
 /// Makes the mount whose root is `mount_root` read-only.
-pub(super) fn set_read_only(mount_root: &OwnedFd, path: &Path, proc: &Procfs) -> Result<()> {
-    proc.enter_descriptors().map_err(Error::Host)?;
+pub(super) fn set_read_only(mount_root: &OwnedFd, path: &Path, procfs: &Procfs) -> Result<()> {
+    procfs.enter_descriptors().map_err(Error::Host)?;
     let read_only = Attributes {
         read_only: true,
         ..Attributes::default()

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use super::attributes::to_attribute_bits;
-use super::{Attributes, Depth, Error, HostFile, KernelCalls, Result, bind};
+use super::{Attributes, Error, HostFile, MountDepth, Result, SyscallSupport, bind};
 use crate::container::{Handle, Target};
 use crate::sys::mount as syscalls;
 
@@ -16,19 +16,19 @@ use crate::sys::mount as syscalls;
 pub(super) fn clone_mount(
     file: &HostFile,
     attributes: Attributes,
-    depth: Depth,
-    calls: KernelCalls,
+    depth: MountDepth,
+    syscall_support: SyscallSupport,
 ) -> Result<OwnedFd> {
-    let is_recursive = depth == Depth::Recursive;
+    let is_recursive = depth == MountDepth::Recursive;
     let to_copy_error = |errno| Error::system("copy the mount of", file.path(), errno);
     let copy =
         |file: BorrowedFd<'_>| syscalls::open_tree_clone(file, is_recursive).map_err(to_copy_error);
     let mount = copy(file.as_fd())?;
-    if !calls.mount_setattr {
+    if !syscall_support.mount_setattr {
         // Only an attached mount can be restricted by mount(2). The copy is attached in a
         // private mount namespace, restricted there, and copied again to get a detached mount.
         syscalls::move_mount(&mount, file).map_err(to_copy_error)?;
-        bind::restrict_private_mount(&mount, file.path(), attributes, depth, calls)?;
+        bind::restrict_private_mount(&mount, file.path(), attributes, depth, syscall_support)?;
         let restricted_copy = copy(mount.as_fd())?;
         bind::unmount_private_mount(&mount).map_err(to_copy_error)?;
         return Ok(restricted_copy);
@@ -44,16 +44,15 @@ pub(super) fn clone_mount(
 }
 
 /// Returns a detached copy of a mount that this process has made in the current mount namespace.
-/// The copy has the same restrictions and private propagation. Without `mount_setattr`, it gets
-/// these from the copied mount.
+/// The copy has the restrictions of the mount, and private propagation.
 pub(super) fn copy_own_mount(
     mounted_file: &Handle,
     path: &Path,
-    calls: KernelCalls,
+    syscall_support: SyscallSupport,
 ) -> Result<OwnedFd> {
     let to_copy_error = |errno| Error::system("copy the mount of", path, errno);
     let copy = syscalls::open_tree_clone(mounted_file, false).map_err(to_copy_error)?;
-    if calls.mount_setattr {
+    if syscall_support.mount_setattr {
         let attributes = to_attribute_bits(Attributes::default());
         syscalls::set_attributes(&copy, false, attributes, libc::MS_PRIVATE)
             .map_err(to_copy_error)?;

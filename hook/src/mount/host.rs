@@ -13,14 +13,14 @@ use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, find_devic
 /// driver root. Paths are resolved inside the directory and cannot lead out of it.
 #[derive(Debug)]
 pub struct SourceRoot {
-    root: RootDir,
+    root_dir: RootDir,
     path: Rc<Path>,
 }
 
 impl SourceRoot {
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         Ok(Self {
-            root: RootDir::open(path, resolver).map_err(|error| Error::Host(error.into()))?,
+            root_dir: RootDir::open(path, resolver).map_err(|error| Error::Host(error.into()))?,
             path: Rc::from(path),
         })
     }
@@ -28,17 +28,17 @@ impl SourceRoot {
     /// Opens the file `path`. Absolute and relative paths both start at this root, and symbolic
     /// links are followed inside it.
     pub fn open_file(&self, path: &Path) -> Result<HostFile> {
-        self.to_host_file(self.root.lookup(path), path)
+        self.to_host_file(self.root_dir.lookup(path), path)
     }
 
-    /// Opens the file `path` without following symbolic links, because users other than root may
-    /// have created a link in a directory of the path.
+    /// Opens the file `path` without following symbolic links. So users other than root cannot
+    /// redirect the path by a link in one of its directories.
     ///
     /// # Errors
     /// The errors of [`Self::open_file`], and an error if a component of the path is a symbolic
     /// link.
     pub fn open_file_without_links(&self, path: &Path) -> Result<HostFile> {
-        self.to_host_file(self.root.lookup_no_symlinks(path), path)
+        self.to_host_file(self.root_dir.lookup_no_symlinks(path), path)
     }
 
     fn to_host_file(
@@ -50,7 +50,7 @@ impl SourceRoot {
             Some(handle) => Ok(HostFile {
                 handle,
                 path: path.to_owned(),
-                root: Rc::clone(&self.path),
+                root_path: Rc::clone(&self.path),
             }),
             None => Err(Error::Missing {
                 path: path.to_owned(),
@@ -64,7 +64,7 @@ impl SourceRoot {
 pub struct HostFile {
     handle: Handle,
     path: PathBuf,
-    root: Rc<Path>,
+    root_path: Rc<Path>,
 }
 
 impl HostFile {
@@ -90,8 +90,8 @@ impl HostFile {
     }
 
     /// Returns the path of the root in which the file was found.
-    pub(super) fn root(&self) -> &Rc<Path> {
-        &self.root
+    pub(super) fn root_path(&self) -> &Rc<Path> {
+        &self.root_path
     }
 
     /// Checks that the file has the kind `expected_kind`.
@@ -108,7 +108,7 @@ impl HostFile {
 
     /// Checks that the file is a device node with the number `expected_number`. A driver that was
     /// loaded again may have created a node for another device with the same name.
-    pub fn expect_device(&self, expected_number: DeviceNumber) -> Result<()> {
+    pub fn expect_device_number(&self, expected_number: DeviceNumber) -> Result<()> {
         match find_device_number(&self.handle) {
             Some(found_number) if found_number == expected_number => Ok(()),
             Some(found_number) => Err(Error::Device {
@@ -151,9 +151,9 @@ mod tests {
                 .open_file_without_links(Path::new("/dev/null"))
                 .unwrap();
             assert_eq!(file.kind(), FileKind::CharDevice);
-            file.expect_device(NULL).unwrap();
+            file.expect_device_number(NULL).unwrap();
 
-            let error = file.expect_device(DeviceNumber { minor: 5, ..NULL });
+            let error = file.expect_device_number(DeviceNumber { minor: 5, ..NULL });
             assert_eq!(
                 error.unwrap_err().to_string(),
                 "/dev/null is device c 1:3 on the host, expected c 1:5"
@@ -173,7 +173,7 @@ mod tests {
             .unwrap();
         assert!(file.is_dir());
         assert!(matches!(
-            file.expect_device(NULL),
+            file.expect_device_number(NULL),
             Err(Error::Kind {
                 found_kind: FileKind::Directory,
                 expected_kind: FileKind::CharDevice,

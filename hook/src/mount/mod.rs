@@ -4,34 +4,34 @@
 //! [`Source`]. After [`crate::container::ContainerNamespace::enter`], a [`Mounter`] attaches
 //! sources at targets. All steps use descriptors.
 //!
-//! If the kernel has the necessary calls ([`KernelCalls::supports_detached_mounts`]), a source is a
-//! detached copy of a mount, with its restrictions set before any process in the container can see
-//! it. Otherwise mount(2) is used with paths in `/proc/self/fd`. The interface is the same in both
-//! cases.
+//! If the kernel has the necessary calls ([`SyscallSupport::supports_detached_mounts`]), a source
+//! is a detached copy of a mount, with its restrictions set before any process in the container can
+//! see it. Otherwise mount(2) is used with paths in `/proc/self/fd`. The interface is the same in
+//! both cases.
 //!
 //! A mount that would propagate to another mount namespace, such as that of the host, is
 //! refused.
 
 mod attributes;
 mod bind;
-mod calls;
 mod detached;
 mod error;
 mod host;
 mod mounter;
 mod propagation;
 mod source;
+mod syscall_support;
 mod tmpfs;
 
 pub(crate) use crate::mountinfo::MountInfoError;
 pub use attributes::Attributes;
 pub(crate) use bind::unmount;
-pub use calls::KernelCalls;
 pub use error::Error;
 pub(crate) use host::HostFile;
 pub use host::SourceRoot;
 pub use mounter::Mounter;
-pub use source::{Depth, Source};
+pub use source::{MountDepth, Source};
+pub use syscall_support::SyscallSupport;
 pub(crate) use tmpfs::StagedTmpfs;
 pub use tmpfs::TmpfsOptions;
 

@@ -5,31 +5,33 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::propagation::Propagation;
-use super::source::SourceForm;
-use super::{Attributes, Depth, Error, KernelCalls, Result, Source, SourceRoot, bind, detached};
+use super::propagation::MountPropagation;
+use super::source::SourceHandle;
+use super::{
+    Attributes, Error, MountDepth, Result, Source, SourceRoot, SyscallSupport, bind, detached,
+};
 use crate::container::{ContainerRoot, FileOwner, Handle, Procfs, Target};
 
 /// Makes mounts in the mount namespace of a container, which this process has entered.
 #[derive(Debug)]
 pub struct Mounter {
-    pub(super) calls: KernelCalls,
-    pub(super) proc: Rc<Procfs>,
-    pub(super) propagation: Propagation,
+    pub(super) syscall_support: SyscallSupport,
+    pub(super) procfs: Rc<Procfs>,
+    pub(super) propagation: MountPropagation,
     pub(super) owner: FileOwner,
-    /// The host's root directories in the container's mount namespace, by path. They are opened
-    /// when they are first needed, which is only the case on kernels without detached mounts.
+    /// The root directories of sources, by path. They are opened again in the container's mount
+    /// namespace, but only on kernels without detached mounts.
     source_roots: Vec<(Rc<Path>, SourceRoot)>,
 }
 
 impl Mounter {
-    /// Creates a mounter for the mount namespace of `root`. `calls` must be the value with which
-    /// the sources were prepared.
-    pub fn new(root: &ContainerRoot, calls: KernelCalls) -> Self {
+    /// Creates a mounter for the mount namespace of `root`. `syscall_support` must be the value
+    /// with which the sources were created.
+    pub fn new(root: &ContainerRoot, syscall_support: SyscallSupport) -> Self {
         Self {
-            calls,
-            proc: Rc::clone(root.proc()),
-            propagation: Propagation::new(Rc::clone(root.proc()), calls),
+            syscall_support,
+            procfs: Rc::clone(root.procfs()),
+            propagation: MountPropagation::new(Rc::clone(root.procfs()), syscall_support),
             owner: root.owner(),
             source_roots: Vec::new(),
         }
@@ -44,8 +46,8 @@ impl Mounter {
     pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
         self.propagation.check_target(target)?;
         let identity = source.identity();
-        let (root, attributes, depth) = match source.form {
-            SourceForm::Detached(mount) => {
+        let (root_path, attributes, depth) = match source.handle {
+            SourceHandle::DetachedMount(mount) => {
                 return match detached::attach(&mount, target) {
                     Err(Error::System {
                         errno: Errno::ENOENT,
@@ -57,23 +59,29 @@ impl Mounter {
                     result => result,
                 };
             }
-            SourceForm::Reopened {
-                root,
+            SourceHandle::PathInRoot {
+                root_path,
                 attributes,
                 depth,
-            } => (root, attributes, depth),
+            } => (root_path, attributes, depth),
         };
-        let file = self.open_source_root(&root)?.open_file(&source.path)?;
+        let file = self.open_source_root(&root_path)?.open_file(&source.path)?;
         if file.identity() != identity {
             return Err(Error::Changed { path: source.path });
         }
-        let (propagation, proc) = (&mut self.propagation, &*self.proc);
-        bind::bind_mount(file.handle(), target, attributes, depth, propagation, proc)
+        let (propagation, procfs) = (&mut self.propagation, &*self.procfs);
+        bind::bind_mount(
+            file.handle(),
+            target,
+            attributes,
+            depth,
+            propagation,
+            procfs,
+        )
     }
 
-    /// Mounts a file on another target that this process has mounted in the container already.
-    /// `path` is the path of the file, for messages. The new mount has the restrictions of the
-    /// first mount.
+    /// Mounts `mounted_file`, which this process has mounted in the container already, on a second
+    /// target with the same restrictions. `path` is the path of the file, for error messages.
     ///
     /// # Errors
     /// The errors of [`Self::attach`].
@@ -84,19 +92,19 @@ impl Mounter {
         target: &Target,
     ) -> Result<()> {
         self.propagation.check_target(target)?;
-        if self.calls.supports_detached_mounts() {
-            let mount_copy = detached::copy_own_mount(mounted_file, path, self.calls)?;
+        if self.syscall_support.supports_detached_mounts() {
+            let mount_copy = detached::copy_own_mount(mounted_file, path, self.syscall_support)?;
             return detached::attach(&mount_copy, target);
         }
-        let (propagation, proc) = (&mut self.propagation, &*self.proc);
+        let (propagation, procfs) = (&mut self.propagation, &*self.procfs);
         let attributes = Attributes::default();
         bind::bind_mount(
             mounted_file,
             target,
             attributes,
-            Depth::Single,
+            MountDepth::Single,
             propagation,
-            proc,
+            procfs,
         )
     }
 
@@ -108,7 +116,7 @@ impl Mounter {
         {
             Some(index) => index,
             None => {
-                let root = SourceRoot::open(path, self.calls.resolver())?;
+                let root = SourceRoot::open(path, self.syscall_support.resolver())?;
                 self.source_roots.push((Rc::clone(path), root));
                 self.source_roots.len() - 1
             }

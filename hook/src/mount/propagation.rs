@@ -8,43 +8,43 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::{Error, KernelCalls, Result};
+use super::{Error, Result, SyscallSupport};
 use crate::container::{Procfs, Target};
 use crate::mountinfo::MountTable;
 use crate::sys::statmount;
 
-/// The known propagation of mounts in the container's mount namespace.
+/// Finds out which mounts of the container's mount namespace have shared propagation.
 ///
-/// With `statmount`, each mount is queried. On older kernels, the list of all mounts is read when
-/// it is first needed, which takes 2 ms for 1000 mounts. The list is read again only for mounts
-/// that it does not have.
+/// Each mount is queried with statmount(2). On older kernels, the list of all mounts is read when
+/// it is first needed, which takes 2 ms for 1000 mounts. The list is read again only for a mount
+/// that is not in it.
 #[derive(Debug)]
-pub(super) struct Propagation {
-    proc: Rc<Procfs>,
+pub(super) struct MountPropagation {
+    procfs: Rc<Procfs>,
     uses_statmount: bool,
-    table: Option<MountTable>,
+    mount_table: Option<MountTable>,
     /// The ids of the mounts that this process has made. All of them are private.
-    own_mounts: Vec<u64>,
+    own_mount_ids: Vec<u64>,
     /// The ids of other mounts that have no peers. The container's root keeps handles on the mounts
     /// in which targets are created, so that the kernel does not reuse their ids.
-    unshared_mounts: Vec<u64>,
+    private_mount_ids: Vec<u64>,
 }
 
-impl Propagation {
-    pub(super) fn new(proc: Rc<Procfs>, calls: KernelCalls) -> Self {
+impl MountPropagation {
+    pub(super) fn new(procfs: Rc<Procfs>, syscall_support: SyscallSupport) -> Self {
         Self {
-            proc,
-            uses_statmount: calls.statmount,
-            table: None,
-            own_mounts: Vec::new(),
-            unshared_mounts: Vec::new(),
+            procfs,
+            uses_statmount: syscall_support.statmount,
+            mount_table: None,
+            own_mount_ids: Vec::new(),
+            private_mount_ids: Vec::new(),
         }
     }
 
     /// Checks that a mount on `target` will not appear in another mount namespace.
     pub(super) fn check_target(&mut self, target: &Target) -> Result<()> {
         if let Some(id) = target.mount_id()
-            && (self.own_mounts.contains(&id) || self.unshared_mounts.contains(&id))
+            && (self.own_mount_ids.contains(&id) || self.private_mount_ids.contains(&id))
         {
             return Ok(());
         }
@@ -61,35 +61,35 @@ impl Propagation {
                 });
             }
         }
-        self.unshared_mounts.extend(target.mount_id());
+        self.private_mount_ids.extend(target.mount_id());
         Ok(())
     }
 
-    /// Reads the list of mounts if it was not read already. So later mounts can be distinguished
-    /// from the existing ones.
+    /// Reads the list of mounts if it was not read already, so that the caller can distinguish new
+    /// mounts from the existing ones.
     pub(super) fn read_mounts(&mut self) -> Result<()> {
-        self.get_or_read_table().map(drop)
+        self.get_or_read_mount_table().map(drop)
     }
 
     /// Reports whether the mount `id` was made by this process, or existed at
     /// [`Self::read_mounts`].
-    pub(super) fn is_known(&mut self, id: u64) -> Result<bool> {
-        Ok(self.own_mounts.contains(&id) || self.get_or_read_table()?.get(id).is_some())
+    pub(super) fn is_known_mount(&mut self, id: u64) -> Result<bool> {
+        Ok(self.own_mount_ids.contains(&id) || self.get_or_read_mount_table()?.get(id).is_some())
     }
 
     /// Records that this process made the private mount `id`.
-    pub(super) fn add_own_mount(&mut self, id: u64) {
-        self.own_mounts.push(id);
+    pub(super) fn record_own_mount(&mut self, id: u64) {
+        self.own_mount_ids.push(id);
     }
 
-    /// Reports whether the mount `id` has other mounts in it now.
-    pub(super) fn has_children(&self, id: u64) -> Result<bool> {
-        Ok(self.read_table()?.has_children(id))
+    /// Reports whether other mounts are mounted in the mount `id` now.
+    pub(super) fn has_child_mounts(&self, id: u64) -> Result<bool> {
+        Ok(self.read_mount_table()?.has_children(id))
     }
 
-    /// Returns the id of the mount that contains `file`, as in the list of mounts.
+    /// Returns the id of the mount that contains `file`, as in `/proc/self/mountinfo`.
     pub(super) fn read_mount_id(&self, file: impl AsFd) -> Result<u64> {
-        self.proc.read_mount_id(file).map_err(Error::Container)
+        self.procfs.read_mount_id(file).map_err(Error::Container)
     }
 
     /// Reports whether the mount that contains `target` has peers. Returns `None` if the mount is
@@ -104,30 +104,30 @@ impl Propagation {
             }
         }
         let id = self.read_mount_id(target)?;
-        if self.own_mounts.contains(&id) {
+        if self.own_mount_ids.contains(&id) {
             return Ok(Some(false));
         }
-        if self.get_or_read_table()?.get(id).is_none() {
-            self.table = Some(self.read_table()?);
+        if self.get_or_read_mount_table()?.get(id).is_none() {
+            self.mount_table = Some(self.read_mount_table()?);
         }
         Ok(self
-            .get_or_read_table()?
+            .get_or_read_mount_table()?
             .get(id)
             .map(|mount| mount.is_shared))
     }
 
-    fn get_or_read_table(&mut self) -> Result<&MountTable> {
-        match self.table {
-            Some(ref table) => Ok(table),
+    fn get_or_read_mount_table(&mut self) -> Result<&MountTable> {
+        match self.mount_table {
+            Some(ref mount_table) => Ok(mount_table),
             None => {
-                let table = self.read_table()?;
-                Ok(self.table.insert(table))
+                let mount_table = self.read_mount_table()?;
+                Ok(self.mount_table.insert(mount_table))
             }
         }
     }
 
-    fn read_table(&self) -> Result<MountTable> {
-        let text = self.proc.read_mountinfo().map_err(Error::Container)?;
+    fn read_mount_table(&self) -> Result<MountTable> {
+        let text = self.procfs.read_mountinfo().map_err(Error::Container)?;
         MountTable::parse(&text).map_err(Error::MountInfo)
     }
 }

@@ -4,15 +4,15 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::{Attributes, Error, HostFile, KernelCalls, Result, detached};
+use super::{Attributes, Error, HostFile, Result, SyscallSupport, detached};
 use crate::container::{FileKind, Identity};
 
-/// Whether the mounts below a source are mounted with it.
+/// Whether the mounts inside a source directory are mounted with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// The source without the mounts below it (`bind`).
+pub enum MountDepth {
+    /// Without the mounts inside the source (`bind`).
     Single,
-    /// The source with all mounts below it (`rbind`), which get the same restrictions.
+    /// With all mounts inside the source (`rbind`), which get the same restrictions.
     Recursive,
 }
 
@@ -20,23 +20,23 @@ pub enum Depth {
 /// mount namespace of a container.
 #[derive(Debug)]
 pub struct Source {
-    pub(super) form: SourceForm,
+    pub(super) handle: SourceHandle,
     pub(super) path: PathBuf,
     kind: FileKind,
     identity: Identity,
 }
 
-/// The form in which a source can be used in another mount namespace.
+/// A reference to a source file that can be used in another mount namespace.
 #[derive(Debug)]
-pub(super) enum SourceForm {
-    /// A detached mount.
-    Detached(OwnedFd),
-    /// The root directory in which the file is opened again by its path, for kernels without
+pub(super) enum SourceHandle {
+    /// A detached mount of the file.
+    DetachedMount(OwnedFd),
+    /// The path of the root directory in which the file is opened again, for kernels without
     /// detached mounts.
-    Reopened {
-        root: Rc<Path>,
+    PathInRoot {
+        root_path: Rc<Path>,
         attributes: Attributes,
-        depth: Depth,
+        depth: MountDepth,
     },
 }
 
@@ -45,23 +45,28 @@ impl Source {
     pub fn new(
         file: &HostFile,
         attributes: Attributes,
-        depth: Depth,
-        calls: KernelCalls,
+        depth: MountDepth,
+        syscall_support: SyscallSupport,
     ) -> Result<Self> {
-        let form = if calls.supports_detached_mounts() {
-            SourceForm::Detached(detached::clone_mount(file, attributes, depth, calls)?)
-        } else if calls.has_private_namespace {
+        let handle = if syscall_support.supports_detached_mounts() {
+            SourceHandle::DetachedMount(detached::clone_mount(
+                file,
+                attributes,
+                depth,
+                syscall_support,
+            )?)
+        } else if syscall_support.has_private_namespace {
             let path = file.path().to_owned();
             return Err(Error::TooOld { path });
         } else {
-            SourceForm::Reopened {
-                root: Rc::clone(file.root()),
+            SourceHandle::PathInRoot {
+                root_path: Rc::clone(file.root_path()),
                 attributes,
                 depth,
             }
         };
         Ok(Self {
-            form,
+            handle,
             path: file.path().to_owned(),
             kind: file.kind(),
             identity: file.identity(),

@@ -30,14 +30,14 @@ pub struct TmpfsOptions<'a> {
 /// On a kernel that cannot create a detached tmpfs, it is attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
-    form: StagedForm,
+    form: StagedMount,
     target: Target,
     directory: WritableDirectory,
 }
 
-/// Whether the tmpfs is attached already, with a handle on its root.
+/// A handle on the root of a new tmpfs, which may be attached to its target already.
 #[derive(Debug)]
-enum StagedForm {
+enum StagedMount {
     Detached(OwnedFd),
     Attached(OwnedFd),
 }
@@ -50,8 +50,8 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// The restrictions of the tmpfs: device nodes and set-user-id programs in it have no effect. A
-/// file that is mounted in it has the restrictions of its own mount.
+/// The mount attributes of a tmpfs: its device nodes and set-user-id bits have no effect. A file
+/// that is mounted in the tmpfs has the attributes of its own mount.
 const TMPFS_ATTRIBUTES: Attributes = Attributes {
     read_only: false,
     nosuid: true,
@@ -68,31 +68,31 @@ impl Mounter {
         options: &TmpfsOptions<'_>,
     ) -> Result<StagedTmpfs> {
         self.propagation.check_target(&target)?;
-        let option_list = self.to_option_list(options)?;
+        let option_list = self.build_option_list(options)?;
         let path = target.path();
-        let (form, root) = if self.calls.supports_detached_mounts() {
+        let (form, root) = if self.syscall_support.supports_detached_mounts() {
             let to_error = |errno| Error::system("make a tmpfs for", &path, errno);
             let mount = create_detached_tmpfs(&option_list).map_err(to_error)?;
             let root = open_root(&mount).map_err(to_error)?;
-            (StagedForm::Detached(mount), root)
+            (StagedMount::Detached(mount), root)
         } else {
             let option_text = join_options(&option_list);
-            let (propagation, proc) = (&mut self.propagation, &*self.proc);
+            let (propagation, procfs) = (&mut self.propagation, &*self.procfs);
             let root_handle =
-                bind::mount_tmpfs(&target, TMPFS_ATTRIBUTES, &option_text, propagation, proc)?;
+                bind::mount_tmpfs(&target, TMPFS_ATTRIBUTES, &option_text, propagation, procfs)?;
             let root =
                 open_root(&root_handle).map_err(|errno| Error::system("open", &path, errno))?;
-            (StagedForm::Attached(root_handle), root)
+            (StagedMount::Attached(root_handle), root)
         };
         Ok(StagedTmpfs {
             form,
             target,
-            directory: WritableDirectory::on_own_mount(root, &path, &self.proc)
+            directory: WritableDirectory::from_own_mount(root, &path, &self.procfs)
                 .map_err(Error::Container)?,
         })
     }
 
-    fn to_option_list(&self, options: &TmpfsOptions<'_>) -> Result<Vec<(&'static str, String)>> {
+    fn build_option_list(&self, options: &TmpfsOptions<'_>) -> Result<Vec<(&'static str, String)>> {
         let mut option_list = vec![
             ("size", options.size_bytes.to_string()),
             ("mode", format!("{:o}", options.mode.bits())),
@@ -123,11 +123,11 @@ impl StagedTmpfs {
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {
-            StagedForm::Attached(mount) => mount,
-            StagedForm::Detached(mount) => {
+            StagedMount::Attached(mount) => mount,
+            StagedMount::Detached(mount) => {
                 detached::attach(&mount, &self.target)?;
                 let mount_id = mounter.propagation.read_mount_id(&mount)?;
-                mounter.propagation.add_own_mount(mount_id);
+                mounter.propagation.record_own_mount(mount_id);
                 mount
             }
         };
@@ -151,8 +151,8 @@ impl Tmpfs {
     /// [`Error::System`] if the kernel refuses, for example with `EBUSY` while a file in it is
     /// open for writing.
     pub fn set_read_only(&self, mounter: &Mounter) -> Result<()> {
-        if !mounter.calls.mount_setattr {
-            return bind::set_read_only(&self.mount, &self.path, &mounter.proc);
+        if !mounter.syscall_support.mount_setattr {
+            return bind::set_read_only(&self.mount, &self.path, &mounter.procfs);
         }
         syscalls::set_attributes(&self.mount, false, libc::MOUNT_ATTR_RDONLY, 0)
             .map_err(|errno| Error::system("make read-only", &self.path, errno))

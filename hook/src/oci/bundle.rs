@@ -25,13 +25,13 @@ pub struct Bundle {
     pub annotations: BTreeMap<String, String>,
     /// The path on the host of the container's root file system.
     pub rootfs: PathBuf,
-    /// The paths in the container at which the runtime mounts a new tmpfs.
+    /// The mount points in the container at which the runtime mounts a new tmpfs.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
-    /// The member `linux.cgroupsPath`, with which the engine requests a cgroup.
+    /// The member `linux.cgroupsPath`, by which the engine chooses the container's cgroup.
     pub cgroups_path: Option<String>,
-    /// True if CAP_SYS_ADMIN is in the bounding set, so that a process of the container may have
-    /// it.
+    /// True if the bounding set contains CAP_SYS_ADMIN, so that a process of the container can have
+    /// this capability.
     pub has_sys_admin: bool,
     /// The capabilities of the container's first process, if config.json limits them.
     pub capabilities: Option<SpecCapabilities>,
@@ -41,12 +41,12 @@ pub struct Bundle {
     pub cdi_grants: Vec<CdiGrant>,
     pub hooks: Hooks,
     pub masked_paths: MaskedPaths,
-    /// True if the container has its own user namespace, other than the runtime's.
+    /// True if the container has a user namespace of its own and does not share the runtime's.
     pub has_user_namespace: bool,
-    /// The devices that `boathook attach` adds to the devices of config.json.
+    /// The requests of `boathook attach`, in addition to the requests in config.json.
     pub attach_requests: Vec<AttachRequest>,
-    /// The parts of the container's own request that `boathook detach` has ended. They are known
-    /// only to commands that inspect a running container.
+    /// The requests of the container that `boathook detach` has ended, from the attachment record.
+    /// Only commands that inspect a running container set them.
     pub detached_requests: Vec<DetachedRequest>,
 }
 
@@ -54,7 +54,7 @@ pub struct Bundle {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachRequest {
     pub grant: CdiGrant,
-    /// True if the device needs no allocation of the kubelet, because the user gave `--force`.
+    /// True if the user gave `--force`, so that the device needs no allocation of the kubelet.
     pub is_forced: bool,
 }
 
@@ -83,11 +83,10 @@ pub enum BundleError {
     NoRoot(PathBuf),
 }
 
-const CONFIG_NAME: &str = "config.json";
+const CONFIG_FILE_NAME: &str = "config.json";
 
-/// Returns whether every user may write to a directory, as to /tmp. Any user could put a forged
-/// config.json there. crun may pass its working directory as the bundle, which can be such a
-/// directory.
+/// Returns whether every user may write to a directory such as /tmp. crun may pass its working
+/// directory as the bundle. If every user may write to it, config.json could be forged.
 fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()
@@ -95,7 +94,7 @@ fn is_world_writable(directory: &Path) -> bool {
 }
 
 #[derive(Deserialize)]
-struct Config {
+struct OciConfig {
     process: Option<Process>,
     root: Option<Root>,
     #[serde(default, deserialize_with = "deserialize_valid_items")]
@@ -121,14 +120,14 @@ impl Mount {
     }
 }
 
-/// Returns the paths of all mounts at and below /dev, except for a new tmpfs at /dev itself.
-fn list_mounts_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
-    let dev = Path::new("/dev");
-    let mounts_in_dev = mounts
+/// Returns the mount points at and below /dev, except for /dev itself if it is a new tmpfs.
+fn list_mount_points_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
+    let dev_dir = Path::new("/dev");
+    let dev_mounts = mounts
         .iter()
-        .filter(|mount| mount.destination.starts_with(dev));
+        .filter(|mount| mount.destination.starts_with(dev_dir));
     let other_mounts =
-        mounts_in_dev.filter(|mount| mount.destination != dev || !mount.is_new_tmpfs());
+        dev_mounts.filter(|mount| mount.destination != dev_dir || !mount.is_new_tmpfs());
     other_mounts
         .map(|mount| mount.destination.clone())
         .collect()
@@ -192,7 +191,7 @@ struct Resources {
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
-/// Deserializes a value of the type `T`, or returns the default if the value has another form.
+/// Deserializes a value of the type `T`. A value of another type results in the default value.
 pub(super) fn deserialize_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -202,8 +201,8 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Deserializes a list, and skips items of another form than `T`. If an item is skipped, the hook
-/// at most repeats what the runtime has done already.
+/// Deserializes a list, and skips the items that are no valid `T`. This does no harm: for a skipped
+/// item, the hook repeats what the runtime has done already.
 pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -221,14 +220,14 @@ impl Bundle {
     pub const MAX_CONFIG_BYTES: usize = 10 << 20;
 
     /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
-    /// working directory instead of the bundle; if that has no config.json, the parent of the
-    /// container's root is tried. A relative root in the state, which older versions of crun pass,
-    /// is ignored.
+    /// working directory instead of the bundle. If it has no config.json, the parent of the
+    /// container's root is read. A relative root, which older versions of crun pass, is ignored.
     pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
-        let mut directories = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
-        let directory = directories.find(|directory| directory.join(CONFIG_NAME).exists());
-        let mut bundle = Bundle::read(directory.unwrap_or(&state.bundle))?;
+        let mut candidate_dirs = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
+        let bundle_dir =
+            candidate_dirs.find(|bundle_dir| bundle_dir.join(CONFIG_FILE_NAME).exists());
+        let mut bundle = Bundle::read(bundle_dir.unwrap_or(&state.bundle))?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
         }
@@ -236,35 +235,41 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Reads config.json in `directory`. The call fails if every user may write to `directory`.
-    pub fn read(directory: &Path) -> Result<Self, BundleError> {
-        if is_world_writable(directory) {
-            return Err(BundleError::WorldWritable(directory.to_owned()));
+    /// Reads config.json in the bundle `bundle_dir`. The call fails if every user may write to the
+    /// directory.
+    pub fn read(bundle_dir: &Path) -> Result<Self, BundleError> {
+        if is_world_writable(bundle_dir) {
+            return Err(BundleError::WorldWritable(bundle_dir.to_owned()));
         }
-        let path = directory.join(CONFIG_NAME);
+        let path = bundle_dir.join(CONFIG_FILE_NAME);
         match read_file_capped(&path, Self::MAX_CONFIG_BYTES) {
-            Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
+            Ok(Some(bytes)) => Bundle::parse(bundle_dir, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),
             Err(error) => Err(BundleError::Read { path, error }),
         }
     }
 
-    /// Creates the bundle of a container without a known config.json, from its root directory and
-    /// its variables, each as `NAME=VALUE`.
-    pub(crate) fn from_variables(root: &Path, env: &[String]) -> Result<Self, BundleError> {
-        let config = serde_json::json!({"root": {"path": root}, "process": {"env": env}});
+    /// Creates the bundle of a container whose config.json is unknown, from its root directory and
+    /// its environment variables, each as `NAME=VALUE`.
+    pub(crate) fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {
+        let config = serde_json::json!({"root": {"path": root}, "process": {"env": variables}});
         Bundle::parse(root, root, config.to_string().as_bytes())
     }
 
-    /// Parses `bytes`, the content of config.json at `path`. `directory` is the bundle, in which
-    /// a relative path of the container's root begins.
-    pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
-        let config: Config = json_text::parse(bytes).map_err(|error| BundleError::Json {
-            path: path.into(),
-            error,
-        })?;
+    /// Parses `config_json`, the content of config.json at `config_path`. A relative path of the
+    /// container's root is relative to the bundle `bundle_dir`.
+    pub fn parse(
+        bundle_dir: &Path,
+        config_path: &Path,
+        config_json: &[u8],
+    ) -> Result<Self, BundleError> {
+        let config: OciConfig =
+            json_text::parse(config_json).map_err(|error| BundleError::Json {
+                path: config_path.into(),
+                error,
+            })?;
         let Some(root) = config.root else {
-            return Err(BundleError::NoRoot(path.into()));
+            return Err(BundleError::NoRoot(config_path.into()));
         };
         let (env, capabilities) = config
             .process
@@ -279,12 +284,12 @@ impl Bundle {
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         Ok(Bundle {
-            directory: directory.to_owned(),
+            directory: bundle_dir.to_owned(),
             env,
             annotations: config.annotations.unwrap_or_default(),
-            rootfs: directory.join(root.path),
+            rootfs: bundle_dir.join(root.path),
             spec_devices: SpecDevices {
-                mount_points: list_mounts_in_dev(&config.mounts),
+                mount_points: list_mount_points_in_dev(&config.mounts),
                 nodes: devices::convert_nodes(&linux.devices),
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
@@ -296,8 +301,8 @@ impl Bundle {
                 .collect(),
             cgroups_path: linux.cgroups_path,
             has_sys_admin: capabilities.as_ref().is_some_and(|capabilities| {
-                let mut bounding = capabilities.bounding_set.iter();
-                bounding.any(|name| name == "CAP_SYS_ADMIN")
+                let mut bounding_set = capabilities.bounding_set.iter();
+                bounding_set.any(|name| name == "CAP_SYS_ADMIN")
             }),
             capabilities,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
@@ -305,7 +310,7 @@ impl Bundle {
             masked_paths: MaskedPaths {
                 masked: linux.masked_paths,
                 read_only: linux.readonly_paths,
-                covered_by_hook: config.hooks.list_masked_paths(),
+                masked_by_hook: config.hooks.list_masked_paths(),
             },
             hooks: config.hooks,
             has_user_namespace: linux.namespaces.iter().any(|entry| entry.kind == "user"),

@@ -17,14 +17,14 @@ pub(crate) fn convert_rules(spec_rules: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
     spec_rules.iter().filter_map(convert_rule).collect()
 }
 
-/// Converts `linux.devices` to the device nodes that a runtime creates. An entry that is no
-/// device node is ignored.
+/// Converts `linux.devices` of config.json to the device nodes that a runtime creates. An entry
+/// that is no device node, such as a FIFO, is ignored.
 pub(crate) fn convert_nodes(spec_devices: &[LinuxDevice]) -> Vec<SpecNode> {
     let convert_node = |device: &LinuxDevice| {
         Some(SpecNode {
             path: device.path().clone(),
             number: DeviceNumber {
-                kind: convert_kind(device.typ())?,
+                kind: to_device_kind(device.typ())?,
                 major: device.major().try_into().ok()?,
                 minor: device.minor().try_into().ok()?,
             },
@@ -33,7 +33,7 @@ pub(crate) fn convert_nodes(spec_devices: &[LinuxDevice]) -> Vec<SpecNode> {
     spec_devices.iter().filter_map(convert_node).collect()
 }
 
-/// Converts a rule to an entry of `linux.resources.devices`.
+/// Converts a device rule to an entry of `linux.resources.devices` in config.json.
 pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
     let rule = rule.into();
     let kind = match rule.kind {
@@ -41,43 +41,43 @@ pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
         Some(DeviceKind::Character) => LinuxDeviceType::C,
         Some(DeviceKind::Block) => LinuxDeviceType::B,
     };
-    let mut entry = LinuxDeviceCgroup::default();
-    entry
+    let mut oci_rule = LinuxDeviceCgroup::default();
+    oci_rule
         .set_allow(rule.is_allowed)
         .set_typ(Some(kind))
         .set_major(rule.major.map(i64::from))
         .set_minor(rule.minor.map(i64::from))
         .set_access(Some(rule.access.to_string()));
-    entry
+    oci_rule
 }
 
 fn convert_rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
-    let letters = rule.access().as_deref().unwrap_or_default();
+    let access_letters = rule.access().as_deref().unwrap_or_default();
     if rule.allow() {
-        parse_permission(rule, letters)
+        convert_allow_rule(rule, access_letters)
     } else {
-        parse_denial(rule, letters)
+        convert_deny_rule(rule, access_letters)
     }
 }
 
-fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+fn convert_allow_rule(rule: &LinuxDeviceCgroup, access_letters: &str) -> Option<SpecRule> {
     let kind = match rule.typ().unwrap_or_default() {
         LinuxDeviceType::A => None,
-        single => Some(convert_kind(single)?),
+        single_kind => Some(to_device_kind(single_kind)?),
     };
     Some(SpecRule {
         is_allowed: true,
         kind,
-        major: parse_number(rule.major()).ok()?,
-        minor: parse_number(rule.minor()).ok()?,
-        access: letters
+        major: parse_device_number(rule.major()).ok()?,
+        minor: parse_device_number(rule.minor()).ok()?,
+        access: access_letters
             .chars()
             .filter_map(Access::from_letter)
             .reduce(Access::union)?,
     })
 }
 
-fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+fn convert_deny_rule(rule: &LinuxDeviceCgroup, access_letters: &str) -> Option<SpecRule> {
     let all_devices = SpecRule {
         is_allowed: false,
         kind: None,
@@ -85,36 +85,39 @@ fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
         minor: None,
         access: Access::ALL,
     };
-    // runc and cgroup v1 interpret the type `a` as all devices, and ignore the numbers.
-    let Some(kind) = convert_kind(rule.typ().unwrap_or_default()) else {
+    // For the type `a` (all devices), runc and cgroup v1 ignore the numbers. So the rule denies
+    // every device.
+    let Some(kind) = to_device_kind(rule.typ().unwrap_or_default()) else {
         return Some(all_devices);
     };
     Some(SpecRule {
         kind: Some(kind),
-        // A rule with a number that no device can have denies no device, so it is left out.
-        major: parse_number(rule.major()).ok()?,
-        minor: parse_number(rule.minor()).ok()?,
-        access: Access::parse(letters).unwrap_or(Access::ALL),
+        // No device can have an invalid number, so a rule with such a number is left out.
+        major: parse_device_number(rule.major()).ok()?,
+        minor: parse_device_number(rule.minor()).ok()?,
+        access: Access::parse(access_letters).unwrap_or(Access::ALL),
         ..all_devices
     })
 }
 
-/// Returns the device kind of a type, or `None` for `a` (all devices) and `p` (a pipe).
-fn convert_kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
+/// Returns the kind of device for a type of config.json, or `None` for `a` (all devices) and `p` (a
+/// FIFO).
+fn to_device_kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
     match kind {
-        // The letter `u` (unbuffered) means a character device too, as for mknod(1).
+        // `u` (unbuffered) also means a character device, as for mknod(1).
         LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
         LinuxDeviceType::B => Some(DeviceKind::Block),
         LinuxDeviceType::A | LinuxDeviceType::P => None,
     }
 }
 
-/// Converts a major or minor number. A missing or negative number is the wildcard `None`.
-fn parse_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
+/// Converts a major or minor number of config.json. A missing or negative number means every
+/// number, which the result `None` stands for.
+fn parse_device_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
     match number {
         None | Some(..0) => Ok(None),
-        // Device programs compare a number with a signed 32-bit constant, so a larger number is
-        // an error.
+        // The eBPF device programs compare a number with a signed 32-bit constant, so a larger
+        // number is an error.
         Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
     }
 }

@@ -12,17 +12,17 @@ use injection_plan::cdi::CLAIM_SEPARATOR;
 use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
-/// The option of the hook that names a granted device.
+/// The option of the hook with a device that a CDI specification grants.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The option of the hook that names a masked path, which the hook hides instead of the runtime.
+/// The option of the hook with a masked path, which the hook hides instead of the runtime.
 pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
 /// The file name of the hook's program.
 pub(crate) const HOOK_FILE_NAME: &str = "boathook-hook";
 
-/// The file names of the hook's program in all versions of Boathook. In the first versions,
-/// `boathook` was the hook.
+/// The file names of the hook's program in all versions of Boathook. In the first versions, the
+/// program `boathook` was also the hook.
 const KNOWN_HOOK_FILE_NAMES: [&str; 2] = [HOOK_FILE_NAME, "boathook"];
 
 /// The devices that one hook of a CDI specification grants. The hook's argument has the form
@@ -30,60 +30,66 @@ const KNOWN_HOOK_FILE_NAMES: [&str; 2] = [HOOK_FILE_NAME, "boathook"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
-    /// The id, index or alias of the device, or `all`. For a resource claim there may be several
-    /// devices.
+    /// The devices by id, index or alias, or `all`. There are several devices only for a resource
+    /// claim.
     pub devices: DeviceList,
     /// The uid of the resource claim for which the devices were prepared.
-    pub claim: Option<String>,
+    pub claim_uid: Option<String>,
 }
 
 impl CdiGrant {
-    /// Parses the value of the hook's option [`CDI_OPTION`]. The text after the last `@` is the
-    /// uid of a claim, unless that `@` is in quotes.
+    /// Parses the value of [`CDI_OPTION`]. The text after the last `@` is the uid of a resource
+    /// claim, unless this `@` is in quotes.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (class, device) = split_class(text)?;
-        let claim_split = device
+        let (class, device_list_text) = split_class_and_devices(text)?;
+        let devices_and_claim = device_list_text
             .rsplit_once(CLAIM_SEPARATOR)
-            .filter(|(_, claim)| !claim.contains('"'));
-        let (device, claim) = match claim_split {
-            None => (device, None),
-            Some((device, claim)) => (device, Some(claim.to_owned())),
+            .filter(|(_, claim_uid)| !claim_uid.contains('"'));
+        let (device_list_text, claim_uid) = match devices_and_claim {
+            None => (device_list_text, None),
+            Some((device_list_text, claim_uid)) => (device_list_text, Some(claim_uid.to_owned())),
         };
-        Self::new(class, device, claim)
+        Self::new(class, device_list_text, claim_uid)
     }
 
-    /// Parses `CLASS=DEVICE` on a user's command line, where no claim can be named.
+    /// Parses `CLASS=DEVICE` of a user's command line. It has no resource claim, so `@` is a part
+    /// of the device's name.
     pub fn parse_user_device(text: &str) -> Result<Self, String> {
-        let (class, device) = split_class(text)?;
-        Self::new(class, device, None)
+        let (class, device_list_text) = split_class_and_devices(text)?;
+        Self::new(class, device_list_text, None)
     }
 
-    fn new(class: ClassName, device: &str, claim: Option<String>) -> Result<Self, String> {
-        let devices = DeviceList::parse(device).map_err(|error| error.to_string())?;
+    fn new(
+        class: ClassName,
+        device_list_text: &str,
+        claim_uid: Option<String>,
+    ) -> Result<Self, String> {
+        let devices = DeviceList::parse(device_list_text).map_err(|error| error.to_string())?;
         if devices.items().is_empty() {
             return Err("not CLASS=DEVICE".to_owned());
         }
-        let names_no_device = |item: &&Item| {
-            // A qualified CDI name has the device kind before the name: `vendor.com/gpu=0`.
+        let has_reserved_name = |item: &&Item| {
+            // The text may be a qualified CDI name such as `vendor.com/gpu=0`, which ends with the
+            // device's name.
             let name = item.text.rsplit('=').next().unwrap_or_default();
             let is_all = name.eq_ignore_ascii_case("all");
             !item.is_quoted && !is_all && is_reserved_name(name)
         };
-        if let Some(item) = devices.items().iter().find(names_no_device) {
+        if let Some(item) = devices.items().iter().find(has_reserved_name) {
             return Err(format!("`{}` names no device", item.text));
         }
         Ok(CdiGrant {
             class,
             devices,
-            claim,
+            claim_uid,
         })
     }
 }
 
-fn split_class(text: &str) -> Result<(ClassName, &str), String> {
-    let (class, device) = text.split_once('=').ok_or("not CLASS=DEVICE")?;
-    let class = ClassName::try_from(class.to_owned()).map_err(|error| error.to_string())?;
-    Ok((class, device))
+fn split_class_and_devices(text: &str) -> Result<(ClassName, &str), String> {
+    let (class_name, device_list_text) = text.split_once('=').ok_or("not CLASS=DEVICE")?;
+    let class = ClassName::try_from(class_name.to_owned()).map_err(|error| error.to_string())?;
+    Ok((class, device_list_text))
 }
 
 /// The member `hooks` of config.json (OCI runtime specification, "POSIX-platform Hooks").
@@ -105,32 +111,33 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// Returns whether the hook's path, or the target of a symbolic link at this path, has a file
-    /// name of Boathook's hook. `boathook-init install --as` creates such a link with the name of
-    /// a vendor's hook, by which Docker calls it.
+    /// Returns whether this is Boathook's hook, according to the file name of its path or of the
+    /// target of a symbolic link. `boathook-init install --as` creates such a link with the name of
+    /// a vendor's hook, which Docker calls.
     fn is_boathook_hook(&self) -> bool {
         has_hook_file_name(&self.path)
             || fs::read_link(&self.path).is_ok_and(|target| has_hook_file_name(&target))
     }
 
-    /// Returns the value of [`CDI_OPTION`], or `None` if no CDI specification added the hook. The
-    /// value is empty if the option is the last argument.
+    /// Returns the value of [`CDI_OPTION`]. Returns `None` if the hook has no such option, because
+    /// no CDI specification added it. The value is empty if the option is the last argument.
     fn find_cdi_value(&self) -> Option<&str> {
-        self.option_values(CDI_OPTION).next()
+        self.find_option_values(CDI_OPTION).next()
     }
 
-    /// Returns all values of an option. A value is the text after `=` or the next argument.
-    fn option_values<'h>(&'h self, option: &'static str) -> impl Iterator<Item = &'h str> {
+    /// Returns the values of an option that may be repeated. A value is the text after `=` or the
+    /// next argument.
+    fn find_option_values<'h>(&'h self, option: &'static str) -> impl Iterator<Item = &'h str> {
         let mut arguments = self.args.iter();
         iter::from_fn(move || {
             loop {
-                let Some(rest) = arguments.next()?.strip_prefix(option) else {
+                let Some(after_option) = arguments.next()?.strip_prefix(option) else {
                     continue;
                 };
-                if rest.is_empty() {
+                if after_option.is_empty() {
                     return Some(arguments.next().map_or("", String::as_str));
                 }
-                if let Some(value) = rest.strip_prefix('=') {
+                if let Some(value) = after_option.strip_prefix('=') {
                     return Some(value);
                 }
             }
@@ -145,13 +152,16 @@ fn has_hook_file_name(path: &Path) -> bool {
 }
 
 impl Hooks {
-    pub(crate) fn from_config(text: &str) -> Self {
+    /// Parses the member `hooks` of the config.json text `config_json`. Returns no hooks if the
+    /// text is no JSON object.
+    pub(crate) fn from_config(config_json: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
             #[serde(default, deserialize_with = "super::bundle::deserialize_or_default")]
             hooks: Hooks,
         }
-        serde_json::from_str(text).map_or_else(|_| Self::default(), |config: Config| config.hooks)
+        serde_json::from_str(config_json)
+            .map_or_else(|_| Self::default(), |config: Config| config.hooks)
     }
 
     fn iter_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
@@ -167,9 +177,9 @@ impl Hooks {
             .filter(|(_, hook)| hook.is_boathook_hook())
     }
 
-    /// Returns whether a Boathook hook, or the hook at `path`, reads the requests of the
-    /// container. A hook that a CDI specification added does not; it only gets the device of its
-    /// arguments.
+    /// Returns whether config.json has a hook that reads the container's requests: one of Boathook,
+    /// or the hook at `path`. A hook of a CDI specification does not read them, but injects the
+    /// device in its arguments.
     pub(crate) fn reads_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
             let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
@@ -180,12 +190,12 @@ impl Hooks {
     /// Returns the masked paths that Boathook's hooks hide instead of the runtime.
     pub(super) fn list_masked_paths(&self) -> Vec<PathBuf> {
         let hooks = self.find_boathook_hooks();
-        let paths = hooks.flat_map(|(_, hook)| hook.option_values(MASKED_PATH_OPTION));
+        let paths = hooks.flat_map(|(_, hook)| hook.find_option_values(MASKED_PATH_OPTION));
         paths.map(PathBuf::from).collect()
     }
 
     /// Returns the grants in the arguments of Boathook's hooks, in the order in which the runtime
-    /// calls them. An invalid grant is left out here; the hook that is called with it fails, and
+    /// calls the hooks. An invalid grant is left out, because the hook that has it fails, so that
     /// the container does not start.
     pub(super) fn parse_grants(&self) -> Vec<CdiGrant> {
         let values = self
@@ -197,16 +207,16 @@ impl Hooks {
     }
 }
 
-/// Merges the grants of each class into one list of devices.
-pub(crate) fn group_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, DeviceList> {
-    let mut by_class: BTreeMap<&ClassName, Vec<&DeviceList>> = BTreeMap::new();
+/// Merges the grants by class, so that each class has one device list.
+pub(crate) fn group_grants_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, DeviceList> {
+    let mut lists_by_class: BTreeMap<&ClassName, Vec<&DeviceList>> = BTreeMap::new();
     for grant in grants {
-        let lists = by_class.entry(&grant.class).or_default();
-        lists.push(&grant.devices);
+        let device_lists = lists_by_class.entry(&grant.class).or_default();
+        device_lists.push(&grant.devices);
     }
-    by_class
+    lists_by_class
         .into_iter()
-        .map(|(class, lists)| (class.clone(), DeviceList::concatenate(lists)))
+        .map(|(class, device_lists)| (class.clone(), DeviceList::concatenate(device_lists)))
         .collect()
 }
 
@@ -233,12 +243,12 @@ mod tests {
             ]
         }"#;
         let hooks: Hooks = serde_json::from_str(text).unwrap();
-        let claims = hooks
+        let claim_uids = hooks
             .parse_grants()
             .into_iter()
-            .filter_map(|grant| grant.claim);
-        assert_eq!(claims.collect::<Vec<_>>(), ["u-1"]);
-        let grants = group_by_class(&hooks.parse_grants());
+            .filter_map(|grant| grant.claim_uid);
+        assert_eq!(claim_uids.collect::<Vec<_>>(), ["u-1"]);
+        let grants = group_grants_by_class(&hooks.parse_grants());
         let grants: Vec<_> = grants
             .iter()
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
@@ -288,9 +298,12 @@ mod tests {
     #[test]
     fn a_mark_in_quotes_belongs_to_the_name() {
         let parts = |grant: Result<CdiGrant, String>| {
-            grant
-                .ok()
-                .map(|grant| (grant.devices.to_string(), grant.claim.unwrap_or_default()))
+            grant.ok().map(|grant| {
+                (
+                    grant.devices.to_string(),
+                    grant.claim_uid.unwrap_or_default(),
+                )
+            })
         };
         for (text, of_hook, of_user) in [
             ("npu=0", Some(("0", "")), Some(("0", ""))),
@@ -311,7 +324,8 @@ mod tests {
             ("npu=\"0", None, None),
             ("npu", None, None),
         ] {
-            let owned = |(device, claim): (&str, &str)| (device.to_owned(), claim.to_owned());
+            let owned =
+                |(device, claim_uid): (&str, &str)| (device.to_owned(), claim_uid.to_owned());
             assert_eq!(parts(CdiGrant::parse(text)), of_hook.map(owned), "{text}");
             let named = parts(CdiGrant::parse_user_device(text));
             assert_eq!(named, of_user.map(owned), "{text}");

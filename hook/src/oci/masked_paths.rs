@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct MaskedPaths {
     pub masked: Vec<PathBuf>,
     pub read_only: Vec<PathBuf>,
-    /// The masked paths that `boathook-runtime` has removed from config.json. The hook hides
-    /// their content, except for the files and directories that it injects there.
-    pub covered_by_hook: Vec<PathBuf>,
+    /// The masked paths that `boathook-runtime` has removed from config.json. The hook masks them
+    /// instead, so that only the files and directories that it injects there are visible.
+    pub masked_by_hook: Vec<PathBuf>,
 }

@@ -20,22 +20,22 @@ pub use hooks::{CdiGrant, Hooks};
 pub use masked_paths::MaskedPaths;
 pub use state::{State, StateError};
 
-/// Opens a file and fails if it is no regular file. Another user may own a bundle and could put a
-/// pipe into it, and reading from the pipe would block the hook.
+/// Opens a regular file. Any other file is an error: another user may own a bundle and put a FIFO
+/// into it, and a read from the FIFO would block the hook.
 pub(crate) use rooted_path::open_regular_file as open_regular;
 
-/// Reads all bytes of `source`. Returns `None` if there are more than `limit` bytes.
-pub(crate) fn read_capped(source: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
-    // Most inputs have fewer than 64 KiB, so a single read is sufficient.
-    let mut bytes = Vec::with_capacity(limit.min(64 << 10));
-    source.take(limit as u64 + 1).read_to_end(&mut bytes)?;
-    Ok((bytes.len() <= limit).then_some(bytes))
+/// Reads all bytes of `source`. Returns `None` if there are more than `max_bytes` bytes.
+pub(crate) fn read_capped(source: impl Read, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
+    // Most inputs are smaller than 64 KiB, so that this capacity avoids a reallocation.
+    let mut bytes = Vec::with_capacity(max_bytes.min(64 << 10));
+    source.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= max_bytes).then_some(bytes))
 }
 
-/// Reads the regular file `path`. Returns `None` if it has more than `limit` bytes.
-pub(crate) fn read_file_capped(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
-    let bytes = RegularFile::open(path)?.read(limit as u64 + 1)?;
-    Ok((bytes.len() <= limit).then_some(bytes))
+/// Reads the regular file `path`. Returns `None` if it has more than `max_bytes` bytes.
+pub(crate) fn read_file_capped(path: &Path, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
+    let bytes = RegularFile::open(path)?.read(max_bytes as u64 + 1)?;
+    Ok((bytes.len() <= max_bytes).then_some(bytes))
 }
 
 /// Reads the JSON file `path`. Returns `None` if it is no regular file, is no valid JSON, or has

@@ -18,7 +18,7 @@ pub struct State {
     pub oci_version: String,
     pub id: String,
     pub status: String,
-    /// The id of the container's first process in the PID namespace of the runtime.
+    /// The process id of the container's init process, in the PID namespace of the runtime.
     pub pid: i32,
     pub bundle: PathBuf,
     /// The path of the container's root file system. Only crun passes this member, which the
@@ -42,14 +42,14 @@ pub enum StateError {
     #[error("stdin contains no container state")]
     Json(#[from] serde_json::Error),
     #[error("the runtime follows version `{}` of the OCI runtime spec; known are 0 and 1", excerpt(.0))]
-    Version(String),
+    UnsupportedVersion(String),
     #[error(
         "it is `{}`; a hook for prestart or createRuntime is called while a container is created",
         excerpt(.0)
     )]
-    Status(String),
+    UnexpectedStatus(String),
     #[error("its process {0} is gone; the runtime may have given up")]
-    Gone(i32),
+    ProcessEnded(i32),
 }
 
 impl State {
@@ -64,20 +64,19 @@ impl State {
         Ok(json_text::parse(&bytes)?)
     }
 
-    /// Checks that the hook supports the version of the specification, that the container is
-    /// being created, and that its first process exists.
+    /// Checks that the hook supports the version of the specification, that the container is being
+    /// created, and that its init process exists.
     pub fn check(&self) -> Result<(), StateError> {
-        let major = self.oci_version.split('.').next().unwrap_or_default();
-        if !matches!(major, "0" | "1") {
-            return Err(StateError::Version(self.oci_version.clone()));
+        let major_version = self.oci_version.split('.').next().unwrap_or_default();
+        if !matches!(major_version, "0" | "1") {
+            return Err(StateError::UnsupportedVersion(self.oci_version.clone()));
         }
-        // crun passes `created` to createRuntime hooks, although the specification demands
-        // `creating`.
+        // The specification demands `creating`, but crun passes `created` to createRuntime hooks.
         if !matches!(&*self.status, "creating" | "created") {
-            return Err(StateError::Status(self.status.clone()));
+            return Err(StateError::UnexpectedStatus(self.status.clone()));
         }
         if self.pid <= 0 || !Path::new("/proc").join(self.pid.to_string()).exists() {
-            return Err(StateError::Gone(self.pid));
+            return Err(StateError::ProcessEnded(self.pid));
         }
         Ok(())
     }

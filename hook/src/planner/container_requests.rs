@@ -14,7 +14,7 @@ use injection_plan::request::{
 };
 
 use crate::authorization::SourceKind;
-use crate::oci::hooks::group_by_class;
+use crate::oci::hooks::group_grants_by_class;
 use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
 
@@ -22,14 +22,15 @@ use crate::trust::Origin;
 /// arguments of its hooks.
 pub(crate) struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations by which the container may request devices. `None` if no annotation counts.
+    /// The annotations by which the container may request devices, or `None` if its annotations
+    /// must be ignored.
     annotations: Option<&'b BTreeMap<String, String>>,
-    /// The devices of each class that CDI specifications grant. For a class in this map,
-    /// variables and annotations do not count.
+    /// The devices that CDI specifications grant, by class. For these classes, variables and
+    /// annotations are ignored.
     granted_devices: BTreeMap<ClassName, DeviceList>,
 }
 
-/// A class that is requested but has no file on this host.
+/// The error for a requested class that has no class file on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownClass {
     #[error(
@@ -46,13 +47,13 @@ pub enum UnknownClass {
 }
 
 impl<'b> ContainerRequests<'b> {
-    /// Collects the requests of a bundle. If the origin of the container is uncertain, no
-    /// annotation counts.
+    /// Collects the requests of a bundle. If `origin` is `None`, the origin of the container is
+    /// uncertain, and its annotations are ignored.
     pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
-            granted_devices: group_by_class(&bundle.cdi_grants),
+            granted_devices: group_grants_by_class(&bundle.cdi_grants),
         }
     }
 
@@ -62,23 +63,23 @@ impl<'b> ContainerRequests<'b> {
             .any(|name| name.as_str() == class)
     }
 
-    /// Returns whether the hook was called for the container's own requests.
+    /// Returns whether config.json has a hook that reads the container's variables and annotations.
     pub(super) fn has_request_hook(&self) -> bool {
         self.bundle.hooks.reads_requests(None)
     }
 
-    /// Returns whether there may be a request for the class of this file, so that the file
-    /// must be parsed.
+    /// Returns whether the container may request the class of this class file. Otherwise the file
+    /// does not have to be parsed.
     pub(super) fn may_request(&self, source: &ClassSource) -> bool {
-        self.names_class(source.name.as_str())
+        self.is_class_named(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
-    /// Returns whether the container requests the class of a file that cannot be used. Such a
-    /// container must not start. `sources` are all class files.
+    /// Returns whether the container requests the class of `class_file`, which is invalid. Such a
+    /// container must not start. `sources` are all class files of the host.
     pub(crate) fn requests_class_of_file(
         &self,
-        file: &Path,
+        class_file: &Path,
         sources: &[Result<ClassSource, FileError>],
         config: &Config,
     ) -> bool {
@@ -86,26 +87,29 @@ impl<'b> ContainerRequests<'b> {
             let value = self.bundle.env.get(variable);
             value.is_some_and(|value| !Selection::requests_nothing(value))
         };
-        self.names_class(class_name(file))
-            || load::is_requested_by_variable(file, &config.classes, sources, is_set)
+        self.is_class_named(class_name_of_file(class_file))
+            || load::is_requested_by_variable(class_file, &config.classes, sources, is_set)
     }
 
-    /// Returns whether an annotation, a CDI specification or a user's command names the class.
-    fn names_class(&self, class: &str) -> bool {
+    /// Returns whether an annotation, a CDI specification or `boathook attach` requests the class
+    /// by its name.
+    fn is_class_named(&self, class: &str) -> bool {
         self.is_granted(class)
             || self.is_attached(class)
             || self.list_annotated_classes().any(|name| name == class)
     }
 
-    /// Returns whether the container may request a class that is unknown, because the directory of
-    /// class files cannot be read.
+    /// Returns whether the container may request any class at all. The classes are unknown if the
+    /// directory of class files cannot be read.
     pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| {
             env.get(name)
                 .is_some_and(|value| !Selection::requests_nothing(value))
         };
-        let mut variables = env.names().filter(|name| load::has_request_form(name));
+        let mut variables = env
+            .names()
+            .filter(|name| load::is_device_list_variable(name));
         !self.granted_devices.is_empty()
             || !self.bundle.attach_requests.is_empty()
             || self.list_annotated_classes().next().is_some()
@@ -117,23 +121,24 @@ impl<'b> ContainerRequests<'b> {
         attach_requests.any(|request| request.grant.class.as_str() == class)
     }
 
-    /// Returns a request for each attached device of a class.
-    pub(crate) fn parse_attached_requests(
+    /// Returns the requests of `boathook attach` for devices of a class.
+    pub(crate) fn parse_attach_requests(
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
-        let is_of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
-        let attach_requests = self.bundle.attach_requests.iter().filter(is_of_class);
-        let requests = attach_requests.map(|attached| {
-            let devices = attached.grant.devices.clone();
+        let belongs_to_class =
+            |attach_request: &&AttachRequest| attach_request.grant.class == class.name;
+        let attach_requests = self.bundle.attach_requests.iter().filter(belongs_to_class);
+        let requests = attach_requests.map(|attach_request| {
+            let devices = attach_request.grant.devices.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
-            let kind = if attached.is_forced {
+            let source_kind = if attach_request.is_forced {
                 SourceKind::ForcedAttach
             } else {
                 SourceKind::Attach
             };
-            Ok(request.map(|request| (request, kind)))
+            Ok(request.map(|request| (request, source_kind)))
         });
         requests.filter_map(Result::transpose).collect()
     }
@@ -144,29 +149,34 @@ impl<'b> ContainerRequests<'b> {
         class: &DeviceClass,
     ) -> Result<Option<(Request, SourceKind)>, RefusedRequest> {
         let env = &self.bundle.env;
-        let annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
+        let find_annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
         let request = match self.granted_devices.get(&class.name).cloned() {
             Some(devices) => Request::parse(class, env, RequestSource::Cdi { devices }),
-            None => Request::find(class, env, annotation),
+            None => Request::find(class, env, find_annotation),
         };
         Ok(request?.map(|request| {
-            let kind = match request.source {
+            let source_kind = match request.source {
                 RequestSource::Cdi { .. } => SourceKind::Cdi,
                 RequestSource::Annotation { .. } => SourceKind::Annotation,
                 RequestSource::Env { .. } => SourceKind::Variable,
                 RequestSource::Attach { .. } => SourceKind::Attach,
             };
-            (request, kind)
+            (request, source_kind)
         }))
     }
 
-    /// Returns the classes without a file that annotations and CDI specifications name.
+    /// Returns the classes that annotations and CDI specifications request, and that have no class
+    /// file on this host.
     pub(crate) fn find_unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
-        let files = sources.iter().map(class_file_path);
-        let is_known = move |name: &str| files.clone().any(|file| class_name(file) == name);
+        let class_files = sources.iter().map(class_file_path);
+        let has_class_file = move |name: &str| {
+            class_files
+                .clone()
+                .any(|class_file| class_name_of_file(class_file) == name)
+        };
         let granted_classes = self
             .granted_devices
             .keys()
@@ -175,10 +185,12 @@ impl<'b> ContainerRequests<'b> {
         annotated_classes
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))
             .chain(granted_classes)
-            .filter_map(move |(name, unknown)| (!is_known(name)).then_some(unknown))
+            .filter_map(move |(name, unknown_class)| {
+                (!has_class_file(name)).then_some(unknown_class)
+            })
     }
 
-    /// Returns the classes that annotations name.
+    /// Returns the names of the classes that the container requests by annotations.
     fn list_annotated_classes(&self) -> impl Iterator<Item = &str> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
@@ -192,8 +204,8 @@ pub(crate) fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path 
         .map_or_else(FileError::path, |source| &source.path)
 }
 
-/// Returns the name of the class in a class file, which is the file name without `.toml`.
-pub(super) fn class_name(file: &Path) -> &str {
-    let name = file.file_stem().and_then(OsStr::to_str);
+/// Returns the name of the class in `class_file`: the file name without `.toml`.
+pub(super) fn class_name_of_file(class_file: &Path) -> &str {
+    let name = class_file.file_stem().and_then(OsStr::to_str);
     name.unwrap_or_default()
 }

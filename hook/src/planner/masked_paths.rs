@@ -8,70 +8,79 @@ use injection_plan::plan::InjectionPlan;
 use crate::authorization::Caller;
 use crate::oci::MaskedPaths;
 
-/// Masks the paths that the runtime does not mask any more, and adds a warning for each path that
-/// hides files or directories of the plan. In a running container the mask exists already and
-/// nothing can be created below it, so hidden files are removed from the plan.
+/// Adds the masked paths of the hook to the plan, and a warning for each masked path of the runtime
+/// that hides files of the plan. In a running container, the runtime has masked its paths already,
+/// and nothing can be created below them. So the hidden files are removed from the plan.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
-    paths: &MaskedPaths,
+    spec_paths: &MaskedPaths,
     caller: &Caller,
     host: &dyn HostView,
 ) {
-    resolve_kernel_links(plan, paths, host);
-    plan.cover_masked_paths(&paths.covered_by_hook);
-    for (masked_path, hidden) in plan.find_hidden_paths(&paths.masked) {
-        let owner_labels = Vec::from_iter(hidden.owner_labels).join(", ");
-        let hidden_paths: Vec<String> = hidden
+    resolve_kernel_links(plan, spec_paths, host);
+    plan.add_path_masks(&spec_paths.masked_by_hook);
+    for (masked_path, hidden_steps) in plan.find_hidden_paths(&spec_paths.masked) {
+        let owner_labels = Vec::from_iter(hidden_steps.owner_labels).join(", ");
+        let hidden_paths: Vec<String> = hidden_steps
             .paths
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         let (hidden_paths, masked_path) = (hidden_paths.join(", "), masked_path.display());
-        let wrapper = advise_wrapper(caller, "which shows only that");
+        let wrapper_advice = describe_wrapper_advice(caller, "which shows only that");
         plan.warnings.push(format!(
             "{owner_labels}: the container does not see {hidden_paths}, because config.json masks {masked_path}: \
-             {wrapper}remove the mask (Docker: --security-opt systempaths=unconfined, podman: \
+             {wrapper_advice}remove the mask (Docker: --security-opt systempaths=unconfined, podman: \
              --security-opt unmask={masked_path})"
         ));
     }
     if matches!(caller, Caller::RunningContainerChange | Caller::Attach) {
-        plan.remove_masked_files(&paths.masked);
+        plan.remove_masked_files(&spec_paths.masked);
     }
-    for path in plan.find_read_only_directories(&paths.read_only) {
+    for path in plan.find_read_only_directories(&spec_paths.read_only) {
         let path = path.display();
-        let wrapper = advise_wrapper(caller, "which removes it there");
+        let wrapper_advice = describe_wrapper_advice(caller, "which removes it there");
         plan.warnings.push(format!(
             "the container cannot write to {path}, which is in readonlyPaths of config.json: \
-             {wrapper}remove it (Docker: --security-opt systempaths=unconfined, podman: \
+             {wrapper_advice}remove it (Docker: --security-opt systempaths=unconfined, podman: \
              --security-opt unmask={path})"
         ));
     }
 }
 
-/// Returns the advice to use `boathook-runtime`. There is no advice for devices that a CDI
-/// specification grants, because `boathook-runtime` leaves these to the hook.
-fn advise_wrapper(caller: &Caller, effect: &str) -> String {
+/// Returns the advice to use `boathook-runtime`, as the beginning of a list of alternatives. It is
+/// empty for devices of a CDI specification, which `boathook-runtime` does not handle.
+fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
     match caller {
         Caller::Cdi(_) => String::new(),
         _ => format!("use the runtime boathook, {effect}, or "),
     }
 }
 
-/// Resolves the plan's paths in /proc and /sys that lead through the kernel's own links, such as
-/// /proc/device-tree, to a masked path. The links are the same in the container and on the host.
-fn resolve_kernel_links(plan: &mut InjectionPlan, paths: &MaskedPaths, host: &dyn HostView) {
-    let masked_paths: Vec<&PathBuf> = paths.masked.iter().chain(&paths.covered_by_hook).collect();
-    let is_masked = |path: &Path| masked_paths.iter().any(|masked| path.starts_with(masked));
+/// Replaces paths of the plan that lead to a masked path through a symbolic link of /proc or /sys,
+/// such as /proc/device-tree. The kernel creates these links, so the host has the same links as the
+/// container.
+fn resolve_kernel_links(plan: &mut InjectionPlan, spec_paths: &MaskedPaths, host: &dyn HostView) {
+    let masked_paths: Vec<&PathBuf> = spec_paths
+        .masked
+        .iter()
+        .chain(&spec_paths.masked_by_hook)
+        .collect();
+    let is_masked = |path: &Path| {
+        masked_paths
+            .iter()
+            .any(|masked_path| path.starts_with(masked_path))
+    };
     for mount in plan.file_mounts_mut() {
         let is_in_kernel_file_system =
             mount.path.starts_with("/proc") || mount.path.starts_with("/sys");
         if !is_in_kernel_file_system || is_masked(&mount.path) {
             continue;
         }
-        if let Ok(path) = host.canonical(&mount.path)
-            && is_masked(&path)
+        if let Ok(canonical_path) = host.canonicalize(&mount.path)
+            && is_masked(&canonical_path)
         {
-            mount.path = path;
+            mount.path = canonical_path;
         }
     }
 }

@@ -8,8 +8,8 @@ use device_class::strict_toml::FileError;
 
 use super::open_host;
 
-/// The domain of resources that have no vendor. Classes with this domain are not related to each
-/// other.
+/// The domain of resource names that belong to no vendor. Two classes with this domain are not
+/// related.
 pub(crate) const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
 /// Returns a text that names the other classes with devices on this host whose resources have the

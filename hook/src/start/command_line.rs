@@ -14,10 +14,10 @@ use crate::oci::CdiGrant;
 use crate::oci::hooks::MASKED_PATH_OPTION;
 use crate::planner::Caller;
 
-/// The command that the command line requests.
+/// The parsed command line of `boathook-hook`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// Run the hook at the start of a container.
+    /// The command line of a runtime that calls the hook at the start of a container.
     Start(StartOptions),
     Help,
     Version,
@@ -35,7 +35,8 @@ pub(crate) struct StartOptions {
     pub(crate) log_level: Option<LogLevel>,
     /// Whether a failure is printed as JSON.
     pub(crate) is_json: bool,
-    /// The paths of `linux.maskedPaths` in config.json that the hook masks in place of the runtime.
+    /// The paths that the hook masks in place of the runtime. `boathook-runtime` has removed them
+    /// from `linux.maskedPaths` in config.json.
     pub(crate) masked_paths: Vec<PathBuf>,
     pub(crate) caller: Caller,
 }
@@ -66,23 +67,23 @@ pub(super) enum UsageError {
 }
 
 impl CommandLine {
-    /// Parses the arguments after the name of the program.
+    /// Parses the arguments of the process, without the name of the program.
     pub(super) fn parse(arguments: &[OsString]) -> Result<Self, UsageError> {
         let mut options = StartOptions::default();
         let (mut grant, mut stage, mut is_verbose) = (None, None, false);
-        let mut reader = ArgumentReader {
+        let mut reader = ArgumentIterator {
             arguments: arguments.iter(),
-            attached_value: None,
+            value_after_equals: None,
         };
         while let Some(argument) = reader.next() {
             match argument.to_str() {
                 Some("--config") => {
-                    let file = reader.read_value("--config")?;
-                    set_once(&mut options.config_path, "--config", file.into())?;
+                    let config_path = reader.read_value("--config")?;
+                    set_option_once(&mut options.config_path, "--config", config_path.into())?;
                 }
                 Some("--also-classes") => {
                     let directory = reader.read_value("--also-classes")?;
-                    set_once(
+                    set_option_once(
                         &mut options.additional_class_dir,
                         "--also-classes",
                         directory.into(),
@@ -90,15 +91,15 @@ impl CommandLine {
                 }
                 Some("--deadline") => {
                     let seconds = reader.parse_value("--deadline", str::parse)?;
-                    set_once(&mut options.deadline_seconds, "--deadline", seconds)?;
+                    set_option_once(&mut options.deadline_seconds, "--deadline", seconds)?;
                 }
                 Some("--log-level") => {
                     let level = reader.parse_value("--log-level", parse_log_level)?;
-                    set_once(&mut options.log_level, "--log-level", level)?;
+                    set_option_once(&mut options.log_level, "--log-level", level)?;
                 }
                 Some("--cdi") => {
                     let device = reader.parse_value("--cdi", CdiGrant::parse)?;
-                    set_once(&mut grant, "--cdi", device)?;
+                    set_option_once(&mut grant, "--cdi", device)?;
                 }
                 Some(MASKED_PATH_OPTION) => {
                     let path = reader.parse_value(MASKED_PATH_OPTION, parse_masked_path)?;
@@ -107,11 +108,11 @@ impl CommandLine {
                 Some("-v" | "--verbose") => reader.set_flag(&mut is_verbose, "--verbose")?,
                 Some("--json") => reader.set_flag(&mut options.is_json, "--json")?,
                 Some("-h" | "--help") => {
-                    reader.refuse_value("--help")?;
+                    reader.check_no_value("--help")?;
                     return Ok(Self::Help);
                 }
                 Some("-V" | "--version") => {
-                    reader.refuse_value("--version")?;
+                    reader.check_no_value("--version")?;
                     return Ok(Self::Version);
                 }
                 Some("prestart" | "create-runtime") if stage.is_none() => stage = Some(argument),
@@ -127,7 +128,7 @@ impl CommandLine {
             return Err(UsageError::MissingStage);
         }
         if is_verbose {
-            set_once(&mut options.log_level, "", LogLevel::Info)
+            set_option_once(&mut options.log_level, "", LogLevel::Info)
                 .map_err(|_| UsageError::VerbosityConflict)?;
         }
         options.caller = grant.map_or(Caller::Engine, Caller::Cdi);
@@ -135,12 +136,16 @@ impl CommandLine {
     }
 }
 
-/// Sets the value of an option. Fails if the option has a value already.
-fn set_once<T>(slot: &mut Option<T>, option: &'static str, value: T) -> Result<(), UsageError> {
-    if slot.is_some() {
+/// Sets the value of an option. The call fails if the command line has the option twice.
+fn set_option_once<T>(
+    option_value: &mut Option<T>,
+    option: &'static str,
+    value: T,
+) -> Result<(), UsageError> {
+    if option_value.is_some() {
         return Err(UsageError::RepeatedOption(option));
     }
-    *slot = Some(value);
+    *option_value = Some(value);
     Ok(())
 }
 
@@ -160,34 +165,34 @@ pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, &'static str> {
     }
 }
 
-/// An iterator over the arguments of a command line. The value after `=` in an option is not part
-/// of the option's name.
-struct ArgumentReader<'a> {
+/// An iterator over the arguments of a command line. It splits `--option=value` into the name of
+/// the option and its value.
+struct ArgumentIterator<'a> {
     arguments: slice::Iter<'a, OsString>,
-    /// The value after `=` in the last option.
-    attached_value: Option<&'a OsStr>,
+    /// The value after `=` in the argument that was returned last.
+    value_after_equals: Option<&'a OsStr>,
 }
 
-impl<'a> ArgumentReader<'a> {
-    /// Returns the next argument, without its attached value.
+impl<'a> ArgumentIterator<'a> {
+    /// Returns the next argument. From `--option=value`, it returns only `--option`.
     fn next(&mut self) -> Option<&'a OsStr> {
         let argument = self.arguments.next()?.as_os_str();
         let bytes = argument.as_bytes();
         let equals_position = bytes.iter().position(|byte| *byte == b'=');
-        self.attached_value = None;
+        self.value_after_equals = None;
         match equals_position.filter(|_| bytes.starts_with(b"--")) {
             None => Some(argument),
             Some(position) => {
-                self.attached_value = Some(OsStr::from_bytes(&bytes[position + 1..]));
+                self.value_after_equals = Some(OsStr::from_bytes(&bytes[position + 1..]));
                 Some(OsStr::from_bytes(&bytes[..position]))
             }
         }
     }
 
-    /// Returns the value of the last option: the text after `=`, or the next argument. Fails if the
-    /// next argument is an option.
+    /// Returns the value of the option that was returned last: the text after `=`, or the next
+    /// argument. The call fails if the next argument is an option.
     fn read_value(&mut self, option: &'static str) -> Result<&'a OsStr, UsageError> {
-        let value = self.attached_value.take().or_else(|| {
+        let value = self.value_after_equals.take().or_else(|| {
             let argument = self.arguments.next()?.as_os_str();
             Some(argument).filter(|argument| !argument.as_bytes().starts_with(b"-"))
         });
@@ -202,19 +207,19 @@ impl<'a> ArgumentReader<'a> {
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Result<T, UsageError> {
         let value = self.read_value(option)?;
-        let to_error = |problem| UsageError::InvalidValue {
+        let to_invalid_value = |problem| UsageError::InvalidValue {
             option,
             value: value.to_string_lossy().into(),
             problem,
         };
         let text = value
             .to_str()
-            .ok_or_else(|| to_error("it is not UTF-8".to_owned()))?;
-        parse(text).map_err(|error| to_error(error.to_string()))
+            .ok_or_else(|| to_invalid_value("it is not UTF-8".to_owned()))?;
+        parse(text).map_err(|error| to_invalid_value(error.to_string()))
     }
 
     fn set_flag(&mut self, flag: &mut bool, option: &'static str) -> Result<(), UsageError> {
-        self.refuse_value(option)?;
+        self.check_no_value(option)?;
         if *flag {
             return Err(UsageError::RepeatedOption(option));
         }
@@ -222,8 +227,8 @@ impl<'a> ArgumentReader<'a> {
         Ok(())
     }
 
-    fn refuse_value(&self, option: &'static str) -> Result<(), UsageError> {
-        match self.attached_value {
+    fn check_no_value(&self, option: &'static str) -> Result<(), UsageError> {
+        match self.value_after_equals {
             None => Ok(()),
             Some(_) => Err(UsageError::UnexpectedValue(option)),
         }

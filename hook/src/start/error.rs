@@ -1,4 +1,4 @@
-//! The errors for which a container does not start.
+//! Declares the errors because of which a container does not start.
 
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -8,8 +8,8 @@ use crate::exit::ExitCode;
 use crate::oci::{BundleError, StateError};
 use crate::planner::PlannerError;
 
-/// An error for which a container does not start. The message says what failed, for which
-/// container, and what to do. It is printed once, with its causes.
+/// An error because of which a container does not start. The message says what failed, for which
+/// container, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]

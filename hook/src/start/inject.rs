@@ -19,15 +19,15 @@ use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::wrapper;
 
-/// Runs the hook: injects the requested devices into the container whose state (OCI runtime
-/// specification, "State") is on stdin.
+/// Injects the requested devices into the container whose state (OCI runtime specification,
+/// "State") is on stdin.
 pub(super) fn inject_from_stdin(
     config: &Config,
     options: &StartOptions,
     deadline: &mut Deadline,
 ) -> Result<ExitCode, StartError> {
     let state = read_state()?;
-    deadline::set_container(&printable::line(&state.id));
+    deadline::set_container_id(&printable::line(&state.id));
     let warnings = inject_devices(&state, config, options, deadline).map_err(|error| {
         StartError::Container {
             id: state.id.clone(),
@@ -40,9 +40,9 @@ pub(super) fn inject_from_stdin(
     Ok(ExitCode::Success)
 }
 
-/// Reads the container's state from stdin, and corrects the path of the bundle by the command line
-/// of the calling runtime. crun up to 1.29 reports its working directory as the bundle, and for a
-/// container with devices and a user namespace a mount point in /var/tmp as the root.
+/// Reads the container's state from stdin. The path of the bundle is replaced by the one in the
+/// command line of the calling runtime, because crun up to 1.29 reports its working directory as
+/// the bundle.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
     if let Some(bundle) = wrapper::find_caller_bundle(&state.id)
@@ -53,8 +53,9 @@ fn read_state() -> Result<State, StateError> {
     Ok(state)
 }
 
-/// Handles a configuration that cannot be read. A container that requests no devices is started
-/// nevertheless, so that a mistake in config.toml does not stop all containers of the host.
+/// Handles an error in config.toml. Returns the error if the container may request devices. Any
+/// other container starts, so that a mistake in config.toml does not stop all containers of the
+/// host.
 pub(super) fn handle_config_error(
     error: FileError,
     options: &StartOptions,
@@ -63,14 +64,14 @@ pub(super) fn handle_config_error(
     let Ok(state) = read_state() else {
         return Err(error.into());
     };
-    let has_no_request = |bundle: &Bundle| {
+    let requests_no_device = |bundle: &Bundle| {
         let config = installation::parse_config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
-    // A container with masked paths is not started: boathook-runtime has removed these paths from
-    // config.json, and they must not be visible.
+    // A container does not start if the hook would have to mask paths. boathook-runtime has removed
+    // these paths from config.json, so nothing else masks them.
     let requests_nothing = options.masked_paths.is_empty()
-        && Bundle::from_state(&state).is_ok_and(|bundle| has_no_request(&bundle));
+        && Bundle::from_state(&state).is_ok_and(|bundle| requests_no_device(&bundle));
     if !requests_nothing {
         return Err(StartError::Container {
             id: state.id,
@@ -84,14 +85,14 @@ pub(super) fn handle_config_error(
     Ok(ExitCode::Success)
 }
 
-fn unknown_grant_error(grant: &CdiGrant) -> StartError {
+fn create_unknown_grant_error(grant: &CdiGrant) -> StartError {
     StartError::UnknownGrant {
         class: grant.class.clone(),
         device: grant.devices.to_string(),
     }
 }
 
-/// Injects the devices into the container and returns warnings.
+/// Injects the requested devices into the container. Returns the warnings for the log.
 fn inject_devices(
     state: &State,
     config: &Config,
@@ -103,11 +104,11 @@ fn inject_devices(
     let caller = &options.caller;
     bundle
         .masked_paths
-        .covered_by_hook
+        .masked_by_hook
         .clone_from(&options.masked_paths);
     if let Caller::Cdi(grant) = caller {
-        // The container has one hook for each CDI device, and the first of these hooks injects all
-        // devices.
+        // config.json has one hook for each CDI device. The first of these hooks injects all
+        // devices, so the others have nothing to do.
         match bundle
             .cdi_grants
             .iter()
@@ -115,21 +116,21 @@ fn inject_devices(
         {
             Some(0) => {}
             Some(_) => return Ok(Vec::new()),
-            None => return Err(unknown_grant_error(grant)),
+            None => return Err(create_unknown_grant_error(grant)),
         }
     }
     Stage::Planning.begin();
-    let mut plan = planner::plan_injection_for(&bundle, caller, config)?;
+    let mut plan = planner::plan_container_injection(&bundle, caller, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
     warnings.extend(plan.grants.iter().flat_map(Grant::describe_awaited_devices));
     if !plan.steps.is_empty() || plan.has_awaited_devices() {
-        log::open();
-        match live::write_at_start(state, &bundle, &plan, &config.host_root) {
-            // The recorded rules may be from an earlier call of the hook. If a device program is
-            // generated again, it must have them too.
-            Ok(rules) => {
-                let rules = rules.iter().map(SpecRule::from);
-                bundle.spec_devices.rules.extend(rules);
+        log::open_node_log();
+        match live::write_start_record(state, &bundle, &plan, &config.host_root) {
+            // The record may have rules of an earlier call of the hook. A new device program must
+            // allow them too.
+            Ok(recorded_rules) => {
+                let recorded_rules = recorded_rules.iter().map(SpecRule::from);
+                bundle.spec_devices.rules.extend(recorded_rules);
             }
             Err(error) => {
                 let error = log::format_error_chain(&error);

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use std::process;
 
 use command_line::CommandLine;
-use device_class::class::leave_out_unplanned_patterns;
+use device_class::class::skip_report_patterns;
 
 use crate::exit::ExitCode;
 use crate::installation;
@@ -26,7 +26,7 @@ use crate::sys::deadline::{self, Deadline};
 pub(crate) use command_line::{StartOptions, parse_log_level};
 pub(crate) use error::StartError;
 
-const HELP: &str = "\
+const HELP_INTRODUCTION: &str = "\
 The OCI hook of Boathook, which makes devices available in containers.
 
 Container engines and OCI runtimes call this program at the start of each container, with the
@@ -70,13 +70,17 @@ pub fn main() -> process::ExitCode {
                 options.is_json,
             ),
         },
-        Ok(CommandLine::Help) => print_texts(&[HELP, env!("CARGO_PKG_REPOSITORY"), HELP_OPTIONS]),
+        Ok(CommandLine::Help) => print_texts(&[
+            HELP_INTRODUCTION,
+            env!("CARGO_PKG_REPOSITORY"),
+            HELP_OPTIONS,
+        ]),
         Ok(CommandLine::Version) => {
             print_texts(&["boathook-hook ", env!("CARGO_PKG_VERSION"), "\n"])
         }
         Err(error) => {
             // The error is logged as well, because the engine may discard the hook's stderr.
-            log::start(LogReader::Engine, None, None);
+            log::init(LogReader::Engine, None, None);
             let message = format!("{error}; see `boathook-hook --help`");
             let is_json = arguments.iter().any(|argument| argument == "--json");
             report_failure(ExitCode::Usage, &message, is_json)
@@ -87,20 +91,20 @@ pub fn main() -> process::ExitCode {
 /// Injects the devices that a container requests. The container's state is read from stdin.
 pub(crate) fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confine_result = crate::process::confine();
-    leave_out_unplanned_patterns();
+    skip_report_patterns();
     let deadline = Deadline::start(
         options
             .deadline_seconds
             .map_or(deadline::DEADLINE_SECONDS, NonZeroU32::get),
     );
-    // The deadline is not cancelled at the end of this function, so that it also limits the report
+    // The deadline is not dropped when this function returns, because it must also limit the report
     // of an error.
     let mut deadline = deadline.map(ManuallyDrop::new);
     let mut config = installation::load_configuration(options.config_path.as_deref());
     if let Ok(config) = &mut config {
         config.classes.extend(options.additional_class_dir.clone());
     }
-    log::start(LogReader::Engine, config.as_ref().ok(), options.log_level);
+    log::init(LogReader::Engine, config.as_ref().ok(), options.log_level);
     confine_result?;
     let deadline = deadline
         .as_mut()
@@ -120,7 +124,7 @@ fn report_failure(code: ExitCode, message: &str, is_json: bool) -> process::Exit
 }
 
 fn print_texts(texts: &[&str]) -> process::ExitCode {
-    // An error is ignored, because the reader may have closed the pipe.
+    // An error is ignored, because the reader of the help text may have closed the pipe.
     let _ = io::stdout().write_all(texts.concat().as_bytes());
     ExitCode::Success.into()
 }

@@ -18,7 +18,7 @@ pub(crate) const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
 /// The flag `BPF_F_REPLACE` (Linux 5.6), with which a program replaces an attached one.
 pub(crate) const BPF_F_REPLACE: u32 = 1 << 2;
 /// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
-pub(crate) const MAX_PROGRAMS: usize = 64;
+pub(crate) const MAX_ATTACHED_PROGRAMS: usize = 64;
 /// The maximum number of instructions of one program (`BPF_COMPLEXITY_LIMIT_INSNS`).
 pub(crate) const MAX_INSNS: usize = 1_000_000;
 
@@ -38,7 +38,7 @@ const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 /// of any kernel.
 type ZeroTail = [u64; 16];
 
-/// The device programs of a cgroup that [`query_programs`] lists.
+/// Which device programs of a cgroup [`query_programs`] lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramScope {
     /// The programs that are attached to the cgroup itself.
@@ -47,11 +47,11 @@ pub(crate) enum ProgramScope {
     Effective,
 }
 
-/// The device programs of a cgroup.
+/// The device programs of a cgroup, as bpf(2) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AttachedPrograms {
-    /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`, [`BPF_F_ALLOW_MULTI`] or
-    /// 0. For [`ProgramScope::Effective`] it is always 0.
+pub(crate) struct CgroupPrograms {
+    /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`,
+    /// [`BPF_F_ALLOW_MULTI`] or 0. For [`ProgramScope::Effective`] it is always 0.
     pub(crate) flags: u32,
     /// The ids of the programs, in the order in which the kernel runs them.
     pub(crate) ids: Vec<u32>,
@@ -79,10 +79,10 @@ struct QueryAttr {
 pub(crate) fn query_programs(
     cgroup: BorrowedFd<'_>,
     scope: ProgramScope,
-) -> Result<AttachedPrograms, Errno> {
+) -> Result<CgroupPrograms, Errno> {
     // A cgroup has at most 64 attached programs. There can be more effective programs, because
     // they include those of all ancestors.
-    let mut ids = vec![0u32; MAX_PROGRAMS];
+    let mut ids = vec![0u32; MAX_ATTACHED_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
             target_fd: to_raw_fd(cgroup),
@@ -100,11 +100,13 @@ pub(crate) fn query_programs(
             Ok(_) => {
                 ids.truncate(attr.prog_cnt as usize);
                 let flags = attr.attach_flags;
-                return Ok(AttachedPrograms { flags, ids });
+                return Ok(CgroupPrograms { flags, ids });
             }
             // ENOSPC means that the buffer is too small. It grows until it has space for the
             // programs of 64 nested cgroups with 64 programs each.
-            Err(Errno::ENOSPC) if ids.len() < MAX_PROGRAMS * 64 => ids.resize(ids.len() * 2, 0),
+            Err(Errno::ENOSPC) if ids.len() < MAX_ATTACHED_PROGRAMS * 64 => {
+                ids.resize(ids.len() * 2, 0)
+            }
             Err(errno) => return Err(errno),
         }
     }
@@ -141,11 +143,11 @@ struct InfoAttr {
     zero_tail: ZeroTail,
 }
 
-/// The fields of `struct bpf_prog_info` that Linux 4.15 has. Later kernels have only added fields
-/// at its end.
+/// The fields that `struct bpf_prog_info` has in Linux 4.15. Later kernels have only added fields
+/// at the end of the structure.
 #[repr(C)]
 #[derive(Default)]
-struct ProgInfo {
+struct BpfProgInfo {
     kind: u32,
     id: u32,
     tag: [u8; 8],
@@ -163,8 +165,8 @@ struct ProgInfo {
 /// Returns the instructions of an open program. If the kernel hides them
 /// (`net.core.bpf_jit_harden=2`), the result is empty or consists of zeros.
 pub(crate) fn read_instructions(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
-    let len = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
-    let mut insns: Vec<Insn> = vec![[0; 8]; len.min(MAX_INSNS)];
+    let insn_count = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
+    let mut insns: Vec<Insn> = vec![[0; 8]; insn_count.min(MAX_INSNS)];
     read_info(program, &mut insns)?;
     Ok(insns)
 }
@@ -190,15 +192,15 @@ pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescrip
 }
 
 /// Reads the properties of a program, and as many of its instructions as `insns` has space for.
-fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
-    let mut info = ProgInfo {
+fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<BpfProgInfo, Errno> {
+    let mut info = BpfProgInfo {
         xlated_prog_len: size_of_val(insns) as u32,
         xlated_prog_insns: insns.as_mut_ptr() as u64,
-        ..ProgInfo::default()
+        ..BpfProgInfo::default()
     };
     let mut attr = InfoAttr {
         bpf_fd: to_raw_fd(program),
-        info_len: size_of::<ProgInfo>() as u32,
+        info_len: size_of::<BpfProgInfo>() as u32,
         info: std::ptr::from_mut(&mut info) as u64,
         ..InfoAttr::default()
     };
@@ -231,8 +233,8 @@ struct LoadAttr {
 /// unless `log` is empty.
 pub(crate) fn load_program(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut prog_name = [0; 16];
-    for (character, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
-        *character = byte;
+    for (name_byte, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *name_byte = byte;
     }
     // The verifier fails with EAGAIN while a signal is pending for this process, so the call is
     // tried up to five times.
@@ -275,8 +277,8 @@ struct AttachAttr {
     zero_tail: ZeroTail,
 }
 
-/// Attaches `program` to a cgroup. With [`BPF_F_REPLACE`] in `flags`, it replaces the attached program
-/// `replaced_program`. This needs CAP_NET_ADMIN.
+/// Attaches `program` to a cgroup. With [`BPF_F_REPLACE`] in `flags`, it replaces the attached
+/// program `replaced_program`. This needs CAP_NET_ADMIN.
 pub(crate) fn attach_program(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,

@@ -33,7 +33,8 @@ pub(crate) const DEADLINE_SECONDS: u32 = 10;
 /// the child by then, unless it is in an uninterruptible sleep.
 pub(crate) const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 + 2);
 
-/// The stage of the work that the report of an exceeded deadline names.
+/// The stages of a container's start. When the deadline is exceeded, the report names the current
+/// stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Reading,
@@ -68,14 +69,14 @@ impl Stage {
 
 /// Sets the container id that the report of an exceeded deadline names. The id must not contain
 /// control characters.
-pub(crate) fn set_container(id: &str) {
+pub(crate) fn set_container_id(id: &str) {
     let prefix = format!("container {id}: ");
     REPORT_PREFIX.store(Box::into_raw(Box::new(prefix)), Ordering::Release);
 }
 
-/// Makes the report of an exceeded deadline be written to `file` too. The file must stay open until
-/// this process ends.
-pub(crate) fn add_report_file(file: &File) {
+/// Sets a log file to which the report of an exceeded deadline is written in addition to stderr.
+/// The file must stay open until this process ends.
+pub(crate) fn set_report_file(file: &File) {
     REPORT_FD.store(file.as_raw_fd(), Ordering::Relaxed);
 }
 
@@ -128,7 +129,7 @@ impl Deadline {
         )
     }
 
-    /// Calls `work` and returns its result. The time of `work` does not count for the deadline.
+    /// Pauses the deadline, calls `work` and returns its result.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let remaining_seconds = alarm::cancel();
         let no_expiration = Expiration::OneShot(Duration::ZERO.into());

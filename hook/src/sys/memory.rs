@@ -18,7 +18,7 @@ pub struct SingleThreadMemory {
     heap: UnsafeCell<Dlmalloc<KernelMemory>>,
     /// The thread that uses the allocator, identified by the address of its [`THREAD_MARKER`].
     owner_thread: AtomicPtr<u8>,
-    is_in_use: AtomicBool,
+    is_heap_busy: AtomicBool,
 }
 
 thread_local! {
@@ -41,35 +41,35 @@ impl SingleThreadMemory {
         SingleThreadMemory {
             heap: UnsafeCell::new(Dlmalloc::new_with_allocator(KernelMemory)),
             owner_thread: AtomicPtr::new(ptr::null_mut()),
-            is_in_use: AtomicBool::new(false),
+            is_heap_busy: AtomicBool::new(false),
         }
     }
 
-    /// Calls `work` with the heap. Aborts the process if this thread is not the owner of the
-    /// allocator.
+    /// Calls `work` with the heap. Aborts the process if another thread owns the allocator, or if a
+    /// call is in progress already.
     #[inline]
     fn with_heap<T>(&self, work: impl FnOnce(&mut Dlmalloc<KernelMemory>) -> T) -> T {
         let this_thread = THREAD_MARKER.with(Cell::as_ptr);
         let owner = self.owner_thread.load(Ordering::Relaxed);
         let is_owner =
-            owner == this_thread || owner.is_null() && self.claim_for_thread(this_thread);
-        if !is_owner || self.is_in_use.load(Ordering::Relaxed) {
+            owner == this_thread || owner.is_null() && self.try_become_owner(this_thread);
+        if !is_owner || self.is_heap_busy.load(Ordering::Relaxed) {
             process::abort();
         }
-        self.is_in_use.store(true, Ordering::Relaxed);
+        self.is_heap_busy.store(true, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // SAFETY: this is the only thread that gets here, and no other call is in progress on it.
         // `work` is one call of dlmalloc, which does not call back.
         let result = work(unsafe { &mut *self.heap.get() });
         compiler_fence(Ordering::SeqCst);
-        self.is_in_use.store(false, Ordering::Relaxed);
+        self.is_heap_busy.store(false, Ordering::Relaxed);
         result
     }
 
-    /// Makes this thread the owner of the allocator, unless it has an owner. Returns whether this
-    /// succeeded.
+    /// Makes this thread the owner of the allocator if there is none yet. Returns whether this
+    /// thread is the owner now.
     #[cold]
-    fn claim_for_thread(&self, this_thread: *mut u8) -> bool {
+    fn try_become_owner(&self, this_thread: *mut u8) -> bool {
         let no_thread = ptr::null_mut();
         let result = self.owner_thread.compare_exchange(
             no_thread,
@@ -108,19 +108,19 @@ unsafe impl GlobalAlloc for SingleThreadMemory {
     }
 }
 
-/// The size in bytes of the largest mapping whose pages are populated at once. A larger mapping is
-/// for a single value, such as a buffer of which only a part may be used.
-const MAX_POPULATED_BYTES: usize = 256 << 10;
+/// Mappings of at most this size in bytes are prefaulted (MAP_POPULATE). A larger mapping is not,
+/// because it usually has a single large buffer that may be used only partly.
+const MAX_PREFAULTED_BYTES: usize = 256 << 10;
 
-/// The source of the heap's memory: mmap(2). Memory is not returned to the kernel before the
-/// process ends.
+/// The source of the heap's memory, which calls mmap(2). Memory is not returned to the kernel
+/// before the process ends.
 struct KernelMemory;
 
 // SAFETY: each call of `alloc` maps new memory, which stays mapped.
 unsafe impl Allocator for KernelMemory {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let mut flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
-        if size <= MAX_POPULATED_BYTES {
+        if size <= MAX_PREFAULTED_BYTES {
             flags |= libc::MAP_POPULATE;
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -167,7 +167,8 @@ mod tests {
     }
 
     fn bytes<'m>(pointer: *mut u8, length: usize) -> &'m mut [u8] {
-        // SAFETY: the tests pass memory that is allocated with this length, and use it in one place.
+        // SAFETY: the tests pass memory that is allocated with this length, and use it in one
+        // place.
         unsafe { std::slice::from_raw_parts_mut(pointer, length) }
     }
 
@@ -194,7 +195,7 @@ mod tests {
     fn only_the_first_thread_takes_the_memory() {
         let memory = SingleThreadMemory::new();
         let (mut first, mut second) = (0, 0);
-        assert!(memory.claim_for_thread(&raw mut first));
-        assert!(!memory.claim_for_thread(&raw mut second));
+        assert!(memory.try_become_owner(&raw mut first));
+        assert!(!memory.try_become_owner(&raw mut second));
     }
 }

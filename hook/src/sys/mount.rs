@@ -11,7 +11,7 @@ use nix::Result;
 use nix::errno::Errno;
 
 /// Returns a detached copy of the mount that contains `file`, with `file` as its root. With
-/// `is_recursive`, the mounts below `file` are copied too.
+/// `is_recursive`, the mounts inside `file` are copied too.
 pub(crate) fn open_tree_clone(file: impl AsFd, is_recursive: bool) -> Result<OwnedFd> {
     let mut flags =
         libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
@@ -35,9 +35,9 @@ pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Sets the `MOUNT_ATTR_*` bits `attributes` of a mount, and its propagation type unless
-/// `propagation` is 0. `mount` is a handle on the root of the mount. With `is_recursive`, the
-/// mounts below it are changed too.
+/// Sets the `MOUNT_ATTR_*` bits `attributes` of the mount whose root is open as `mount`, and its
+/// propagation type unless `propagation` is 0. With `is_recursive`, the mounts inside it are
+/// changed too.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
     is_recursive: bool,

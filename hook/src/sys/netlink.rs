@@ -46,9 +46,9 @@ impl NetlinkSocket {
         sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()).map(drop)
     }
 
-    /// Sends a request and waits for the kernel's acknowledgement. Returns the kernel's error.
+    /// Sends a request and waits for the kernel's acknowledgement. Fails with the kernel's error.
     pub(crate) fn send_request(&self, message_type: u16, payload: &[u8]) -> Result<()> {
-        let answer = self.exchange(message_type, NLM_F_REQUEST | NLM_F_ACK, payload)?;
+        let answer = self.send_and_receive(message_type, NLM_F_REQUEST | NLM_F_ACK, payload)?;
         match parse_error_number(&answer) {
             Some(0) => Ok(()),
             Some(error) => Err(Errno::from_raw(-error)),
@@ -57,7 +57,7 @@ impl NetlinkSocket {
     }
 
     /// Sends a request and returns the beginning of the kernel's answer.
-    fn exchange(&self, message_type: u16, flags: u16, payload: &[u8]) -> Result<Vec<u8>> {
+    fn send_and_receive(&self, message_type: u16, flags: u16, payload: &[u8]) -> Result<Vec<u8>> {
         let length = u32::try_from(NLMSG_HDRLEN + payload.len()).map_err(|_| Errno::EMSGSIZE)?;
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(message_type.to_ne_bytes());
@@ -86,7 +86,7 @@ const RTM_NEWLINK: u16 = 16;
 /// The type of a request that returns one network interface.
 const RTM_GETLINK: u16 = 18;
 
-/// The attributes of a network interface with its name and its new namespace
+/// The types of the attributes that have an interface's name and its new network namespace
 /// (include/uapi/linux/if_link.h).
 const IFLA_IFNAME: u16 = 3;
 const IFLA_NET_NS_FD: u16 = 28;
@@ -94,9 +94,9 @@ const IFLA_NET_NS_FD: u16 = 28;
 /// The flag of a network interface that is up (netdevice(7)).
 const IFF_UP: u32 = 0x1;
 
-/// A network interface of the namespace of a [`LinkSocket`].
+/// The state of a network interface in the network namespace of a [`LinkSocket`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
+pub(crate) struct LinkInfo {
     pub(crate) index: i32,
     pub(crate) is_up: bool,
 }
@@ -111,9 +111,11 @@ impl LinkSocket {
     }
 
     /// Finds an interface by its name. Returns `None` if the namespace does not have it.
-    pub(crate) fn find_link(&self, name: &str) -> Result<Option<Link>> {
+    pub(crate) fn find_link(&self, name: &str) -> Result<Option<LinkInfo>> {
         let payload = [encode_link_header(0, 0, 0), encode_name_attribute(name)].concat();
-        let answer = self.0.exchange(RTM_GETLINK, NLM_F_REQUEST, &payload)?;
+        let answer = self
+            .0
+            .send_and_receive(RTM_GETLINK, NLM_F_REQUEST, &payload)?;
         let message_type = answer
             .get(4..6)
             .and_then(|message_type| message_type.try_into().ok());
@@ -125,14 +127,18 @@ impl LinkSocket {
             };
         }
         // In `struct ifinfomsg` the index is at byte 4, and the flags are at byte 8.
-        let read_word = |offset: usize| {
+        let read_u32_bytes = |offset: usize| {
             let bytes = answer.get(NLMSG_HDRLEN + offset..NLMSG_HDRLEN + offset + 4)?;
             bytes.try_into().ok()
         };
-        let index = read_word(4).map(i32::from_ne_bytes).ok_or(Errno::EBADMSG)?;
-        let flags = read_word(8).map(u32::from_ne_bytes).ok_or(Errno::EBADMSG)?;
+        let index = read_u32_bytes(4)
+            .map(i32::from_ne_bytes)
+            .ok_or(Errno::EBADMSG)?;
+        let flags = read_u32_bytes(8)
+            .map(u32::from_ne_bytes)
+            .ok_or(Errno::EBADMSG)?;
         let is_up = flags & IFF_UP != 0;
-        Ok(Some(Link { index, is_up }))
+        Ok(Some(LinkInfo { index, is_up }))
     }
 
     /// Moves an interface into another network namespace and gives it this name. The kernel sets
@@ -143,7 +149,7 @@ impl LinkSocket {
     /// does not let its interfaces be moved.
     pub(crate) fn move_link(
         &self,
-        link: Link,
+        link: LinkInfo,
         namespace: BorrowedFd<'_>,
         name: &str,
     ) -> Result<()> {
@@ -157,13 +163,13 @@ impl LinkSocket {
     }
 
     /// Sets an interface up.
-    pub(crate) fn set_link_up(&self, link: Link) -> Result<()> {
+    pub(crate) fn set_link_up(&self, link: LinkInfo) -> Result<()> {
         self.0
             .send_request(RTM_NEWLINK, &encode_link_header(link.index, IFF_UP, IFF_UP))
     }
 }
 
-/// Returns the bytes of a `struct ifinfomsg`. Of `flags`, only those in `change_mask` are changed.
+/// Returns the bytes of a `struct ifinfomsg`. The kernel changes only the flags in `change_mask`.
 fn encode_link_header(index: i32, flags: u32, change_mask: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(IFINFOMSG_BYTES);
     // The address family and the hardware type. 0 means any.

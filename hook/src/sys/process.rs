@@ -96,9 +96,9 @@ pub(crate) struct Child {
     deadline: Instant,
 }
 
-/// Calls `work` in a child process and returns its result. The child may enter namespaces, which
-/// this process could not leave again. Returns `None` if the child failed, was killed, such as
-/// after `time_limit`, or was abandoned because SIGKILL did not end it.
+/// Calls `work` in a child process, for example to enter namespaces that this process could not
+/// leave again, and returns its result. Returns `None` if the child failed or was killed, such as
+/// after `time_limit`.
 pub(crate) fn run_in_child(
     time_limit: Duration,
     work: impl FnOnce() -> String,
@@ -117,8 +117,8 @@ pub(crate) fn start_child(
     })
 }
 
-/// Does the same as [`start_child`] without a type parameter, so that the compiler generates the
-/// function only once.
+/// Starts a child process that calls `work`. This part of [`start_child`] has no type parameter, so
+/// that the compiler generates it only once.
 fn start_child_dyn(time_limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
     let (answer_pipe, mut answer_writer) = {
         let (read_end, write_end) = pipe2(OFlag::O_CLOEXEC)?;
@@ -155,7 +155,7 @@ impl Child {
     /// Checks once whether the child has ended, and returns `None` while it runs. The inner value
     /// is the child's answer, or `None` if the child failed or was killed.
     pub(crate) fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
-        let (has_more, length) = self.read_answer(POLL_TIMEOUT_MILLIS);
+        let (has_input, length) = self.read_answer(POLL_TIMEOUT_MILLIS);
         let is_too_long = self.answer.len() > MAX_ANSWER_BYTES;
         let now = Instant::now();
         if now >= self.deadline || is_too_long {
@@ -170,7 +170,7 @@ impl Child {
             Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
                 // When the child has closed the pipe, poll(2) returns at once. The short sleep
                 // prevents a busy loop until the child ends.
-                if has_more {
+                if has_input {
                     sleep(Duration::from_micros(200));
                 }
                 Ok(None)
@@ -178,8 +178,8 @@ impl Child {
             Ok(WaitStatus::Exited(_, 0)) => {
                 // The child may have written more since the last read.
                 while self.answer.len() <= MAX_ANSWER_BYTES && self.read_answer(0).1 > 0 {}
-                let text = mem::take(&mut self.answer);
-                Ok(Some(String::from_utf8(text).ok()))
+                let answer = mem::take(&mut self.answer);
+                Ok(Some(String::from_utf8(answer).ok()))
             }
             Ok(_) => Ok(Some(None)),
             Err(errno) => Err(errno),
@@ -190,25 +190,25 @@ impl Child {
     /// whether data or the end of the pipe has arrived, and the number of bytes that were read.
     fn read_answer(&mut self, timeout_millis: u16) -> (bool, usize) {
         let mut poll_fds = [PollFd::new(self.answer_pipe.as_fd(), PollFlags::POLLIN)];
-        let has_more = poll(&mut poll_fds, timeout_millis).unwrap_or_default() > 0;
+        let has_input = poll(&mut poll_fds, timeout_millis).unwrap_or_default() > 0;
         let mut bytes = [0; 4096];
-        let length = if has_more {
+        let length = if has_input {
             self.answer_pipe.read(&mut bytes).unwrap_or_default()
         } else {
             0
         };
         self.answer.extend(&bytes[..length]);
-        (has_more, length)
+        (has_input, length)
     }
 
-    /// Reports whether a child that was abandoned still exists.
+    /// Reports whether an abandoned child, which SIGKILL did not end, still exists.
     pub(crate) fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }
 
-/// A guard that ends the child process if its work panics. The stack of the child must not be
-/// unwound into code of the parent.
+/// A guard that ends the child process if its function panics, because the child's stack must not
+/// be unwound into code of the parent.
 struct ExitOnDrop;
 
 impl Drop for ExitOnDrop {

@@ -54,7 +54,7 @@ struct StatmountAnswer {
     attributes: u64,
     propagation: u64,
     /// Space for the remaining fields. The kernel writes at most as many bytes as the caller
-    /// passes.
+    /// says that the buffer has.
     reserved: [u64; 54],
 }
 

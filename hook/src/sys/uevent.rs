@@ -11,9 +11,9 @@ use nix::sys::socket::{
 
 use super::netlink::NetlinkSocket;
 
-/// The bit mask of the multicast groups whose messages are received. The kernel sends to group 1,
-/// and udev sends to [`UDEV_GROUP`] after it has created the device's links.
-const RECEIVED_GROUPS: u32 = 1 | UDEV_GROUP;
+/// The bit mask of the multicast groups whose messages are received: group 1 of the kernel, and
+/// [`UDEV_GROUP`], to which udev sends after it has created the device's links.
+const RECEIVED_GROUP_MASK: u32 = 1 | UDEV_GROUP;
 /// The bit mask of udev's multicast group.
 const UDEV_GROUP: u32 = 2;
 
@@ -37,7 +37,10 @@ impl UeventReceiver {
         let protocol = SockProtocol::NetlinkKObjectUEvent;
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, RECEIVED_GROUPS))?;
+        bind(
+            socket.as_raw_fd(),
+            &NetlinkAddr::new(0, RECEIVED_GROUP_MASK),
+        )?;
         Ok(UeventReceiver(socket))
     }
 
@@ -49,7 +52,7 @@ impl UeventReceiver {
         let mut has_device_event = false;
         loop {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => has_device_event |= is_relevant(&buffer[..length]),
+                Ok(length) => has_device_event |= may_concern_device(&buffer[..length]),
                 // ENOBUFS means that the kernel has dropped messages. One of them may have been
                 // about a device.
                 Err(Errno::ENOBUFS) => has_device_event = true,
@@ -101,7 +104,7 @@ impl UeventSender {
     }
 }
 
-fn is_relevant(message: &[u8]) -> bool {
+fn may_concern_device(message: &[u8]) -> bool {
     let contains = |field: &&[u8]| message.windows(field.len()).any(|window| window == *field);
     !IGNORED_SUBSYSTEMS.iter().any(contains)
 }
@@ -132,7 +135,12 @@ mod tests {
             (b"remove@/devices/virtual/bdi/0:51\0SUBSYSTEM=bdi\0", false),
             (b"", true),
         ] {
-            assert_eq!(is_relevant(message), counts, "{}", message.escape_ascii());
+            assert_eq!(
+                may_concern_device(message),
+                counts,
+                "{}",
+                message.escape_ascii()
+            );
         }
     }
 }

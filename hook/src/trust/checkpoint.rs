@@ -7,15 +7,17 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
 use super::PodUid;
 
-/// Returns the ids of the devices that the kubelet allocated to a container, by resource. Entries
-/// whose resource name or device id is invalid belong to other device plugins and are skipped.
+/// Returns the ids of the devices that the kubelet allocated to the container `container_name` of a
+/// pod, by resource. An entry with an invalid resource name or device id is skipped, because it
+/// belongs to another device plugin.
 pub(super) fn find_allocated_devices(
     checkpoint: &KubeletCheckpoint,
-    pod: &PodUid,
-    container: &str,
+    pod_uid: &PodUid,
+    container_name: &str,
 ) -> BTreeMap<ResourceName, BTreeSet<DeviceId>> {
     let allocations = checkpoint.allocations().filter(|allocation| {
-        allocation.container == container && PodUid::parse(allocation.pod_uid).as_ref() == Some(pod)
+        allocation.container == container_name
+            && PodUid::parse(allocation.pod_uid).as_ref() == Some(pod_uid)
     });
     let mut devices: BTreeMap<_, BTreeSet<DeviceId>> = BTreeMap::new();
     for allocation in allocations {
@@ -41,17 +43,19 @@ pub(super) mod fuzzing {
         };
         let allocations: Vec<_> = checkpoint.allocations().collect();
         for allocation in allocations.iter().take(8) {
-            let Some(pod) = PodUid::parse(allocation.pod_uid) else {
+            let Some(pod_uid) = PodUid::parse(allocation.pod_uid) else {
                 continue;
             };
-            for (resource, ids) in find_allocated_devices(&checkpoint, &pod, allocation.container) {
+            for (resource, ids) in
+                find_allocated_devices(&checkpoint, &pod_uid, allocation.container)
+            {
                 for id in ids {
                     let is_recorded = allocations.iter().any(|other| {
-                        let pod_uid = PodUid::parse(other.pod_uid);
-                        let container = (pod_uid.as_ref(), other.container);
+                        let other_pod_uid = PodUid::parse(other.pod_uid);
+                        let other_container = (other_pod_uid.as_ref(), other.container);
                         other.devices.contains(&id.as_str())
                             && other.resource == resource.as_str()
-                            && container == (Some(&pod), allocation.container)
+                            && other_container == (Some(&pod_uid), allocation.container)
                     });
                     assert!(is_recorded, "{id} of {resource} is not recorded");
                 }

@@ -82,7 +82,7 @@ pub fn forged_annotations(bytes: &[u8]) {
         Err(_) | Ok(Origin::Sandbox) => {}
         Ok(Origin::NoPod) => panic!("the container left its pod"),
         Ok(Origin::Pod(pod)) => {
-            assert!(pod.is_named("users/own"), "{pod}");
+            assert!(pod.has_name("users/own"), "{pod}");
             let devices = find_allocated_devices(&create_checkpoint(), &pod.uid, &pod.container);
             let ids: Vec<_> = devices.values().flatten().map(|id| id.as_str()).collect();
             assert_eq!(ids, ["own-0"], "{pod}");
@@ -90,8 +90,8 @@ pub fn forged_annotations(bytes: &[u8]) {
     }
 }
 
-/// Returns the annotations that CRI-O writes before it adds those of the image and of the pod,
-/// which can replace them. The second value is the path of the container's cgroup.
+/// Returns the annotations that CRI-O writes first, and the path of the container's cgroup. CRI-O
+/// then adds the annotations of the image and of the pod, which can replace the first ones.
 fn write_early_crio_annotations() -> (serde_json::Map<String, Value>, String) {
     let labels: serde_json::Map<String, Value> = POD_ANNOTATIONS
         .into_iter()

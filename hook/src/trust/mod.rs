@@ -16,22 +16,22 @@ use device_class::config::Trust;
 use device_class::name::{ClassName, DeviceId, NameError, excerpt};
 use injection_plan::cdi;
 use injection_plan::kubelet_checkpoint::{CheckpointError, KubeletCheckpoint};
-use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
-use injection_plan::plan::{Authority, CheckpointUse, RecordedDevices};
+use injection_plan::kubelet_claims::{FILE_NAME as CLAIMS_FILE_NAME, KubeletClaims};
+use injection_plan::plan::{Authority, CheckpointRule, RecordedDevices};
 use injection_plan::request::Item;
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::forged_annotations;
-pub(crate) use origin::{Origin, OriginError, may_be_annotated};
+pub(crate) use origin::{Origin, OriginError, may_have_plugin_annotations};
 
-use crate::authorization::{ClaimUse, ContainerProperties, Decision, OriginKind, Reason};
+use crate::authorization::{ClaimSelection, ContainerProperties, Decision, OriginKind, Reason};
 use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
 
-/// The error that prevents the authorization of a request.
+/// The error because of which a request cannot be authorized.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
@@ -39,18 +39,18 @@ pub enum TrustError {
          be used",
         path.display()
     )]
-    Record {
+    UnusableKubeletFile {
         path: PathBuf,
         #[source]
         error: CheckpointError,
     },
-    /// A CDI specification names a claim's device by something other than its id. `boathook-dra`
-    /// writes ids alone.
+    /// A CDI specification grants a device of a resource claim by a text that is no device id.
+    /// `boathook-dra` writes only ids.
     #[error(
         "a CDI specification grants `{name}` of {class} for a resource claim, and this is not the \
          id of a device: delete the pod, so that the claim is prepared again"
     )]
-    ClaimedName {
+    InvalidClaimDeviceId {
         class: ClassName,
         name: String,
         #[source]
@@ -59,7 +59,7 @@ pub enum TrustError {
 }
 
 /// Collects the properties of a container on which the authorization of its requests depends.
-/// `class_patterns` are the patterns of the class's trusted pods.
+/// `class_patterns` match the pods that the class trusts.
 pub(crate) fn collect_properties(
     bundle: &Bundle,
     origin: Option<&Origin>,
@@ -79,15 +79,16 @@ pub(crate) fn collect_properties(
             None => OriginKind::Uncertain,
         },
         has_hook: bundle.hooks.reads_requests(None),
-        allows_variables: trust.allow_env_outside_kubernetes,
+        allows_variable_requests: trust.allow_env_outside_kubernetes,
         is_trusted: matches!(origin, Some(Origin::Pod(pod)) if is_trusted(pod)),
-        names_cdi_devices: keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX)),
+        has_cdi_annotation: keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX)),
         has_sys_admin: bundle.has_sys_admin,
     }
 }
 
-/// Returns the authority that authorizes a request according to `decision`. The kubelet's records
-/// are read if the decision depends on them. Returns `None` if the request is ignored.
+/// Returns the authority that authorizes or denies a request according to `decision`. If the
+/// decision depends on the kubelet, its checkpoints are read. Returns `None` if the request is
+/// ignored.
 pub(crate) fn determine_authority(
     decision: Decision,
     origin: &Origin,
@@ -95,29 +96,35 @@ pub(crate) fn determine_authority(
     bundle: &Bundle,
     trust: &Trust,
 ) -> Result<Option<Authority>, TrustError> {
-    let deny = |reason, is_refused| {
+    let deny_request = |reason, is_refused| {
         let reason = describe_reason(reason, origin);
         Ok(Some(Authority::Nobody { reason, is_refused }))
     };
     match decision {
-        Decision::NotCounted => Ok(None),
+        Decision::Ignored => Ok(None),
         Decision::Request {
             reason,
-            trusted_capabilities,
+            allows_trusted_capabilities,
         } => Ok(Some(Authority::Requester {
             reason: describe_reason(reason, origin),
-            allows_trusted_capabilities: trusted_capabilities,
+            allows_trusted_capabilities,
         })),
-        Decision::Records(checkpoint_use, claims) => match origin {
+        Decision::KubeletRecords(checkpoint_rule, claim_selection) => match origin {
             Origin::Pod(pod) => {
-                let recorded =
-                    read_recorded_devices(pod, checkpoint_use, claims, class, bundle, trust);
-                Ok(Some(Authority::Kubelet(recorded?)))
+                let recorded_devices = read_recorded_devices(
+                    pod,
+                    checkpoint_rule,
+                    claim_selection,
+                    class,
+                    bundle,
+                    trust,
+                );
+                Ok(Some(Authority::Kubelet(recorded_devices?)))
             }
-            Origin::NoPod | Origin::Sandbox => deny(Reason::Uncertain, true),
+            Origin::NoPod | Origin::Sandbox => deny_request(Reason::Uncertain, true),
         },
-        Decision::NoDevice(reason) => deny(reason, false),
-        Decision::Refused(reason) => deny(reason, true),
+        Decision::NoDevice(reason) => deny_request(reason, false),
+        Decision::Refused(reason) => deny_request(reason, true),
     }
 }
 
@@ -140,12 +147,12 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
     .to_owned()
 }
 
-/// Reads the devices that the kubelet recorded for a container of `pod`. The names in the request
-/// are not used, because a CDI specification can have several names for one device.
+/// Reads the devices that the kubelet allocated to a container of `pod`, from its checkpoints. The
+/// request is not compared here, because it may have other names of the same devices.
 fn read_recorded_devices(
     pod: &origin::Pod,
-    checkpoint_use: CheckpointUse,
-    claim_use: ClaimUse,
+    checkpoint_rule: CheckpointRule,
+    claim_selection: ClaimSelection,
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
@@ -153,7 +160,7 @@ fn read_recorded_devices(
     let path = &trust.kubelet_checkpoint;
     let mut recorded_devices = RecordedDevices {
         holder: pod.to_string(),
-        checkpoint_use,
+        checkpoint_rule,
         ..RecordedDevices::default()
     };
     match KubeletCheckpoint::read(path) {
@@ -166,70 +173,73 @@ fn read_recorded_devices(
         }
         Err(error) => {
             let path = path.clone();
-            return Err(TrustError::Record { path, error });
+            return Err(TrustError::UnusableKubeletFile { path, error });
         }
     }
-    let is_record_optional = match claim_use {
-        ClaimUse::None => return Ok(recorded_devices),
-        ClaimUse::Recorded => false,
-        ClaimUse::WithoutRecord => true,
+    let is_claims_file_optional = match claim_selection {
+        ClaimSelection::None => return Ok(recorded_devices),
+        ClaimSelection::Recorded => false,
+        ClaimSelection::RecordedOrAll => true,
     };
-    let (claims, claimed_ids) =
-        read_recorded_claims(class, bundle, pod, trust, is_record_optional)?;
+    let (claim_names, claimed_ids) =
+        read_recorded_claims(class, bundle, pod, trust, is_claims_file_optional)?;
     recorded_devices.claimed_devices = BTreeMap::from([(class.clone(), claimed_ids)]);
-    recorded_devices.claims = claims;
+    recorded_devices.claims = claim_names;
     Ok(recorded_devices)
 }
 
-/// Returns the names of the claims that the kubelet recorded for `pod`, and the ids of their
-/// devices. The kubelet's file is read only if a CDI specification grants devices of a claim. If
-/// the file does not exist and `is_record_optional` is true, all claims count as recorded.
+/// Returns the names of the resource claims that the kubelet prepared for `pod`, and the ids of
+/// their devices. The kubelet's checkpoint of claims is read only if a CDI specification grants
+/// devices of a claim. If it does not exist and `is_claims_file_optional` is true, all claims are
+/// accepted.
 fn read_recorded_claims(
     class: &ClassName,
     bundle: &Bundle,
     pod: &origin::Pod,
     trust: &Trust,
-    is_record_optional: bool,
+    is_claims_file_optional: bool,
 ) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
     let mut grants = bundle
         .cdi_grants
         .iter()
         .filter(|grant| grant.class == *class)
-        .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))
+        .filter_map(|grant| Some((grant, grant.claim_uid.as_ref()?)))
         .peekable();
-    let (mut claims, mut claimed_ids) = Default::default();
+    let (mut claim_names, mut claimed_ids) = Default::default();
     if grants.peek().is_none() {
-        return Ok((claims, claimed_ids));
+        return Ok((claim_names, claimed_ids));
     }
-    // The kubelet writes its claims to its root directory, which is the parent of the directory
+    // The kubelet's root directory has the checkpoint of claims. It is the parent of the directory
     // with the checkpoint of device plugins.
     let kubelet_root = trust.kubelet_checkpoint.ancestors().nth(2);
-    let path = kubelet_root.unwrap_or(Path::new("/")).join(FILE_NAME);
-    let record = match KubeletClaims::read(&path) {
-        Ok(record) => Some(record),
-        Err(error) if error.is_absent() && is_record_optional => None,
-        Err(error) if error.is_absent() => return Ok((claims, claimed_ids)),
-        Err(error) => return Err(TrustError::Record { path, error }),
+    let path = kubelet_root
+        .unwrap_or(Path::new("/"))
+        .join(CLAIMS_FILE_NAME);
+    let kubelet_claims = match KubeletClaims::read(&path) {
+        Ok(kubelet_claims) => Some(kubelet_claims),
+        Err(error) if error.is_absent() && is_claims_file_optional => None,
+        Err(error) if error.is_absent() => return Ok((claim_names, claimed_ids)),
+        Err(error) => return Err(TrustError::UnusableKubeletFile { path, error }),
     };
-    for (grant, claim) in grants {
-        let is_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
-        let claim_name = match &record {
-            None => Some(claim.clone()),
-            Some(record) => record.find_claim_of_pod(claim, is_pod),
+    for (grant, claim_uid) in grants {
+        let is_uid_of_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
+        let claim_name = match &kubelet_claims {
+            None => Some(claim_uid.clone()),
+            Some(kubelet_claims) => kubelet_claims.find_claim_of_pod(claim_uid, is_uid_of_pod),
         };
         if let Some(name) = claim_name {
-            claims.insert(name);
+            claim_names.insert(name);
             for item in grant.devices.items() {
                 claimed_ids.insert(parse_claimed_id(class, item)?);
             }
         }
     }
-    Ok((claims, claimed_ids))
+    Ok((claim_names, claimed_ids))
 }
 
 fn parse_claimed_id(class: &ClassName, item: &Item) -> Result<DeviceId, TrustError> {
     let name = item.to_text();
-    DeviceId::try_from(name).map_err(|error| TrustError::ClaimedName {
+    DeviceId::try_from(name).map_err(|error| TrustError::InvalidClaimDeviceId {
         class: class.clone(),
         name: excerpt(&item.to_text()),
         error,

@@ -18,7 +18,7 @@ use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The container is outside of Kubernetes: a user of the host has started it.
+    /// The container belongs to no pod: a user of the host has started it.
     NoPod,
     /// The container is the sandbox of a pod, which holds the namespaces of the pod.
     Sandbox,
@@ -32,19 +32,19 @@ pub(crate) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) container: String,
-    /// The annotations that the device plugin returned to the kubelet, if the engine adds them
-    /// to config.json.
+    /// The annotations that the device plugin returned to the kubelet, as far as the engine has
+    /// added them to config.json.
     annotations: BTreeMap<String, String>,
 }
 
 impl Pod {
-    /// Returns whether `text` is `NAMESPACE/NAME` of this pod.
-    pub(crate) fn is_named(&self, text: &str) -> bool {
-        text.split_once('/') == Some((&self.namespace, &self.name))
+    /// Returns whether this pod has the name `namespace_and_name`, in the form `NAMESPACE/NAME`.
+    pub(crate) fn has_name(&self, namespace_and_name: &str) -> bool {
+        namespace_and_name.split_once('/') == Some((&self.namespace, &self.name))
     }
 
     /// Returns the pod's name in the form `NAMESPACE/NAME`, and the name of the container.
-    pub(crate) fn names(&self) -> (String, String) {
+    pub(crate) fn pod_and_container_names(&self) -> (String, String) {
         let [namespace, name, container] =
             [&self.namespace, &self.name, &self.container].map(|text| excerpt(text));
         (format!("{namespace}/{name}"), container)
@@ -68,40 +68,40 @@ pub enum OriginError {
          pod's uid; the kubelet writes it there unless it runs with cgroupsPerQOS = false",
         excerpt(.0)
     )]
-    Unconfirmed(String),
+    UnconfirmedPod(String),
     #[error(
         "the container is in the cgroup of the pod {0}, but no annotation of its engine names \
          the pod's container; supported are containerd and CRI-O"
     )]
-    NoName(PodUid),
+    MissingContainerName(PodUid),
     #[error(
         "the engine names the pod {annotated_uid}, but the cgroup is that of the pod {cgroup_uid}"
     )]
-    TwoUids {
+    ConflictingUids {
         /// The uid in an annotation of the engine.
         annotated_uid: PodUid,
         /// The uid in the path of the container's cgroup.
         cgroup_uid: PodUid,
     },
-    /// A label has different values in two annotations. CRI-O writes the labels of the kubelet as
-    /// one annotation, and also each label as an annotation of its own. A checkpoint image, from
-    /// which a container is restored, can overwrite only the first annotation.
+    /// A label of the kubelet has different values in two annotations. CRI-O writes all labels into
+    /// one annotation, and each label into an annotation of its own. A checkpoint image, from which
+    /// a container is restored, can overwrite only the first one.
     #[error(
-        "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
+        "the annotation {key} is `{}` and in {CRIO_LABELS_KEY} `{}`, and CRI-O writes the same: one \
          of the two is forged",
         excerpt(annotation_value),
         excerpt(label)
     )]
-    TwoLabels {
+    ConflictingLabels {
         key: &'static str,
         annotation_value: String,
         label: String,
     },
     #[error(
-        "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}), \
+        "the container has annotations of both containerd ({CRI_CONTAINER_TYPE_KEY}) and CRI-O ({CRIO_CONTAINER_TYPE_KEY}), \
          and its engine is one of the two: the other annotations are forged"
     )]
-    TwoEngines,
+    ConflictingEngines,
     #[error(
         "the engine's annotation {key} is missing or malformed: `{}`",
         excerpt(value)
@@ -109,43 +109,46 @@ pub enum OriginError {
     Malformed { key: &'static str, value: String },
 }
 
-/// The annotation in which CRI-O writes the labels that the kubelet sets, as JSON. CRI-O then
-/// adds the annotations of a checkpoint image, which can replace this one, and finally each label
-/// as an annotation of its own, which an image cannot replace.
-const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
-/// The annotation in which CRI-O writes the annotations of the container as JSON, without those
-/// of the pod.
-const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
-const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
-const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
-const CRI_UID: &str = "io.kubernetes.cri.sandbox-uid";
+/// The annotation with all labels of the kubelet, as JSON. CRI-O writes it first. Annotations of a
+/// checkpoint image can replace it. Finally CRI-O writes each label into an annotation of its own,
+/// which an image cannot replace.
+const CRIO_LABELS_KEY: &str = "io.kubernetes.cri-o.Labels";
+/// The annotation in which CRI-O writes the annotations of the container as JSON. It does not
+/// contain the annotations of the pod.
+const CRIO_ANNOTATIONS_KEY: &str = "io.kubernetes.cri-o.Annotations";
+const CRIO_CONTAINER_TYPE_KEY: &str = "io.kubernetes.cri-o.ContainerType";
+const CRI_CONTAINER_TYPE_KEY: &str = "io.kubernetes.cri.container-type";
+const CRI_POD_UID_KEY: &str = "io.kubernetes.cri.sandbox-uid";
 
-const POD_UID: &str = "io.kubernetes.pod.uid";
-const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-const POD_NAME: &str = "io.kubernetes.pod.name";
-const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+const POD_UID_KEY: &str = "io.kubernetes.pod.uid";
+const POD_NAMESPACE_KEY: &str = "io.kubernetes.pod.namespace";
+const POD_NAME_KEY: &str = "io.kubernetes.pod.name";
+const CONTAINER_NAME_KEY: &str = "io.kubernetes.container.name";
 
 impl Origin {
     pub(crate) fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
-        let path = bundle.cgroups_path.as_deref().unwrap_or_default();
-        if is_podman_cgroup(path) {
+        let cgroup_path = bundle.cgroups_path.as_deref().unwrap_or_default();
+        if is_podman_cgroup(cgroup_path) {
             return Ok(Origin::NoPod);
         }
-        let Some(uid) = PodUid::from_cgroups_path(path) else {
-            return check_origin_outside_pods(path, bundle);
+        let Some(uid) = PodUid::from_cgroups_path(cgroup_path) else {
+            return find_origin_without_pod_uid(cgroup_path, bundle);
         };
         let container_type = |key| bundle.annotations.get(key).map(String::as_str);
-        match (container_type(CRIO_TYPE), container_type(CRI_TYPE)) {
-            (Some(_), Some(_)) => Err(OriginError::TwoEngines),
+        match (
+            container_type(CRIO_CONTAINER_TYPE_KEY),
+            container_type(CRI_CONTAINER_TYPE_KEY),
+        ) {
+            (Some(_), Some(_)) => Err(OriginError::ConflictingEngines),
             (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(Origin::Sandbox),
             (Some(_), None) => parse_crio_pod(bundle, uid).map(Origin::Pod),
             (None, Some(_)) => parse_containerd_pod(bundle, uid).map(Origin::Pod),
-            (None, None) => Err(OriginError::NoName(uid)),
+            (None, None) => Err(OriginError::MissingContainerName(uid)),
         }
     }
 
-    /// Returns the annotations by which the container may request devices. The device plugin sends
-    /// them in its response to an allocation.
+    /// Returns the annotations by which the container may request devices. The device plugin has
+    /// sent them in its response to the kubelet's allocation.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),
@@ -154,11 +157,11 @@ impl Origin {
     }
 }
 
-/// Returns whether a container of uncertain origin may have annotations of the device plugin. On
-/// CRI-O only the annotations of the container itself are searched, because the author of the pod
+/// Returns whether a container of uncertain origin may have annotations of the device plugin. With
+/// CRI-O, only the annotations of the container itself are searched, because the author of the pod
 /// can write all others.
-pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
-    match bundle.annotations.get(CRIO_ANNOTATIONS) {
+pub(crate) fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
+    match bundle.annotations.get(CRIO_ANNOTATIONS_KEY) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
         None => {
             let mut keys = bundle.annotations.keys();
@@ -167,34 +170,33 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     }
 }
 
-/// Returns the origin of a container whose cgroup path contains no uid of a pod. With
-/// `cgroupsPerQOS = false` the kubelet writes no uids into the paths. A container of such a pod
-/// must not count as one outside of Kubernetes, which gets all devices that it requests, so
-/// annotations of a pod are an error.
-fn check_origin_outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
-    let mut pod_keys = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
-    if pod_keys.any(|key| bundle.annotations.contains_key(*key)) {
-        Err(OriginError::Unconfirmed(path.to_owned()))
+/// Returns the origin of a container whose cgroup path contains no pod uid. A kubelet with
+/// `cgroupsPerQOS = false` writes no uids into the paths. A container outside of Kubernetes gets
+/// all devices that it requests, so annotations of a pod are an error here.
+fn find_origin_without_pod_uid(cgroup_path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
+    let mut pod_annotation_keys = [CRI_CONTAINER_TYPE_KEY, CRI_POD_UID_KEY, CRIO_LABELS_KEY].iter();
+    if pod_annotation_keys.any(|key| bundle.annotations.contains_key(*key)) {
+        Err(OriginError::UnconfirmedPod(cgroup_path.to_owned()))
     } else {
         Ok(Origin::NoPod)
     }
 }
 
-/// Returns whether `path` is a cgroup path that podman chose: `…/libpod-ID`,
-/// `…/libpod-payload-ID`, or `SLICE:libpod:ID` with systemd. podman starts no pods of Kubernetes,
-/// and its users can choose only the part of the path before `libpod`.
-fn is_podman_cgroup(path: &str) -> bool {
-    let last_component = path.rsplit('/').next().unwrap_or_default();
-    last_component.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
+/// Returns whether podman chose the cgroup path: `…/libpod-ID`, `…/libpod-payload-ID`, or
+/// `SLICE:libpod:ID` with systemd. Such a container belongs to no pod of Kubernetes. Users of
+/// podman can choose only the part of the path before `libpod`.
+fn is_podman_cgroup(cgroup_path: &str) -> bool {
+    let last_component = cgroup_path.rsplit('/').next().unwrap_or_default();
+    last_component.starts_with("libpod-") || cgroup_path.split(':').nth(1) == Some("libpod")
 }
 
 fn parse_crio_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginError> {
-    let labels: BTreeMap<String, String> = parse_json(bundle, CRIO_LABELS)?.unwrap_or_default();
+    let labels: BTreeMap<String, String> = parse_json(bundle, CRIO_LABELS_KEY)?.unwrap_or_default();
     let read_label = |key: &'static str| {
         let annotation_value = bundle.annotations.get(key).cloned().unwrap_or_default();
         let label = labels.get(key).cloned().unwrap_or_default();
         if annotation_value != label {
-            Err(OriginError::TwoLabels {
+            Err(OriginError::ConflictingLabels {
                 key,
                 annotation_value,
                 label,
@@ -208,21 +210,21 @@ fn parse_crio_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginErro
             Ok(annotation_value)
         }
     };
-    let annotations = parse_json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
+    let annotations = parse_json(bundle, CRIO_ANNOTATIONS_KEY)?.unwrap_or_default();
     Ok(Pod {
-        uid: confirm_uid(CRIO_LABELS, &read_label(POD_UID)?, cgroup_uid)?,
-        namespace: read_label(POD_NAMESPACE)?,
-        name: read_label(POD_NAME)?,
-        container: read_label(CONTAINER_NAME)?,
+        uid: check_pod_uid(CRIO_LABELS_KEY, &read_label(POD_UID_KEY)?, cgroup_uid)?,
+        namespace: read_label(POD_NAMESPACE_KEY)?,
+        name: read_label(POD_NAME_KEY)?,
+        container: read_label(CONTAINER_NAME_KEY)?,
         annotations: retain_plugin_annotations(annotations),
     })
 }
 
 fn parse_containerd_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginError> {
     // containerd 1.6 does not write an annotation with the uid of the pod.
-    let uid = match bundle.annotations.get(CRI_UID) {
+    let uid = match bundle.annotations.get(CRI_POD_UID_KEY) {
         None => cgroup_uid,
-        Some(annotated_uid) => confirm_uid(CRI_UID, annotated_uid, cgroup_uid)?,
+        Some(annotated_uid) => check_pod_uid(CRI_POD_UID_KEY, annotated_uid, cgroup_uid)?,
     };
     let read_annotation = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
     Ok(Pod {
@@ -249,7 +251,7 @@ fn parse_json<T: for<'a> Deserialize<'a>>(
     })
 }
 
-fn confirm_uid(
+fn check_pod_uid(
     key: &'static str,
     annotated_uid: &str,
     cgroup_uid: PodUid,
@@ -261,7 +263,7 @@ fn confirm_uid(
     if annotated_uid == cgroup_uid {
         Ok(cgroup_uid)
     } else {
-        Err(OriginError::TwoUids {
+        Err(OriginError::ConflictingUids {
             annotated_uid,
             cgroup_uid,
         })

@@ -4,25 +4,28 @@ use std::fmt;
 use std::path::{Component, Path};
 
 /// The uid of a pod, as 32 hexadecimal digits in lower case. The API server writes uids with
-/// dashes, the kubelet writes those of static pods without, and the names of systemd slices have
-/// underscores in place of the dashes.
+/// dashes. The kubelet writes the uids of static pods without dashes. Names of systemd slices have
+/// underscores instead.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(String);
 
 impl PodUid {
     /// Parses a uid with dashes, with underscores, or without separators.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let digits: String = text.chars().filter(|c| !matches!(c, '-' | '_')).collect();
+    pub(super) fn parse(uid_text: &str) -> Option<Self> {
+        let digits: String = uid_text
+            .chars()
+            .filter(|c| !matches!(c, '-' | '_'))
+            .collect();
         let is_uid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
         is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
     }
 
-    /// Returns the uid in `linux.cgroupsPath` of a container. The kubelet writes it as a path
+    /// Returns the pod uid in `linux.cgroupsPath` of a container. The kubelet writes it as a path
     /// component `podUID`, or with the systemd cgroup driver as `…-podUID.slice` before the first
     /// colon. The last of several uids is returned, because the kubelet itself may run in a pod.
-    pub(super) fn from_cgroups_path(path: &str) -> Option<Self> {
-        let path = path.split(':').next().unwrap_or_default();
-        let mut uids = Path::new(path).components().filter_map(|component| {
+    pub(super) fn from_cgroups_path(cgroup_path: &str) -> Option<Self> {
+        let cgroup_path = cgroup_path.split(':').next().unwrap_or_default();
+        let mut uids = Path::new(cgroup_path).components().filter_map(|component| {
             let Component::Normal(name) = component else {
                 return None;
             };

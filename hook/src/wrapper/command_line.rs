@@ -16,7 +16,7 @@ use device_class::name::excerpt;
 
 use super::runtime_log::RuntimeLog;
 
-/// The parts of the command line that `boathook-runtime` uses.
+/// What `boathook-runtime` needs to know of the command line of an OCI runtime.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
     /// The log file from which the engine reads the runtime's errors.
@@ -27,20 +27,20 @@ pub(super) struct CommandLine {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Create(NewContainer),
-    Update(Update),
+    Update(UpdateCommand),
     Other,
 }
 
 /// An `update` command that reads the new resources of a container from a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Update {
-    /// The number of arguments before the word `update`.
+pub(super) struct UpdateCommand {
+    /// The number of arguments before the subcommand `update`.
     pub(super) global_argument_count: usize,
     pub(super) id: OsString,
     /// The file with the new resources, or `-` for stdin.
     pub(super) resources_path: PathBuf,
-    /// The index of the argument that ends with `resources_path`.
-    pub(super) resources_index: usize,
+    /// The index of the argument that contains `resources_path`, such as `--resources=PATH`.
+    pub(super) resources_argument_index: usize,
 }
 
 /// The container that the command `create` or `run` creates.
@@ -48,52 +48,52 @@ pub(super) struct Update {
 pub(super) struct NewContainer {
     pub(super) bundle: PathBuf,
     /// The file name of config.json in the bundle. crun has an option for it.
-    pub(super) config_name: PathBuf,
+    pub(super) config_file_name: PathBuf,
     pub(super) id: String,
 }
 
 /// The options that a command of an OCI runtime accepts.
-struct KnownOptions {
+struct AcceptedOptions {
     /// The long names of the options with a value, separated by blanks.
-    long_names: &'static str,
-    /// The letters of options with a value, with the long name of each.
-    short_names: &'static [(u8, &'static str)],
+    value_option_names: &'static str,
+    /// The short options with a value: the letter and the long name of each.
+    short_value_options: &'static [(u8, &'static str)],
     /// The long names of the options without a value, separated by blanks.
-    flags: &'static str,
+    flag_names: &'static str,
 }
 
 /// The options that runc 1.5, crun 1.29 and youki 0.7 accept before the subcommand.
-const GLOBAL_OPTIONS: KnownOptions = KnownOptions {
-    long_names: "cgroup-manager criu log log-format log-level root rootless",
-    short_names: &[(b'l', "log"), (b'r', "root")],
-    flags: "debug help systemd-cgroup version",
+const GLOBAL_OPTIONS: AcceptedOptions = AcceptedOptions {
+    value_option_names: "cgroup-manager criu log log-format log-level root rootless",
+    short_value_options: &[(b'l', "log"), (b'r', "root")],
+    flag_names: "debug help systemd-cgroup version",
 };
 
 /// The options that runc, crun and youki accept after `create` and `run`.
-const CREATE_OPTIONS: KnownOptions = KnownOptions {
-    long_names: "bundle config console-socket pid-file pidfd-socket preserve-fds",
-    short_names: &[
+const CREATE_OPTIONS: AcceptedOptions = AcceptedOptions {
+    value_option_names: "bundle config console-socket pid-file pidfd-socket preserve-fds",
+    short_value_options: &[
         (b'b', "bundle"),
         (b'c', "console-socket"),
         (b'f', "config"),
         (b'p', "pid-file"),
     ],
-    flags: "detach help keep no-new-keyring no-pivot no-subreaper",
+    flag_names: "detach help keep no-new-keyring no-pivot no-subreaper",
 };
 
 /// The options that runc, crun and youki accept after `update`.
-const UPDATE_OPTIONS: KnownOptions = KnownOptions {
-    long_names: "\
+const UPDATE_OPTIONS: AcceptedOptions = AcceptedOptions {
+    value_option_names: "\
         blkio-weight cpu-burst cpu-idle cpu-period cpu-quota cpu-rt-period \
         cpu-rt-runtime cpu-share cpuset-cpus cpuset-mems kernel-memory kernel-memory-tcp \
         l3-cache-schema mem-bw-schema memory memory-reservation memory-swap pids-limit \
         resources",
-    short_names: &[(b'r', "resources")],
-    flags: "help",
+    short_value_options: &[(b'r', "resources")],
+    flag_names: "help",
 };
 
 impl CommandLine {
-    /// Parses the arguments of a command line without the name of the program.
+    /// Parses the arguments of the command line, without the name of the program.
     pub(super) fn parse(arguments: &[OsString]) -> Self {
         let mut parsed_arguments = ParsedArguments::new(arguments, &GLOBAL_OPTIONS);
         let mut log_path = None;
@@ -111,13 +111,13 @@ impl CommandLine {
                 }
             }
         }
-        let parsed_count = arguments.len() - parsed_arguments.arguments.len();
+        let parsed_argument_count = arguments.len() - parsed_arguments.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
             Some("create" | "run") => {
                 parse_container(parsed_arguments.with_options(&CREATE_OPTIONS)).map(Action::Create)
             }
             Some("update") => {
-                let global_argument_count = parsed_count - 1;
+                let global_argument_count = parsed_argument_count - 1;
                 parse_update(
                     arguments,
                     global_argument_count,
@@ -137,48 +137,51 @@ impl CommandLine {
     }
 }
 
-/// Parses the words after `update`. Returns `None` if no file with resources is given, or if only
-/// help is requested.
+/// Parses the arguments after `update`. Returns `None` if no file with resources is given, or if
+/// the command line requests help.
 fn parse_update(
     arguments: &[OsString],
     global_argument_count: usize,
     parsed_arguments: ParsedArguments<'_>,
-) -> Option<Update> {
+) -> Option<UpdateCommand> {
     let mut id = None;
-    let mut resources = None;
+    let mut resources_path = None;
     for parsed_argument in parsed_arguments {
         match parsed_argument {
-            ParsedArgument::Option("resources", value) => resources = value,
+            ParsedArgument::Option("resources", value) => resources_path = value,
             ParsedArgument::Option("help", _) => return None,
             ParsedArgument::Operand(operand) => id = id.or(Some(operand)),
             ParsedArgument::Option(..) => {}
         }
     }
-    let resources = resources?;
-    // The value is the end of one of the arguments, so the argument ends at the same address.
-    let end = resources.as_bytes().as_ptr_range().end;
-    let resources_index = arguments
+    let resources_path = resources_path?;
+    // The path is the end of an argument, as in `--resources=PATH`. So it ends at the same address
+    // as the argument.
+    let value_end = resources_path.as_bytes().as_ptr_range().end;
+    let resources_argument_index = arguments
         .iter()
-        .position(|argument| argument.as_bytes().as_ptr_range().end == end)?;
-    Some(Update {
+        .position(|argument| argument.as_bytes().as_ptr_range().end == value_end)?;
+    Some(UpdateCommand {
         global_argument_count,
         id: id?.into(),
-        resources_path: resources.into(),
-        resources_index,
+        resources_path: resources_path.into(),
+        resources_argument_index,
     })
 }
 
-/// Parses the words after `create` or `run`. Returns `None` if only help is requested.
+/// Parses the arguments after `create` or `run`. Returns `None` if the command line requests help.
 fn parse_container(parsed_arguments: ParsedArguments<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
-        config_name: "config.json".into(),
+        config_file_name: "config.json".into(),
         id: String::new(),
     };
     for parsed_argument in parsed_arguments {
         match parsed_argument {
             ParsedArgument::Option("bundle", Some(value)) => container.bundle = value.into(),
-            ParsedArgument::Option("config", Some(value)) => container.config_name = value.into(),
+            ParsedArgument::Option("config", Some(value)) => {
+                container.config_file_name = value.into()
+            }
             ParsedArgument::Option("help", _) => return None,
             ParsedArgument::Operand(id) if container.id.is_empty() => {
                 container.id = excerpt(&id.to_string_lossy());
@@ -190,7 +193,7 @@ fn parse_container(parsed_arguments: ParsedArguments<'_>) -> Option<NewContainer
 }
 
 enum ParsedArgument<'a> {
-    /// An option by its long name, with its value.
+    /// The long name of an option, and its value if it has one.
     Option(&'a str, Option<&'a OsStr>),
     /// An argument that is no option, such as the id of a container.
     Operand(&'a OsStr),
@@ -199,51 +202,51 @@ enum ParsedArgument<'a> {
 /// An iterator over the options and operands of a command line.
 struct ParsedArguments<'a> {
     arguments: slice::Iter<'a, OsString>,
-    options: &'static KnownOptions,
-    /// True if `--` was read. All further arguments are operands.
-    has_read_terminator: bool,
+    options: &'static AcceptedOptions,
+    /// True if the argument `--` was read, so that all further arguments are operands.
+    only_operands_follow: bool,
 }
 
 impl<'a> ParsedArguments<'a> {
-    fn new(arguments: &'a [OsString], options: &'static KnownOptions) -> Self {
+    fn new(arguments: &'a [OsString], options: &'static AcceptedOptions) -> Self {
         ParsedArguments {
             arguments: arguments.iter(),
             options,
-            has_read_terminator: false,
+            only_operands_follow: false,
         }
     }
 
-    /// Returns an iterator over the remaining arguments, which are parsed with other options.
-    fn with_options(self, options: &'static KnownOptions) -> Self {
+    /// Returns an iterator over the remaining arguments, for a subcommand that accepts `options`.
+    fn with_options(self, options: &'static AcceptedOptions) -> Self {
         ParsedArguments {
             options,
-            has_read_terminator: false,
+            only_operands_follow: false,
             ..self
         }
     }
 
-    fn parse_long(&mut self, body: &'a [u8]) -> ParsedArgument<'a> {
-        let (name, value) = split_at_equals(body);
+    fn parse_long_option(&mut self, option_text: &'a [u8]) -> ParsedArgument<'a> {
+        let (name, value) = split_option_value(option_text);
         let name = str::from_utf8(name).unwrap_or_default();
         match value {
-            None if contains_name(self.options.long_names, name) => {
+            None if is_listed_name(self.options.value_option_names, name) => {
                 ParsedArgument::Option(name, self.next_argument())
             }
             value => ParsedArgument::Option(name, value),
         }
     }
 
-    /// Parses a group of letters after one dash. The letters are flags, but the last one may be an
-    /// option with a value. The value is the rest of the argument, or the next argument.
-    fn parse_letters(&mut self, letters: &'a [u8]) -> ParsedArgument<'a> {
-        let short_names = self.options.short_names;
+    /// Parses short options: letters after one dash. All letters except the last one are flags. The
+    /// last letter may have a value, which is the rest of the argument or the next argument.
+    fn parse_short_options(&mut self, letters: &'a [u8]) -> ParsedArgument<'a> {
+        let short_value_options = self.options.short_value_options;
         for (index, letter) in letters.iter().enumerate() {
             if matches!(letter, b'h' | b'?') {
                 return ParsedArgument::Option("help", None);
             }
-            let Some((_, name)) = short_names
+            let Some((_, name)) = short_value_options
                 .iter()
-                .find(|(short_names, _)| short_names == letter)
+                .find(|(option_letter, _)| option_letter == letter)
             else {
                 continue;
             };
@@ -267,23 +270,23 @@ impl<'a> Iterator for ParsedArguments<'a> {
 
     fn next(&mut self) -> Option<ParsedArgument<'a>> {
         let mut argument = self.next_argument()?;
-        if !self.has_read_terminator && argument == "--" {
-            self.has_read_terminator = true;
+        if !self.only_operands_follow && argument == "--" {
+            self.only_operands_follow = true;
             argument = self.next_argument()?;
         }
-        if self.has_read_terminator {
+        if self.only_operands_follow {
             return Some(ParsedArgument::Operand(argument));
         }
         Some(match argument.as_bytes() {
-            [b'-', b'-', body @ ..] => self.parse_long(body),
-            [b'-', body @ ..] if !body.is_empty() => {
-                let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
-                if contains_name(self.options.long_names, name)
-                    || contains_name(self.options.flags, name)
+            [b'-', b'-', option_text @ ..] => self.parse_long_option(option_text),
+            [b'-', option_text @ ..] if !option_text.is_empty() => {
+                let name = str::from_utf8(split_option_value(option_text).0).unwrap_or_default();
+                if is_listed_name(self.options.value_option_names, name)
+                    || is_listed_name(self.options.flag_names, name)
                 {
-                    self.parse_long(body)
+                    self.parse_long_option(option_text)
                 } else {
-                    self.parse_letters(body)
+                    self.parse_short_options(option_text)
                 }
             }
             _ => ParsedArgument::Operand(argument),
@@ -291,16 +294,19 @@ impl<'a> Iterator for ParsedArguments<'a> {
     }
 }
 
-fn contains_name(names: &str, name: &str) -> bool {
-    names
+fn is_listed_name(listed_names: &str, name: &str) -> bool {
+    listed_names
         .split_whitespace()
         .any(|listed_name| listed_name == name)
 }
 
-fn split_at_equals(body: &[u8]) -> (&[u8], Option<&OsStr>) {
-    match body.iter().position(|byte| *byte == b'=') {
-        Some(index) => (&body[..index], Some(OsStr::from_bytes(&body[index + 1..]))),
-        None => (body, None),
+fn split_option_value(option_text: &[u8]) -> (&[u8], Option<&OsStr>) {
+    match option_text.iter().position(|byte| *byte == b'=') {
+        Some(index) => (
+            &option_text[..index],
+            Some(OsStr::from_bytes(&option_text[index + 1..])),
+        ),
+        None => (option_text, None),
     }
 }
 

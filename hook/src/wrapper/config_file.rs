@@ -13,12 +13,12 @@ use crate::oci::{Bundle, BundleError, open_regular, read_capped};
 pub(super) struct ConfigFile {
     path: PathBuf,
     metadata: Metadata,
-    text: String,
+    content: String,
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`. Symbolic links are resolved only here, so that [`Self::replace`]
-    /// replaces the file that was read.
+    /// Reads the file at `path`, and resolves symbolic links. [`Self::replace`] does not resolve
+    /// them again, so that it replaces the file that was read.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
         let to_read_error = |error| BundleError::Read {
             path: path.into(),
@@ -30,12 +30,12 @@ impl ConfigFile {
         let bytes = read_capped(file, Bundle::MAX_CONFIG_BYTES)
             .map_err(to_read_error)?
             .ok_or_else(|| BundleError::TooLarge(path.clone()))?;
-        let text = String::from_utf8(bytes)
+        let content = String::from_utf8(bytes)
             .map_err(|error| to_read_error(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         Ok(ConfigFile {
             path,
             metadata,
-            text,
+            content,
         })
     }
 
@@ -44,17 +44,17 @@ impl ConfigFile {
         &self.path
     }
 
-    pub(super) fn text(&self) -> &str {
-        &self.text
+    pub(super) fn content(&self) -> &str {
+        &self.content
     }
 
-    /// Replaces the file atomically by one with the content `text`, and keeps its mode and owner.
-    /// The content is not flushed to disk, because no container survives a reboot. If the call
-    /// fails, the old file is unchanged.
-    pub(super) fn replace(&self, text: &str) -> io::Result<()> {
+    /// Replaces the file atomically by a file with the new content and the same mode and owner. It
+    /// is not flushed to disk, because no container survives a reboot. If the call fails, the old
+    /// file is not changed.
+    pub(super) fn replace(&self, content: &str) -> io::Result<()> {
         let mut replacement = FileReplacement::create(&self.path)?;
         let file = replacement.file();
-        file.write_all(text.as_bytes())?;
+        file.write_all(content.as_bytes())?;
         let (uid, gid) = (self.metadata.uid(), self.metadata.gid());
         if (uid, gid) != (geteuid().as_raw(), getegid().as_raw()) {
             fchown(&*file, Some(uid), Some(gid))?;

@@ -23,13 +23,13 @@ const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START_TIME.as_
 pub(super) struct HookEntry {
     /// The absolute path of the hook's program.
     path: String,
-    /// The path of config.toml, unless it is the default.
+    /// The path of config.toml, or `None` for the default path.
     config_path: Option<String>,
 }
 
 impl HookEntry {
-    /// Creates the entry of the hook at `path`, or of the hook in the directory of this program if
-    /// `path` is `None`. `config_path` is the path of config.toml, unless it is the default.
+    /// Creates the entry of the hook at `path`. If `path` is `None`, the hook is in the directory
+    /// of this program. If `config_path` is `None`, the hook reads the default config.toml.
     pub(super) fn new(
         path: Option<&Path>,
         config_path: Option<&Path>,
@@ -58,34 +58,34 @@ impl HookEntry {
         })
     }
 
-    /// Adds this hook to `text`, a config.json with the hooks `hooks`, and returns the new text.
-    /// The plan's variables, its missing device rules and the groups `groups` are added too. The
-    /// paths in `removed_paths` are removed from the masked and read-only paths, unless `hooks`
+    /// Adds this hook to `config_text`, a config.json with the hooks `hooks`, and returns the new
+    /// text. The plan's variables, its missing device rules and the groups `gids` are added too.
+    /// The paths in `removed_paths` are removed from the masked and read-only paths, unless `hooks`
     /// already has a hook of Boathook, which would not mask them.
     ///
     /// The stage of the hook is prestart, which even the oldest runtimes support. The rules are
     /// appended, because later rules override earlier ones.
     pub(super) fn add_to_config(
         &self,
-        text: &str,
+        config_text: &str,
         hooks: &Hooks,
         plan: &InjectionPlan,
-        groups: &BTreeSet<u32>,
+        gids: &BTreeSet<u32>,
         removed_paths: &RemovedPaths,
     ) -> Result<String, EditError> {
-        let mut text = text.to_owned();
+        let mut config_text = config_text.to_owned();
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
             let entry = self.to_json(&removed_paths.masked);
-            text = json_text::append_item(&text, &["hooks", "prestart"], &entry)?;
-            text = removed_paths.remove_paths(text);
+            config_text = json_text::append_item(&config_text, &["hooks", "prestart"], &entry)?;
+            config_text = removed_paths.remove_paths(config_text);
         }
         for (name, value) in &plan.env {
             let variable = json!(format!("{name}={value}")).to_string();
-            text = json_text::append_item(&text, &["process", "env"], &variable)?;
+            config_text = json_text::append_item(&config_text, &["process", "env"], &variable)?;
         }
-        for gid in groups {
+        for gid in gids {
             let list = ["process", "user", "additionalGids"];
-            text = json_text::append_item(&text, &list, &gid.to_string())?;
+            config_text = json_text::append_item(&config_text, &list, &gid.to_string())?;
         }
         for step in &plan.steps {
             if let Action::Allow {
@@ -95,19 +95,23 @@ impl HookEntry {
             } = &step.action
             {
                 let rule = json!(devices::to_oci_rule(rule)).to_string();
-                text = json_text::append_item(&text, &["linux", "resources", "devices"], &rule)?;
+                config_text = json_text::append_item(
+                    &config_text,
+                    &["linux", "resources", "devices"],
+                    &rule,
+                )?;
             }
         }
-        Ok(text)
+        Ok(config_text)
     }
 
-    fn to_json(&self, masked: &[PathBuf]) -> String {
+    fn to_json(&self, masked_paths: &[PathBuf]) -> String {
         let mut args = vec![HOOK_FILE_NAME];
         if let Some(config_path) = &self.config_path {
             args.extend(["--config", config_path]);
         }
-        // No path is left out here, because the paths come from config.json, which is UTF-8.
-        for path in masked.iter().filter_map(|path| path.to_str()) {
+        // This leaves out no path: all of them come from config.json, which is UTF-8.
+        for path in masked_paths.iter().filter_map(|path| path.to_str()) {
             args.extend([MASKED_PATH_OPTION, path]);
         }
         args.push("prestart");
@@ -131,13 +135,13 @@ mod tests {
         }
     }
 
-    fn added(text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
+    fn added(config_text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
         let removed = RemovedPaths {
             masked: vec!["/sys/firmware".into()],
             read_only: Vec::new(),
         };
-        let hooks = Hooks::from_config(text);
-        hook().add_to_config(text, &hooks, plan, &BTreeSet::new(), &removed)
+        let hooks = Hooks::from_config(config_text);
+        hook().add_to_config(config_text, &hooks, plan, &BTreeSet::new(), &removed)
     }
 
     fn plan() -> InjectionPlan {
@@ -147,7 +151,7 @@ mod tests {
                     rule: DeviceRule::new(DeviceKind::Character, 10, 183, Access::ALL),
                     is_in_spec: false,
                     owners_by_access: [].into(),
-                    host_node: None,
+                    host_node_path: None,
                 },
                 owner_labels: "npu-0".into(),
                 owners: Vec::new(),
@@ -187,12 +191,12 @@ mod tests {
             );
             let after = added(&before, &InjectionPlan::default()).unwrap();
             let after: Value = serde_json::from_str(&after).unwrap();
-            let masked = if is_removed {
+            let masked_paths = if is_removed {
                 json!(["/proc/kcore"])
             } else {
                 json!(["/sys/firmware", "/proc/kcore"])
             };
-            assert_eq!(after["linux"]["maskedPaths"], masked, "{hooks}");
+            assert_eq!(after["linux"]["maskedPaths"], masked_paths, "{hooks}");
         }
     }
 
@@ -235,7 +239,7 @@ mod tests {
     fn our_own_entry_is_known_and_others_are_not() {
         let entry =
             |stage: &str, path: &str| format!(r#"{{"hooks":{{"{stage}":[{{"path":"{path}"}}]}}}}"#);
-        for (text, known) in [
+        for (config_text, known) in [
             (entry("prestart", "/opt/boathook/1/boathook-hook"), true),
             (
                 entry("createRuntime", "/opt/boathook/1/boathook-hook"),
@@ -250,10 +254,10 @@ mod tests {
             ("{}".into(), false),
         ] {
             let path = hook().path;
-            let is_known = Hooks::from_config(&text).reads_requests(Some(Path::new(&path)));
-            assert_eq!(is_known, known, "{text}");
-            let after = added(&text, &InjectionPlan::default()).unwrap();
-            assert_eq!(after == text, known, "{text}");
+            let is_known = Hooks::from_config(&config_text).reads_requests(Some(Path::new(&path)));
+            assert_eq!(is_known, known, "{config_text}");
+            let after = added(&config_text, &InjectionPlan::default()).unwrap();
+            assert_eq!(after == config_text, known, "{config_text}");
             assert!(Hooks::from_config(&after).reads_requests(None), "{after}");
         }
     }

@@ -9,7 +9,7 @@ use crate::exit::ExitCode;
 use crate::oci::BundleError;
 use crate::planner::PlannerError;
 
-/// The error for which `boathook-runtime` did not execute the real runtime.
+/// The error because of which `boathook-runtime` has not executed the real runtime.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrapperError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub(crate) enum WrapperError {
 }
 
 impl WrapperError {
-    /// Returns this error with the id of the container that it concerns.
+    /// Adds the container's id to the message of this error.
     pub(super) fn with_container(self, id: &str) -> Self {
         WrapperError::Container {
             id: id.to_owned(),

@@ -12,8 +12,8 @@ use injection_plan::plan::InjectionPlan;
 
 use crate::oci::Bundle;
 
-/// The paths that are removed from the lists `linux.maskedPaths` and `linux.readonlyPaths` of
-/// config.json.
+/// The paths that `boathook-runtime` removes from config.json, in `linux.maskedPaths` and
+/// `linux.readonlyPaths`.
 #[derive(Debug, Default)]
 pub(super) struct RemovedPaths {
     /// The paths of `linux.maskedPaths`, which the hook masks instead of the runtime.
@@ -24,10 +24,11 @@ pub(super) struct RemovedPaths {
 
 impl RemovedPaths {
     /// Finds the paths that hide files of the plan or make its directories read-only. Only paths in
-    /// `/proc` and `/sys`, which engines mask by default, are returned. A user has chosen to mask
-    /// any other path, so that path is not removed.
+    /// `/proc` and `/sys` are returned, which engines mask by default. Any other path was masked by
+    /// a user, so it stays masked.
     pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
-        // The hook refuses a container that could unmount the mask, so nothing is removed for it.
+        // The hook refuses a container whose processes could unmount the mounts that hide the
+        // paths, so nothing is removed for it.
         let can_unmount_masks = bundle.has_sys_admin
             && bundle.has_user_namespace
             && !config.trust.allow_removable_masks;
@@ -50,30 +51,34 @@ impl RemovedPaths {
         }
     }
 
-    /// Returns the text of config.json without these paths in `linux.maskedPaths` and
-    /// `linux.readonlyPaths`.
+    /// Removes these paths from `linux.maskedPaths` and `linux.readonlyPaths` of `config_text`, a
+    /// config.json. Returns the new text.
     pub(super) fn remove_paths(&self, config_text: String) -> String {
-        let text = remove_items(config_text, "maskedPaths", &self.masked);
-        remove_items(text, "readonlyPaths", &self.read_only)
+        let text = remove_list_items(config_text, "maskedPaths", &self.masked);
+        remove_list_items(text, "readonlyPaths", &self.read_only)
     }
 }
 
-/// Returns `text`, a config.json, without `paths` in the list `list_name` of the object `linux`. The
-/// rest of the text is unchanged.
-fn remove_items(text: String, list_name: &str, paths: &[PathBuf]) -> String {
+/// Removes `paths` from the list `list_name` of the object `linux` in `config_text`, a config.json.
+/// The rest of the text is not changed.
+fn remove_list_items(config_text: String, list_name: &str, paths: &[PathBuf]) -> String {
     if paths.is_empty() {
-        return text;
+        return config_text;
     }
     let is_removed = |item: &&str| {
         let path = serde_json::from_str::<String>(item);
-        path.is_ok_and(|path| paths.iter().any(|removed| removed == Path::new(&path)))
+        path.is_ok_and(|path| {
+            paths
+                .iter()
+                .any(|removed_path| removed_path == Path::new(&path))
+        })
     };
-    let items = json_text::list_items(&text, &["linux", list_name]);
+    let items = json_text::list_items(&config_text, &["linux", list_name]);
     let kept_items: Vec<&str> = items.into_iter().filter(|item| !is_removed(item)).collect();
     let new_list = format!("[{}]", kept_items.join(","));
-    match json_text::find_value(&text, &["linux"]) {
-        Some(linux) => json_text::set_member(&text, linux, list_name, &new_list),
-        None => text,
+    match json_text::find_value(&config_text, &["linux"]) {
+        Some(linux) => json_text::set_member(&config_text, linux, list_name, &new_list),
+        None => config_text,
     }
 }
 

@@ -33,7 +33,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-use device_class::class::leave_out_unplanned_patterns;
+use device_class::class::skip_report_patterns;
 use device_class::config::{Config, RuntimeConfig};
 use device_class::strict_toml::FileError;
 use nix::unistd::getppid;
@@ -50,22 +50,22 @@ use entry::HookEntry;
 use masked_paths::RemovedPaths;
 
 pub(crate) use error::WrapperError;
-pub(crate) use real_runtime::find as real_runtime;
+pub(crate) use real_runtime::find_real_runtime as real_runtime;
 
-/// The environment variable with the path of config.toml, unless it is the default. Its value is
-/// trusted, because a process that sets the environment of a runtime could also start another
-/// runtime.
-const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
+/// The environment variable with the path of config.toml. Without it, the default path is used. Its
+/// value is trusted, because a process that sets the environment of a runtime could also start
+/// another runtime.
+const CONFIG_PATH_VARIABLE: &str = "BOATHOOK_CONFIG";
 
 /// Runs `boathook-runtime`, which has the command line of an OCI runtime. The function returns only
-/// if the real runtime could not be executed. The error is then reported on stderr and in the log
-/// that the engine has named with `--log`.
+/// if the real runtime could not be executed. Then it reports the error on stderr and in the log
+/// file of the option `--log`.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command_line = CommandLine::parse(&arguments);
-    leave_out_unplanned_patterns();
-    let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
-    let Err(error) = become_runtime(&command_line, &arguments, config.as_deref());
+    skip_report_patterns();
+    let config_path = std::env::var_os(CONFIG_PATH_VARIABLE).map(PathBuf::from);
+    let Err(error) = exec_real_runtime(&command_line, &arguments, config_path.as_deref());
     let message = log::format_error_chain(&error);
     log::error(&message);
     if let Some(log) = &command_line.log {
@@ -74,103 +74,105 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
-/// Returns the bundle of the container `id` from the command line of the runtime that has called
-/// this hook. The runtime is the parent process.
+/// Returns the bundle of the container `container_id`, from the command line of the runtime that
+/// has called this hook. The runtime is the parent process.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn find_caller_bundle(id: &str) -> Option<PathBuf> {
+pub(crate) fn find_caller_bundle(container_id: &str) -> Option<PathBuf> {
     const MAX_COMMAND_LINE_BYTES: usize = 2 << 20;
     let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;
     let bytes = read_capped(file, MAX_COMMAND_LINE_BYTES).ok()??;
-    let words: Vec<OsString> = bytes
+    let command_line_words: Vec<OsString> = bytes
         .split(|byte| *byte == 0)
         .skip(1)
         .map(|word| OsStr::from_bytes(word).to_owned())
         .collect();
-    let arguments = words
+    let arguments = command_line_words
         .split_last()
         .map_or(&[][..], |(_, arguments)| arguments);
     match CommandLine::parse(arguments).action {
-        Action::Create(container) if container.id == id && container.bundle.is_absolute() => {
+        Action::Create(container)
+            if container.id == container_id && container.bundle.is_absolute() =>
+        {
             Some(container.bundle)
         }
         _ => None,
     }
 }
 
-fn become_runtime(
+fn exec_real_runtime(
     command_line: &CommandLine,
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
-    // The deadline must also cover the report of an error, which is written after this function
-    // returns, so it is not dropped on return.
+    // The deadline is not dropped when this function returns, because it must also limit the report
+    // of an error.
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(WrapperError::Signal)?;
     let deadline = ManuallyDrop::new(deadline);
-    let file_size = sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
-    let mut update = None;
-    let runtime = match &command_line.action {
+    let original_signal_action =
+        sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
+    let mut update_arguments = None;
+    let runtime_path = match &command_line.action {
         Action::Create(container) => {
             let config = installation::load_configuration(config_path);
-            log::start(LogReader::Engine, config.as_ref().ok(), None);
-            // The runtime is searched first, so that config.json is unchanged if there is none.
-            let runtime = match &config {
+            log::init(LogReader::Engine, config.as_ref().ok(), None);
+            // The runtime is searched first. If there is none, config.json must not be changed.
+            let runtime_path = match &config {
                 Ok(config) => real_runtime(&config.runtime),
                 Err(_) => real_runtime(&load_runtime_config(config_path)),
             }?;
             let result = match config {
                 Ok(config) => add_hook(container, &config, config_path),
-                Err(error) => fail_if_devices_requested(container, error),
+                Err(error) => refuse_container_with_requests(container, error),
             };
             result.map_err(|error| error.with_container(&container.id))?;
-            runtime
+            runtime_path
         }
         Action::Update(_) | Action::Other => {
-            log::start(LogReader::Engine, None, None);
+            log::init(LogReader::Engine, None, None);
             real_runtime(&load_runtime_config(config_path))?
         }
     };
     if let Action::Update(action) = &command_line.action {
-        let edited_arguments = update::add_devices(action, arguments, &runtime);
-        update = Some(
+        let edited_arguments = update::add_device_rules(action, arguments, &runtime_path);
+        update_arguments = Some(
             edited_arguments.map_err(|error| error.with_container(&action.id.to_string_lossy()))?,
         );
     }
     if is_help_or_version(arguments) && io::stderr().is_terminal() {
-        print_introduction(&runtime);
+        print_introduction(&runtime_path);
     }
-    let mut command = Command::new(&runtime);
+    let mut command = Command::new(&runtime_path);
     command.args(
-        update
+        update_arguments
             .as_ref()
-            .map_or(arguments, |update| &update.arguments),
+            .map_or(arguments, |update_arguments| &update_arguments.arguments),
     );
-    increment_nesting(&mut command, &runtime)?;
+    increment_nesting_level(&mut command, &runtime_path)?;
     ManuallyDrop::into_inner(deadline).cancel();
-    sys::process::restore_file_size_signal(&file_size);
-    // The first argument is the path of the real runtime, because crun behaves differently when
-    // it is called as krun.
+    sys::process::restore_file_size_signal(&original_signal_action);
+    // `argv[0]` is the path of the real runtime, not the name of this program. crun behaves
+    // differently if it is called as krun.
     let error = command.exec();
     Err(WrapperError::Exec {
-        path: runtime,
+        path: runtime_path,
         error,
     })
 }
 
-/// Returns whether the only argument is an option of runc, crun or youki that prints help or the
+/// Returns whether the only argument is an option with which runc, crun or youki prints its help or
 /// version.
 fn is_help_or_version(arguments: &[OsString]) -> bool {
     const OPTIONS: [&str; 5] = ["--help", "-h", "--version", "-v", "-V"];
     matches!(arguments, [option] if OPTIONS.iter().any(|known_option| option == known_option))
 }
 
-/// Prints the name of this program before the help or version of the real runtime, which does not
-/// contain it. The caller does this only if stderr is a terminal, because an engine may parse the
-/// output.
-fn print_introduction(runtime: &Path) {
-    let (version, runtime) = (env!("CARGO_PKG_VERSION"), runtime.display());
+/// Prints the name of this program before the real runtime prints its own help or version. The
+/// caller does this only if stderr is a terminal, because an engine may parse the output.
+fn print_introduction(runtime_path: &Path) {
+    let (version, runtime_path) = (env!("CARGO_PKG_VERSION"), runtime_path.display());
     let text = format!(
-        "boathook-runtime {version} of Boathook calls {runtime}, whose answer follows; the manual \
-         page is boathook-runtime(1)"
+        "boathook-runtime {version} of Boathook calls {runtime_path}, whose answer follows; the \
+         manual page is boathook-runtime(1)"
     );
     // A failure is ignored, because the real runtime's output does not depend on this text.
     let _ = writeln!(io::stderr(), "{}", printable::line(&text));
@@ -178,21 +180,26 @@ fn print_introduction(runtime: &Path) {
 
 /// Reads the table `[runtime]` of config.toml. An error in config.toml results in a warning and
 /// the default settings, because commands that enter or stop a container must still work.
-fn load_runtime_config(path: Option<&Path>) -> RuntimeConfig {
-    RuntimeConfig::load(path).unwrap_or_else(|error| {
+fn load_runtime_config(config_path: Option<&Path>) -> RuntimeConfig {
+    RuntimeConfig::load(config_path).unwrap_or_else(|error| {
         log::warning(&format!("{error}; the host's own runtime is called"));
         RuntimeConfig::default()
     })
 }
 
-/// Decides whether an error in config.toml must prevent the start of a container. Returns `error`
-/// if the container requests devices. If it requests nothing, `error` is only logged.
-fn fail_if_devices_requested(
+/// Handles an error in config.toml at the start of a container. Returns `error` if the container
+/// may request devices. If it certainly requests nothing, only logs `error`, and the container
+/// starts.
+fn refuse_container_with_requests(
     container: &NewContainer,
     error: FileError,
 ) -> Result<(), WrapperError> {
-    let file = ConfigFile::read(&container.bundle.join(&container.config_name))?;
-    let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
+    let config_file = ConfigFile::read(&container.bundle.join(&container.config_file_name))?;
+    let bundle = Bundle::parse(
+        &container.bundle,
+        config_file.path(),
+        config_file.content().as_bytes(),
+    )?;
     let requests_nothing =
         |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
     if !installation::parse_config_despite_error(&error).is_some_and(requests_nothing) {
@@ -208,21 +215,23 @@ fn fail_if_devices_requested(
 /// The environment variable that counts how often `boathook-runtime` has executed itself as the
 /// real runtime. It ends a loop that a comparison of files cannot detect, for example if the real
 /// runtime is a script that calls this program.
-const NESTING_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
+const NESTING_LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// The value of [`NESTING_VARIABLE`] that counts as a loop. A few levels are unusual but possible.
-const MAX_NESTING: u32 = 8;
+/// The value of [`NESTING_LEVEL_VARIABLE`] at which this program assumes a loop. A few levels are
+/// unusual but possible.
+const MAX_NESTING_LEVEL: u32 = 8;
 
-/// Increments [`NESTING_VARIABLE`] in the environment of `command`, and fails at [`MAX_NESTING`].
-fn increment_nesting(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
-    let nesting: u32 = std::env::var(NESTING_VARIABLE)
+/// Increments [`NESTING_LEVEL_VARIABLE`] in the environment of `command`. The call fails at
+/// [`MAX_NESTING_LEVEL`].
+fn increment_nesting_level(command: &mut Command, runtime_path: &Path) -> Result<(), WrapperError> {
+    let nesting_level: u32 = std::env::var(NESTING_LEVEL_VARIABLE)
         .ok()
         .and_then(|level| level.parse().ok())
         .unwrap_or(0);
-    if nesting >= MAX_NESTING {
-        return Err(WrapperError::Recursion(runtime.into()));
+    if nesting_level >= MAX_NESTING_LEVEL {
+        return Err(WrapperError::Recursion(runtime_path.into()));
     }
-    command.env(NESTING_VARIABLE, (nesting + 1).to_string());
+    command.env(NESTING_LEVEL_VARIABLE, (nesting_level + 1).to_string());
     Ok(())
 }
 
@@ -233,28 +242,45 @@ fn add_hook(
     config: &Config,
     config_path: Option<&Path>,
 ) -> Result<(), WrapperError> {
-    let file = ConfigFile::read(&container.bundle.join(&container.config_name))?;
-    let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
-    deadline::set_container(&printable::line(&container.id));
+    let config_file = ConfigFile::read(&container.bundle.join(&container.config_file_name))?;
+    let bundle = Bundle::parse(
+        &container.bundle,
+        config_file.path(),
+        config_file.content().as_bytes(),
+    )?;
+    deadline::set_container_id(&printable::line(&container.id));
     Stage::Planning.begin();
-    let plan = planner::plan_injection_for(&bundle, &planner::Caller::Engine, config)?;
-    // A plan that has only warnings needs the hook too, because the hook logs the warnings.
+    let plan = planner::plan_container_injection(&bundle, &planner::Caller::Engine, config)?;
+    // A plan with nothing but warnings is not empty, because the hook logs the warnings.
     let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
     if is_empty && !plan.has_awaited_devices() {
         return Ok(());
     }
-    let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
-    let (host_root, in_namespace) = (&config.host_root, bundle.has_user_namespace);
-    let groups = node_groups::find_missing_groups(file.text(), in_namespace, &plan, host_root);
+    let hook_entry = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
+    let (host_root, has_user_namespace) = (&config.host_root, bundle.has_user_namespace);
+    let missing_gids = node_groups::find_missing_groups(
+        config_file.content(),
+        has_user_namespace,
+        &plan,
+        host_root,
+    );
     let removed_paths = RemovedPaths::find(&plan, &bundle, config);
-    let text = hook
-        .add_to_config(file.text(), &bundle.hooks, &plan, &groups, &removed_paths)
+    let text = hook_entry
+        .add_to_config(
+            config_file.content(),
+            &bundle.hooks,
+            &plan,
+            &missing_gids,
+            &removed_paths,
+        )
         .map_err(|error| WrapperError::Edit {
-            path: file.path().into(),
+            path: config_file.path().into(),
             error,
         })?;
-    file.replace(&text).map_err(|error| WrapperError::Write {
-        path: file.path().into(),
-        error,
-    })
+    config_file
+        .replace(&text)
+        .map_err(|error| WrapperError::Write {
+            path: config_file.path().into(),
+            error,
+        })
 }

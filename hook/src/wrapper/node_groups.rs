@@ -21,7 +21,7 @@ use serde::Deserialize;
 const MAX_GID_MAP_BYTES: u64 = 16 * 1024;
 
 /// The permission bits that let other users read and write a file.
-const OTHERS_READ_WRITE: u32 = 0o006;
+const OTHERS_READ_WRITE_BITS: u32 = 0o006;
 
 /// The user of the container's process (OCI runtime specification, "POSIX-platform User").
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -33,9 +33,9 @@ struct ProcessUser {
 }
 
 impl ProcessUser {
-    /// Reads the user from `text`, a config.json. An invalid user counts as root; the runtime
-    /// reports the error.
-    fn from_config(text: &str) -> Self {
+    /// Reads the user of the container's process from `config_text`, a config.json. An invalid user
+    /// is read as root, because the runtime reports the error.
+    fn from_config(config_text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
             process: Process,
@@ -44,47 +44,47 @@ impl ProcessUser {
         struct Process {
             user: ProcessUser,
         }
-        serde_json::from_str(text)
+        serde_json::from_str(config_text)
             .map_or_else(|_| Self::default(), |config: Config| config.process.user)
     }
 }
 
-/// Returns whether all groups of the host are mapped in this process's user namespace. The user
-/// namespace of a rootless engine lacks groups: stat(2) shows the overflow group for a group that
-/// is not mapped, and setgroups(2) refuses that group.
-fn has_all_groups() -> bool {
-    let map =
+/// Returns whether this process's user namespace maps all groups of the host. A rootless engine's
+/// user namespace maps only some. For any other group, stat(2) shows the overflow group, which
+/// setgroups(2) refuses.
+fn maps_all_host_groups() -> bool {
+    let gid_map =
         read_regular_text(Path::new("/proc/self/gid_map"), MAX_GID_MAP_BYTES).unwrap_or_default();
-    let numbers: Vec<&str> = map.split_whitespace().collect();
-    numbers == ["0", "0", "4294967295"]
+    let map_fields: Vec<&str> = gid_map.split_whitespace().collect();
+    map_fields == ["0", "0", "4294967295"]
 }
 
-/// Returns the groups of the plan's device nodes that the user in `config`, a config.json, does not
-/// have. The result is empty for root, who needs no groups, and in a user namespace, where groups
-/// of the host have no meaning.
+/// Returns the groups that the user of the container needs to open the plan's device nodes and does
+/// not have in `config_text`, a config.json. The result is empty for root, who needs no groups, and
+/// in a user namespace, where groups of the host have no meaning.
 pub(super) fn find_missing_groups(
-    config: &str,
+    config_text: &str,
     has_user_namespace: bool,
     plan: &InjectionPlan,
     host_root: &Path,
 ) -> BTreeSet<u32> {
-    let user = ProcessUser::from_config(config);
-    if user.uid == 0 || has_user_namespace || !has_all_groups() {
+    let user = ProcessUser::from_config(config_text);
+    if user.uid == 0 || has_user_namespace || !maps_all_host_groups() {
         return BTreeSet::new();
     }
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node {
-            own_node: Some(own),
+            created_node_permissions: Some(own),
             ..
         } => Some((own.mode, own.gid)),
         Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
-            // A node that no longer exists or belongs to another device is skipped here, because
-            // the hook reports it as an error.
-            let node = fs::metadata(host_root.join(path)).ok()?;
+            // A node that no longer exists, or has another device number now, is skipped. The hook
+            // reports it as an error.
+            let node_metadata = fs::metadata(host_root.join(path)).ok()?;
             let is_planned_device =
-                node.rdev() == makedev(number.major.into(), number.minor.into());
-            is_planned_device.then(|| (node.mode(), node.gid()))
+                node_metadata.rdev() == makedev(number.major.into(), number.minor.into());
+            is_planned_device.then(|| (node_metadata.mode(), node_metadata.gid()))
         }
         Action::MakeNode { created_node, .. } => {
             Some((created_node.permissions.mode, created_node.permissions.gid))
@@ -92,9 +92,10 @@ pub(super) fn find_missing_groups(
         _ => None,
     });
     // A group is needed only if it has a permission that other users do not have.
-    let opened_by_group = nodes.filter(|(mode, _)| (mode >> 3) & !mode & OTHERS_READ_WRITE != 0);
-    let groups = opened_by_group.map(|(_, gid)| gid);
-    groups
+    let nodes_of_groups =
+        nodes.filter(|(mode, _)| (mode >> 3) & !mode & OTHERS_READ_WRITE_BITS != 0);
+    let node_gids = nodes_of_groups.map(|(_, gid)| gid);
+    node_gids
         .filter(|gid| *gid != 0 && *gid != user.gid && !user.additional_gids.contains(gid))
         .collect()
 }

@@ -11,14 +11,14 @@ use runtime_config::{OCI_RUNTIME_NAMES, program_directories};
 use super::WrapperError;
 use crate::container::Identity;
 
-/// Returns the configured runtime, or else the first runtime of [`OCI_RUNTIME_NAMES`] that exists. The
-/// engine's PATH is searched before the usual directories, because k3s and similar distributions
-/// add the directory of their own runtime to PATH.
-pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
-    let own_identity = read_program_identity(Path::new("/proc/self/exe")).ok();
+/// Returns the path of the configured runtime, or of the first runtime in [`OCI_RUNTIME_NAMES`]
+/// that exists. The PATH is searched before the usual directories, because engines such as k3s add
+/// the directory of their own runtime to it.
+pub(crate) fn find_real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
+    let program_identity = read_program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
         return match read_program_identity(path) {
-            Ok(id) if Some(id) == own_identity => Err(WrapperError::Recursion(path.clone())),
+            Ok(id) if Some(id) == program_identity => Err(WrapperError::Recursion(path.clone())),
             Ok(_) => Ok(path.clone()),
             Err(error) => Err(WrapperError::Runtime {
                 path: path.clone(),
@@ -30,31 +30,32 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let directories = env::split_paths(&path)
         .filter(|directory| directory.is_absolute())
         .chain(program_directories().map(PathBuf::from));
-    find_in_directories(&directories.collect::<Vec<_>>(), own_identity)
+    find_runtime_in_directories(&directories.collect::<Vec<_>>(), program_identity)
 }
 
-/// Returns the first runtime in `directories` that is not this program, whose identity is
-/// `own_identity`. An administrator may have installed this program under the name of a runtime.
-fn find_in_directories(
+/// Returns the path of the first runtime in `directories`. A file with the identity
+/// `program_identity` is skipped: it is this program, which an administrator has installed under a
+/// runtime's name.
+fn find_runtime_in_directories(
     directories: &[PathBuf],
-    own_identity: Option<Identity>,
+    program_identity: Option<Identity>,
 ) -> Result<PathBuf, WrapperError> {
-    let mut own_path = None;
+    let mut own_program_path = None;
     for name in OCI_RUNTIME_NAMES {
         for directory in directories {
             let path = directory.join(name);
             match read_program_identity(&path) {
-                Ok(id) if Some(id) == own_identity => own_path = Some(path),
+                Ok(id) if Some(id) == program_identity => own_program_path = Some(path),
                 Ok(_) => return Ok(path),
                 Err(_) => {}
             }
         }
     }
-    Err(own_path.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
+    Err(own_program_path.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
-/// Returns the device and inode number of the file at `path`. A file that is not executable is an
-/// error.
+/// Returns the identity of the program at `path`: its device and inode number. A file that cannot
+/// be executed is an error.
 fn read_program_identity(path: &Path) -> io::Result<Identity> {
     let metadata = stat(path)?;
     let is_file = metadata.st_mode & libc::S_IFMT == libc::S_IFREG;
@@ -81,11 +82,12 @@ mod tests {
     #[test]
     fn the_first_runtime_by_name_and_then_by_directory() {
         let top = tempfile::tempdir().unwrap();
-        let own_identity = top.path().join("boathook-runtime");
-        make_program(&own_identity);
+        let this_program = top.path().join("boathook-runtime");
+        make_program(&this_program);
         let [first_dir, second_dir] = ["a", "b"].map(|name| top.path().join(name));
         let directories = [first_dir.clone(), second_dir.clone()];
-        let look = || find_in_directories(&directories, read_program_identity(&own_identity).ok());
+        let look =
+            || find_runtime_in_directories(&directories, read_program_identity(&this_program).ok());
 
         assert!(matches!(look(), Err(WrapperError::NoRuntime)));
         fs::create_dir_all(first_dir.join("crun")).unwrap();
@@ -101,13 +103,13 @@ mod tests {
     #[test]
     fn this_program_under_a_runtimes_name_is_passed_over() {
         let top = tempfile::tempdir().unwrap();
-        let own_identity = top.path().join("boathook-runtime");
-        make_program(&own_identity);
-        symlink(&own_identity, top.path().join("runc")).unwrap();
+        let this_program = top.path().join("boathook-runtime");
+        make_program(&this_program);
+        symlink(&this_program, top.path().join("runc")).unwrap();
         let look = || {
-            find_in_directories(
+            find_runtime_in_directories(
                 &[top.path().to_owned()],
-                read_program_identity(&own_identity).ok(),
+                read_program_identity(&this_program).ok(),
             )
         };
 

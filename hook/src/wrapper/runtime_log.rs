@@ -1,5 +1,5 @@
-//! Writes errors to the log that an engine has named with `--log` and `--log-format`. Docker,
-//! containerd and podman show the last error of this log to their users.
+//! Writes errors to the log file that an engine passes with `--log` and `--log-format`. Docker,
+//! containerd and podman show the last error in it to their users.
 
 use std::fs::File;
 use std::io::Write;

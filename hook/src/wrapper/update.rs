@@ -18,66 +18,67 @@ use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::Deserialize;
 
 use super::WrapperError;
-use super::command_line::Update;
+use super::command_line::UpdateCommand;
 use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, read_capped};
 
-/// The arguments of the real runtime's command line, and the file with resources that they name.
+/// The arguments of the real runtime's `update` command, and the file with resources to which they
+/// refer.
 pub(super) struct UpdateArguments {
     pub(super) arguments: Vec<OsString>,
     /// A file in memory with the new resources, which the real runtime opens through
     /// `/proc/self/fd`. It must stay open until the runtime is executed.
-    _resources: Option<File>,
+    _resources_file: Option<File>,
 }
 
 impl UpdateArguments {
-    fn unchanged(arguments: &[OsString]) -> Self {
+    fn without_changes(arguments: &[OsString]) -> Self {
         UpdateArguments {
             arguments: arguments.to_vec(),
-            _resources: None,
+            _resources_file: None,
         }
     }
 }
 
-/// The member of the real runtime's `state` output that is needed.
+/// The only member that this module needs from the output of the real runtime's `state` command.
 #[derive(Deserialize)]
-struct RuntimeState {
+struct RuntimeStateOutput {
     bundle: PathBuf,
 }
 
-/// Returns the arguments of the `update` command, with a file of resources that also contains the
-/// container's device rules.
-pub(super) fn add_devices(
-    update: &Update,
+/// Returns the arguments for the real runtime. They refer to a new file of resources, to which the
+/// container's device rules were added. Otherwise the update would remove these rules.
+pub(super) fn add_device_rules(
+    update: &UpdateCommand,
     arguments: &[OsString],
-    runtime: &Path,
+    runtime_path: &Path,
 ) -> Result<UpdateArguments, WrapperError> {
     let to_error = |error| WrapperError::Resources {
         path: update.resources_path.clone(),
         error,
     };
-    let text = read_resources(&update.resources_path).map_err(to_error)?;
-    let listed_rules = json_text::list_items(&text, &["devices"]);
-    let edited_text = match find_bundle(update, arguments, runtime, !listed_rules.is_empty()) {
-        Some(bundle) => add_missing_rules(&text, &listed_rules, &bundle)?,
+    let resources_json = read_resources(&update.resources_path).map_err(to_error)?;
+    let listed_rules = json_text::list_items(&resources_json, &["devices"]);
+    let edited_json = match find_bundle(update, arguments, runtime_path, !listed_rules.is_empty()) {
+        Some(bundle) => add_missing_rules(&resources_json, &listed_rules, &bundle)?,
         None => None,
     };
     let is_stdin = update.resources_path == Path::new("-");
-    let text = match edited_text {
-        None if !is_stdin => return Ok(UpdateArguments::unchanged(arguments)),
-        edited_text => edited_text.unwrap_or(text),
+    let resources_json = match edited_json {
+        None if !is_stdin => return Ok(UpdateArguments::without_changes(arguments)),
+        edited_json => edited_json.unwrap_or(resources_json),
     };
-    let (resources, path) = create_memory_file(&text).map_err(to_error)?;
+    let (memory_file, memory_file_path) = create_memory_file(&resources_json).map_err(to_error)?;
     let mut arguments = arguments.to_vec();
-    if let Some(argument) = arguments.get_mut(update.resources_index) {
-        let end = argument.len() - update.resources_path.as_os_str().len();
-        let mut word = argument.as_bytes()[..end].to_vec();
-        word.extend(path.as_bytes());
-        *argument = OsString::from_vec(word);
+    if let Some(argument) = arguments.get_mut(update.resources_argument_index) {
+        let prefix_len = argument.len() - update.resources_path.as_os_str().len();
+        let mut edited_argument = argument.as_bytes()[..prefix_len].to_vec();
+        edited_argument.extend(memory_file_path.as_bytes());
+        *argument = OsString::from_vec(edited_argument);
     }
     Ok(UpdateArguments {
         arguments,
-        _resources: Some(resources),
+        _resources_file: Some(memory_file),
     })
 }
 
@@ -95,18 +96,18 @@ fn read_resources(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Asks the real runtime for the bundle of the container. Returns `None` if the bundle is not
-/// needed, or if the runtime does not know the container and therefore refuses the update itself.
+/// Asks the real runtime for the bundle of the container. Returns `None` if the runtime does not
+/// know the container, because it then refuses the update itself, or if `is_needed` is false.
 fn find_bundle(
-    update: &Update,
+    update: &UpdateCommand,
     arguments: &[OsString],
-    runtime: &Path,
+    runtime_path: &Path,
     is_needed: bool,
 ) -> Option<PathBuf> {
     if !is_needed {
         return None;
     }
-    let state = Command::new(runtime)
+    let output = Command::new(runtime_path)
         .args(&arguments[..update.global_argument_count])
         .arg("state")
         .arg(&update.id)
@@ -114,30 +115,30 @@ fn find_bundle(
         .stderr(Stdio::null())
         .output()
         .ok()?;
-    let state: RuntimeState = json_text::parse(&state.stdout).ok()?;
-    Some(state.bundle)
+    let output: RuntimeStateOutput = json_text::parse(&output.stdout).ok()?;
+    Some(output.bundle)
 }
 
-/// Returns `text`, the resources of an update, with the device rules of the bundle's config.json
-/// that are not among `listed_rules`, the device rules of `text`. Returns `None` if no rule is
-/// missing, or if config.json has no hook of Boathook and therefore no rules of `boathook-runtime`.
+/// Adds the device rules of the bundle's config.json to `resources_json`, the resources of an
+/// update, which already has the rules `listed_rules`. Returns `None` if no rule is missing, or if
+/// config.json has no hook of Boathook and therefore no rules of `boathook-runtime`.
 fn add_missing_rules(
-    text: &str,
+    resources_json: &str,
     listed_rules: &[&str],
-    bundle: &Path,
+    bundle_dir: &Path,
 ) -> Result<Option<String>, WrapperError> {
-    let config = ConfigFile::read(&bundle.join("config.json"))?;
-    if !Hooks::from_config(config.text()).reads_requests(None) {
+    let config_file = ConfigFile::read(&bundle_dir.join("config.json"))?;
+    if !Hooks::from_config(config_file.content()).reads_requests(None) {
         return Ok(None);
     }
     let mut edited_text = None;
     let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
     let listed_rules: Vec<_> = listed_rules.iter().filter_map(parse).collect();
-    for rule in json_text::list_items(config.text(), &["linux", "resources", "devices"]) {
+    for rule in json_text::list_items(config_file.content(), &["linux", "resources", "devices"]) {
         let is_missing = parse(&rule)
-            .is_some_and(|rule| allows_one_device(&rule) && !listed_rules.contains(&rule));
+            .is_some_and(|rule| allows_single_device(&rule) && !listed_rules.contains(&rule));
         if is_missing {
-            let current_text = edited_text.as_deref().unwrap_or(text);
+            let current_text = edited_text.as_deref().unwrap_or(resources_json);
             let new_text =
                 json_text::append_item(current_text, &["devices"], rule).map_err(|error| {
                     WrapperError::Edit {
@@ -151,18 +152,18 @@ fn add_missing_rules(
     Ok(edited_text)
 }
 
-/// Returns whether a rule allows exactly one device. `boathook-runtime` adds only such rules to
-/// config.json.
-fn allows_one_device(rule: &LinuxDeviceCgroup) -> bool {
-    let is_number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
-    rule.allow() && is_number(rule.major()) && is_number(rule.minor())
+/// Returns whether a rule allows exactly one device number. `boathook-runtime` adds only such rules
+/// to config.json.
+fn allows_single_device(rule: &LinuxDeviceCgroup) -> bool {
+    let is_specific_number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
+    rule.allow() && is_specific_number(rule.major()) && is_specific_number(rule.minor())
 }
 
-/// Creates a file in memory with the content `text`, which the real runtime inherits as a
-/// descriptor. Returns the file and the path by which the runtime can open it.
-fn create_memory_file(text: &str) -> io::Result<(File, OsString)> {
+/// Creates a file in memory with the content `content`. The real runtime inherits its descriptor.
+/// Returns the file and the path at which the runtime can open it.
+fn create_memory_file(content: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
-    file.write_all(text.as_bytes())?;
+    file.write_all(content.as_bytes())?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok((file, path.into()))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use device_class::host::{DeviceKind, DeviceNumber};
 use hook::container::{FileKind, Name};
-use hook::mount::{Attributes, Depth, Error, KernelCalls, TmpfsOptions};
+use hook::mount::{Attributes, Error, MountDepth, SyscallSupport, TmpfsOptions};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 
@@ -34,15 +34,18 @@ pub(crate) const OPTIONS: TmpfsOptions<'_> = TmpfsOptions {
 };
 
 fn calls_are_probed(scene: &Scene) -> Result<()> {
-    let calls = scene.host()?.calls;
+    let syscall_support = scene.host()?.syscall_support;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(str::parse::<u32>);
     let mut next = || numbers.next().context("no version")?.context("no number");
     let version = (next()?, next()?);
-    let (all, some) = (scene.calls == Calls::Kernel, scene.calls.detached());
-    let expected = KernelCalls {
+    let (all, some) = (
+        scene.syscall_support == Calls::Kernel,
+        scene.syscall_support.detached(),
+    );
+    let expected = SyscallSupport {
         openat2: all && version >= (5, 6),
         open_tree: some && version >= (5, 2),
         move_mount: some && version >= (5, 2),
@@ -51,7 +54,7 @@ fn calls_are_probed(scene: &Scene) -> Result<()> {
         statmount: all && version >= (6, 8),
         has_private_namespace: false,
     };
-    ensure!(calls == expected, "{calls:?}");
+    ensure!(syscall_support == expected, "{syscall_support:?}");
     Ok(())
 }
 
@@ -64,9 +67,9 @@ fn device_node(scene: &Scene) -> Result<()> {
         major: 1,
         minor: 3,
     };
-    file.expect_device(null)?;
+    file.expect_device_number(null)?;
     ensure!(
-        file.expect_device(DeviceNumber { minor: 7, ..null })
+        file.expect_device_number(DeviceNumber { minor: 7, ..null })
             .is_err()
     );
     let new = host.source("null0", Attributes::DEVICE)?;
@@ -155,10 +158,10 @@ fn directory_with_mounts_below(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let source = |path, attributes, depth| host.source_of(path, attributes, depth);
-    let single = source("tree", Attributes::FILE, Depth::Single)?;
-    let flat = source("flat", Attributes::FILE, Depth::Recursive)?;
-    let free = source("tree", Attributes::default(), Depth::Recursive)?;
-    let whole = source("tree", Attributes::FILE, Depth::Recursive)?;
+    let single = source("tree", Attributes::FILE, MountDepth::Single)?;
+    let flat = source("flat", Attributes::FILE, MountDepth::Recursive)?;
+    let free = source("tree", Attributes::default(), MountDepth::Recursive)?;
+    let whole = source("tree", Attributes::FILE, MountDepth::Recursive)?;
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
     for (source, path) in [(single, "single"), (flat, "flat"), (free, "free")] {
@@ -172,7 +175,7 @@ fn directory_with_mounts_below(scene: &Scene) -> Result<()> {
 
     let target = root.open_or_create_mount_point(Path::new("whole"), FileKind::Directory)?;
     let attached = mounter.attach(whole, &target);
-    if scene.calls.detached() {
+    if scene.syscall_support.detached() {
         attached?;
         scene.expect("whole/lower", &["ro", "nosuid", "nodev"])?;
         return Ok(());
@@ -239,12 +242,12 @@ fn twice(scene: &Scene) -> Result<()> {
     let (root, mut mounter) = scene.enter(&container, &host)?;
     let path = Path::new("usr/lib/lib.so");
     let target = root.open_or_create_mount_point(path, first.kind())?;
-    ensure!(target.is_created() && !target.is_file(first.identity()));
+    ensure!(target.is_newly_created() && !target.has_identity(first.identity()));
     mounter.attach(first, &target)?;
     // What is there can be recognised, and mounting it again does no harm.
     let target = root.open_or_create_mount_point(path, second.kind())?;
-    ensure!(!target.is_created() && target.is_file(second.identity()));
-    ensure!(!target.is_file(third.identity()));
+    ensure!(!target.is_newly_created() && target.has_identity(second.identity()));
+    ensure!(!target.has_identity(third.identity()));
     mounter.attach(second, &target)?;
     ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
     scene.host_is_untouched()

@@ -93,7 +93,7 @@ fn source_replaced_on_the_way(scene: &Scene) -> Result<()> {
     let (root, mut mounter) = scene.enter(&container, &host)?;
     let target = root.open_or_create_mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
     let attached = mounter.attach(source, &target);
-    if scene.calls.detached() {
+    if scene.syscall_support.detached() {
         // What was checked is what is mounted.
         attached?;
         ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
@@ -115,7 +115,10 @@ fn source_removed_on_the_way(scene: &Scene) -> Result<()> {
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
     let target = root.open_or_create_mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
-    match (mounter.attach(source, &target), scene.calls.detached()) {
+    match (
+        mounter.attach(source, &target),
+        scene.syscall_support.detached(),
+    ) {
         (Err(Error::Removed { .. }), true) | (Err(Error::Missing { .. }), false) => Ok(()),
         (other, _) => bail!("{other:?}"),
     }
@@ -127,7 +130,8 @@ fn own_namespace_is_refused(scene: &Scene) -> Result<()> {
         std::process::id().cast_signed(),
         std::os::unix::process::parent_id().cast_signed(),
     ] {
-        let found = ContainerNamespace::from_pid(pid, &scene.rootfs(""), host.calls.resolver());
+        let found =
+            ContainerNamespace::from_pid(pid, &scene.rootfs(""), host.syscall_support.resolver());
         // The parent is in the host's namespace, which this process has left.
         let own = pid == std::process::id().cast_signed();
         let refused = matches!(found, Err(RootError::SameNamespace { .. }));
@@ -141,9 +145,9 @@ fn a_process_that_has_ended_is_in_no_cgroup(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     scene.host()?;
     let namespace = scene.namespace(&container)?;
-    ensure!(!namespace.read_cgroups()?.is_empty());
+    ensure!(!namespace.read_cgroup_file()?.is_empty());
     drop(container);
-    match namespace.read_cgroups() {
+    match namespace.read_cgroup_file() {
         Err(RootError::File(error)) if error.errno() == Errno::ESRCH => Ok(()),
         other => bail!("{other:?}"),
     }
@@ -157,7 +161,7 @@ fn another_root_is_refused(scene: &Scene) -> Result<()> {
     let rootfs = scene.base.join("rootfs");
     fs::rename(&rootfs, scene.base.join("moved"))?;
     symlink("outside", &rootfs)?;
-    let entered = namespace.enter(&[], host.calls.resolver());
+    let entered = namespace.enter(&[], host.syscall_support.resolver());
     ensure!(
         matches!(entered, Err(RootError::RootChanged { .. })),
         "{entered:?}"
@@ -170,7 +174,7 @@ fn another_root_is_refused(scene: &Scene) -> Result<()> {
 fn a_root_mounted_over_is_refused(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::MountedOver)?;
     let host = scene.host()?;
-    let resolver = host.calls.resolver();
+    let resolver = host.syscall_support.resolver();
     let found = ContainerNamespace::from_pid(container.pid(), &scene.rootfs(""), resolver);
     ensure!(
         matches!(found, Err(RootError::RootChanged { .. })),

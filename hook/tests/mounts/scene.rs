@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use hook::container::{ContainerNamespace, ContainerRoot};
-use hook::mount::{Attributes, Depth, KernelCalls, Mounter, Source, SourceRoot};
+use hook::mount::{Attributes, MountDepth, Mounter, Source, SourceRoot, SyscallSupport};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
@@ -23,7 +23,7 @@ const OWN_TMPFS: [&str; 3] = ["/dev", "/dev/shm", "/run"];
 /// mounted, `outside` what must not be reached, `rootfs` is the container's.
 pub(crate) struct Scene {
     pub(crate) base: PathBuf,
-    pub(crate) calls: Calls,
+    pub(crate) syscall_support: Calls,
     /// Stays in the host's namespace when the case enters the container's.
     witness: Container,
     /// Everything that was found below `outside` at first.
@@ -57,7 +57,7 @@ impl Scene {
         Ok(())
     }
 
-    pub(crate) fn new(base: &Path, calls: Calls) -> Result<Self> {
+    pub(crate) fn new(base: &Path, syscall_support: Calls) -> Result<Self> {
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
         mount(
@@ -85,7 +85,7 @@ impl Scene {
         )?;
         Ok(Self {
             base: base.to_owned(),
-            calls,
+            syscall_support,
             witness: Container::witness()?,
             outside: below(&base.join("outside"))?,
         })
@@ -102,17 +102,17 @@ impl Scene {
 
     /// Prepares what is needed on the host: from here on the calls are hidden.
     pub(crate) fn host(&self) -> Result<Host> {
-        self.calls.apply()?;
-        let calls = KernelCalls::probe();
+        self.syscall_support.apply()?;
+        let syscall_support = SyscallSupport::probe();
         Ok(Host {
-            root: SourceRoot::open(&self.base.join("host"), calls.resolver())?,
-            calls,
+            root: SourceRoot::open(&self.base.join("host"), syscall_support.resolver())?,
+            syscall_support,
         })
     }
 
     pub(crate) fn namespace(&self, container: &Container) -> Result<ContainerNamespace> {
         let rootfs = self.base.join("rootfs");
-        let resolver = KernelCalls::probe().resolver();
+        let resolver = SyscallSupport::probe().resolver();
         Ok(ContainerNamespace::from_pid(
             container.pid(),
             &rootfs,
@@ -127,8 +127,11 @@ impl Scene {
         host: &Host,
     ) -> Result<(ContainerRoot, Mounter)> {
         let namespace = self.namespace(container)?;
-        let root = namespace.enter(&OWN_TMPFS.map(PathBuf::from), host.calls.resolver())?;
-        let mounter = Mounter::new(&root, host.calls);
+        let root = namespace.enter(
+            &OWN_TMPFS.map(PathBuf::from),
+            host.syscall_support.resolver(),
+        )?;
+        let mounter = Mounter::new(&root, host.syscall_support);
         Ok((root, mounter))
     }
 
@@ -196,22 +199,22 @@ impl Scene {
 /// The host's side of a case, with the calls that it may use.
 pub(crate) struct Host {
     pub(crate) root: SourceRoot,
-    pub(crate) calls: KernelCalls,
+    pub(crate) syscall_support: SyscallSupport,
 }
 
 impl Host {
     pub(crate) fn source(&self, path: &str, attributes: Attributes) -> Result<Source> {
-        self.source_of(path, attributes, Depth::Single)
+        self.source_of(path, attributes, MountDepth::Single)
     }
 
     pub(crate) fn source_of(
         &self,
         path: &str,
         attributes: Attributes,
-        depth: Depth,
+        depth: MountDepth,
     ) -> Result<Source> {
         let file = self.root.open_file_without_links(Path::new(path))?;
-        Ok(Source::new(&file, attributes, depth, self.calls)?)
+        Ok(Source::new(&file, attributes, depth, self.syscall_support)?)
     }
 }
 

@@ -91,7 +91,7 @@ fn inject(scene: &Scene, kind: Kind, at: &str, id: u32) -> Result<()> {
     {
         let (root, mut mounter) = scene.enter(&container, &host)?;
         ensure!((root.owner().uid(), root.owner().gid()) == (id, id));
-        ensure!(!root.can_make_devices());
+        ensure!(!root.can_create_device_nodes());
         root.create_dir_all(at("a/b").as_ref(), directory)?;
         root.symlink(at("a/link").as_ref(), Path::new("b"))?;
         root.open_writable_file(at("a/file").as_ref())?

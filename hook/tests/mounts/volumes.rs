@@ -116,7 +116,7 @@ fn create_everything(root: &ContainerRoot, path: &str) -> Vec<(&'static str, Res
         ("device mount point", mount_point(FileKind::CharDevice)),
         ("directory", root.create_dir_all(path, DIRECTORY).map(drop)),
         ("link", root.symlink(path, Path::new("x"))),
-        ("device", root.make_device(path, NULL, access)),
+        ("device", root.create_device_node(path, NULL, access)),
         (
             "file",
             root.open_writable_file(path)
@@ -183,12 +183,12 @@ fn what_a_volume_has_can_be_covered(scene: &Scene) -> Result<()> {
     bind(&scene.base.join("outside"), scene, "data")?;
     for (source, path) in [(direct, "data/file"), (linked, "absolute/file")] {
         let target = root.open_or_create_mount_point(Path::new(path), source.kind())?;
-        ensure!(!target.is_created());
+        ensure!(!target.is_newly_created());
         mounter.attach(source, &target)?;
         ensure!(fs::read_to_string(scene.rootfs("data/file"))? == "a library");
     }
     let target = root.open_or_create_mount_point(Path::new("data/deep"), FileKind::Directory)?;
-    ensure!(!target.is_created());
+    ensure!(!target.is_newly_created());
     scene.host_is_untouched()
 }
 
@@ -205,14 +205,14 @@ fn a_host_directory_as_dev(scene: &Scene) -> Result<()> {
     // The device has its node there already.
     let path = Path::new("dev/null0");
     let target = root.open_or_create_mount_point(path, FileKind::CharDevice)?;
-    ensure!(target.is_file(source.identity()));
+    ensure!(target.has_identity(source.identity()));
     let access = DeviceAccess {
         mode: Mode::from_bits_truncate(0o600),
         uid: Uid::from_raw(1),
         gid: Gid::from_raw(1),
     };
-    root.make_device(path, NULL, access)?;
-    let other = root.make_device(path, DeviceNumber { minor: 5, ..NULL }, access);
+    root.create_device_node(path, NULL, access)?;
+    let other = root.create_device_node(path, DeviceNumber { minor: 5, ..NULL }, access);
     ensure!(matches!(other, Err(Error::NotWritable { .. })), "{other:?}");
     let after = fs::metadata(scene.base.join("host/null0"))?;
     ensure!((before.mode(), before.uid()) == (after.mode(), after.uid()));
@@ -279,7 +279,7 @@ fn the_hosts_own_root(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let name = format!("boathook-test-{}", std::process::id());
-    let resolver = host.calls.resolver();
+    let resolver = host.syscall_support.resolver();
     let namespace =
         hook::container::ContainerNamespace::from_pid(container.pid(), Path::new("/"), resolver)?;
     let root = namespace.enter(&[], resolver)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::{ClassConfig, Config, Trust};
 use device_class::name::ClassName;
 use hook::oci::{Bundle, CdiGrant};
-use hook::planner::{Caller, plan_injection_for};
+use hook::planner::{Caller, plan_container_injection};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -103,7 +103,7 @@ impl Host {
             ..Config::default()
         };
         let bundle = Bundle::read(&bundle).unwrap();
-        let plan = plan_injection_for(&bundle, caller, &config);
+        let plan = plan_container_injection(&bundle, caller, &config);
         let plan = plan.map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
         let devices = plan
             .grants

@@ -119,7 +119,7 @@ fn a_program_that_cannot_be_run_does_not_change_health() {
     let not_run = |program: &Path| {
         let keys = format!("program = ['{}']", program.display());
         match run_health_program(&command(&devices(1, &keys, true)[0]), Path::new("/")) {
-            ProgramOutcome::NotRun(reason) => reason,
+            ProgramOutcome::NotStarted(reason) => reason,
             other => panic!("{other:?}"),
         }
     };

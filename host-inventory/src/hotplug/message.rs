@@ -1,12 +1,12 @@
 //! Filters the kernel's uevents (lib/kobject_uevent.c). A uevent is a datagram with the header
 //! `ACTION@DEVPATH`, a zero byte, and texts `KEY=VALUE`, each of which ends with a zero byte.
 
-/// The beginnings of device paths whose uevents are ignored. These subsystems send uevents at every
-/// start of a container, and never have an accelerator.
+/// The prefixes of device paths whose uevents are ignored. The kernel sends such uevents at every
+/// start of a container, and they never concern an accelerator.
 const IGNORED_PATH_PREFIXES: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
 /// Returns whether a uevent may concern an accelerator, by its device path.
-pub(super) fn is_relevant(message: &[u8]) -> bool {
+pub(super) fn may_concern_accelerator(message: &[u8]) -> bool {
     let header = message.split(|byte| *byte == 0).next().unwrap_or_default();
     let Ok(header) = std::str::from_utf8(header) else {
         return false;
@@ -36,7 +36,12 @@ mod tests {
             (b"@/devices/x", false),
             (b"", false),
         ] {
-            assert_eq!(is_relevant(message), wanted, "{}", message.escape_ascii());
+            assert_eq!(
+                may_concern_accelerator(message),
+                wanted,
+                "{}",
+                message.escape_ascii()
+            );
         }
     }
 }

@@ -106,8 +106,8 @@ pub(crate) fn list_watched_directories(
     watchable.map(|path| host_root.join(path)).collect()
 }
 
-/// Returns the directory that contains the first component of the pattern with a placeholder,
-/// relative to the root directory.
+/// Returns the directory below which the names of the pattern depend on attributes, relative to the
+/// root directory. It is the parent of the first component with a placeholder.
 fn find_fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
     let no_attributes = Attributes::new();
     let names = pattern

@@ -9,7 +9,7 @@ use nix::sys::socket::{
 };
 use tokio::net::UnixDatagram;
 
-use super::message::is_relevant;
+use super::message::may_concern_accelerator;
 use crate::notify::Notifier;
 
 /// The netlink multicast group of the kernel's uevents. udev sends its messages to another group.
@@ -45,7 +45,7 @@ impl Uevents {
         let mut buffer = [0; BUFFER_SIZE_BYTES];
         loop {
             match self.0.recv(&mut buffer).await {
-                Ok(length) if is_relevant(&buffer[..length]) => notifier.notify(),
+                Ok(length) if may_concern_accelerator(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
                 // ENOBUFS means that the socket's buffer overflowed. One of the lost uevents may have
                 // concerned an accelerator.

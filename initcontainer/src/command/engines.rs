@@ -11,16 +11,16 @@ use crate::output::Output;
 
 /// The paths that exist if a kubelet, or another client of the kubelet's container runtime
 /// interface (CRI), uses containerd.
-const POD_PATHS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
+const CRI_CLIENT_PATHS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
 /// The name of the kubelet's program. A host that has it may also start pods through containerd.
 const KUBELET_PROGRAM: &str = "kubelet";
 
 /// Returns whether a program of the host may start pods through containerd. If none does,
 /// containerd serves only Docker. Docker's containers do not use containerd's CRI configuration, so
 /// a change of that configuration would have no effect.
-fn may_start_pods(host: &Host) -> bool {
+fn may_containerd_start_pods(host: &Host) -> bool {
     let kubelet_paths = program_directories().map(|dir| Path::new(dir).join(KUBELET_PROGRAM));
-    let pod_paths = POD_PATHS.iter().map(PathBuf::from);
+    let pod_paths = CRI_CLIENT_PATHS.iter().map(PathBuf::from);
     pod_paths
         .chain(kubelet_paths)
         .any(|path| host.exists(&path))
@@ -31,26 +31,27 @@ fn may_start_pods(host: &Host) -> bool {
 /// with a note.
 pub(super) fn choose_engines(
     host: &Host,
-    choice: &EngineChoice,
+    engine_choice: &EngineChoice,
     options: &Options,
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
-    let snap_refusal = find_docker_snap(host).map(|program| {
+    let docker_snap_refusal = find_docker_snap(host).map(|program| {
         format!(
             "it is a snap ({}), whose confinement lets it execute no program of the host: install \
              Docker from a package of the distribution or of Docker",
             program.display()
         )
     });
-    if let EngineChoice::Named(engines) = choice {
-        if let Some(reason) = snap_refusal.filter(|_| engines.contains(&Engine::Docker)) {
+    if let EngineChoice::Engines(engines) = engine_choice {
+        if let Some(reason) = docker_snap_refusal.filter(|_| engines.contains(&Engine::Docker)) {
             bail!("docker: {reason}");
         }
         // A container may mount only the engine's directories. Then /usr/bin is not visible, and an
         // engine without a visible program may be installed all the same.
         let are_programs_visible = host.is_dir(Path::new("/usr/bin"));
-        let is_missing = |engine: &&Engine| are_programs_visible && engine.detect(host).is_none();
-        for engine in engines.iter().filter(is_missing) {
+        let is_undetected =
+            |engine: &&Engine| are_programs_visible && engine.detect(host).is_none();
+        for engine in engines.iter().filter(is_undetected) {
             output.report_note(&format!(
                 "{engine}: no program of it was found under {}; it is configured nevertheless, \
                  and `boathook-init uninstall` reverts it",
@@ -59,16 +60,17 @@ pub(super) fn choose_engines(
         }
         return Ok(engines.clone());
     }
-    let mut configurable = Vec::new();
-    if let Some(reason) = &snap_refusal {
+    let mut configurable_engines = Vec::new();
+    if let Some(reason) = &docker_snap_refusal {
         output.report_note(&format!("docker: left out: {reason}"));
     }
-    let mut detected = Engine::ALL.to_vec();
-    detected.retain(|engine| engine.detect(host).is_some());
-    let serves_only_docker = detected.contains(&Engine::Docker) && !may_start_pods(host);
-    for engine in detected {
+    let mut detected_engines = Engine::ALL.to_vec();
+    detected_engines.retain(|engine| engine.detect(host).is_some());
+    let serves_only_docker =
+        detected_engines.contains(&Engine::Docker) && !may_containerd_start_pods(host);
+    for engine in detected_engines {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
-        if engine == Engine::Docker && snap_refusal.is_some() {
+        if engine == Engine::Docker && docker_snap_refusal.is_some() {
             continue;
         }
         if engine == Engine::Containerd && record.is_none() && serves_only_docker {
@@ -78,15 +80,15 @@ pub(super) fn choose_engines(
             );
             continue;
         }
-        let snapshot = engine.read(host, record.as_ref())?;
+        let snapshot = engine.read_snapshot(host, record.as_ref())?;
         match engine.plan_install(&snapshot, record.as_ref(), options) {
             Err(e @ runtime_config::Error::CriDisabled { .. }) => {
                 output.report_note(&format!("{engine}: left out: {e}"));
             }
-            _ => configurable.push(engine),
+            _ => configurable_engines.push(engine),
         }
     }
-    if configurable.is_empty() {
+    if configurable_engines.is_empty() {
         let known_names = Engine::ALL.map(Engine::name).join(", ");
         output.report_note(&format!(
             "no engine to configure was found under {}: name one with --engine ({known_names}), or \
@@ -94,5 +96,5 @@ pub(super) fn choose_engines(
             host.as_path().display()
         ));
     }
-    Ok(configurable)
+    Ok(configurable_engines)
 }

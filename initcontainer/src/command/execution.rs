@@ -8,7 +8,7 @@ use initcontainer::compatibility::{OfferedNames, find_unoffered_toolkits};
 use initcontainer::host::Host;
 use initcontainer::install;
 use initcontainer::layout::{PACKAGED_PROGRAMS_DIR, PROGRAM_LINKS_DIR};
-use initcontainer::lock::Lock;
+use initcontainer::lock::InstallerLock;
 use initcontainer::payload::Payload;
 use initcontainer::step::{self, Step};
 use runtime_config::{Engine, Options, Plan, is_running};
@@ -33,7 +33,7 @@ pub(super) struct InstallRequest {
 pub(super) fn execute_request(
     host: &Host,
     request: &InstallRequest,
-    mut lock: Option<Lock>,
+    mut lock: Option<InstallerLock>,
     output: &mut Output,
 ) -> Result<()> {
     let InstallRequest {
@@ -61,7 +61,7 @@ pub(super) fn execute_request(
         return Ok(());
     }
     pod_status::report_notes(&plan.notes);
-    step::run(host, &plan.steps, |step| {
+    step::execute_steps(host, &plan.steps, |step| {
         let made_programs_dir =
             matches!(step, Step::MakeTree { path, .. } if host.programs_dir().starts_with(path));
         if let Some(lock) = lock.as_mut().filter(|_| made_programs_dir) {
@@ -99,7 +99,7 @@ pub(super) fn print_steps(steps: &[Step], output: &mut Output) {
 /// Prints the number of links to manual pages and completions, because the steps for these links
 /// are not printed one by one.
 pub(super) fn print_link_count(steps: &[Step], output: &Output) {
-    if let Some(description) = step::describe_shared_links(steps) {
+    if let Some(description) = step::describe_shared_link_count(steps) {
         output.print_text(&format!("{description}\n"));
     }
 }
@@ -107,9 +107,9 @@ pub(super) fn print_link_count(steps: &[Step], output: &Output) {
 fn describe_release(
     host: &Host,
     payload: &Payload,
-    plan: &install::Installation,
+    plan: &install::InstallationPlan,
 ) -> InstalledRelease {
-    let classes = payload.class_files();
+    let classes = payload.class_file_names();
     let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
     InstalledRelease {
         version: payload.version.clone(),
@@ -119,7 +119,7 @@ fn describe_release(
     }
 }
 
-fn format_summary(host: &Host, payload: &Payload, plan: &install::Installation) -> String {
+fn format_summary(host: &Host, payload: &Payload, plan: &install::InstallationPlan) -> String {
     if plan.steps.is_empty() {
         return "nothing to do: everything is installed and configured\n".into();
     }
@@ -136,7 +136,7 @@ fn format_summary(host: &Host, payload: &Payload, plan: &install::Installation) 
         "\nboathook {} is installed in {}\nclasses: {}\nengines: {engines}\n",
         payload.version,
         host.programs_dir().display(),
-        payload.class_files().len(),
+        payload.class_file_names().len(),
     )
 }
 
@@ -165,7 +165,7 @@ fn restart_engines(
 /// toolkit and the description of its devices.
 fn list_next_commands(
     host: &Host,
-    plan: &install::Installation,
+    plan: &install::InstallationPlan,
     engines_to_restart: &[Engine],
     unoffered_toolkits: &[(String, String)],
 ) -> Vec<String> {

@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use initcontainer::cli::Install;
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::configuration;
-use initcontainer::directories::{self, NamedDirectories};
+use initcontainer::directories::{self, RequestedDirectories};
 use initcontainer::host::Host;
-use initcontainer::lock::Lock;
+use initcontainer::lock::InstallerLock;
 use initcontainer::manifest::Manifest;
-use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
+use initcontainer::payload::{ClassFileSource, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
 use runtime_config::Options;
 
@@ -25,19 +25,19 @@ use crate::output::Output;
 )]
 pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
-    let named_directories = NamedDirectories {
+    let requested_directories = RequestedDirectories {
         programs: args.prefix.clone(),
         configuration: args.config_dir.clone(),
     };
-    let host = &directories::choose_directories(host, &named_directories)?;
-    let source = find_source(args.source.as_deref())?;
+    let host = &directories::choose_directories(host, &requested_directories)?;
+    let source = find_release_dir(args.source.as_deref())?;
     // The manifest records these paths, so they must not depend on the working directory.
     let classes_dir = args.classes.as_deref().map(std::path::absolute);
     let classes_dir = classes_dir.transpose()?;
     let classes = match &classes_dir {
-        Some(_) if args.classes.as_deref() == Some(Path::new(NO_CLASSES)) => ClassFiles::None,
-        Some(dir) => ClassFiles::FromDirectory(dir),
-        None => ClassFiles::FromRelease,
+        Some(_) if args.classes.as_deref() == Some(Path::new(NO_CLASSES)) => ClassFileSource::None,
+        Some(dir) => ClassFileSource::Directory(dir),
+        None => ClassFileSource::Release,
     };
     let mut payload = read_payload(host, &source, classes)?;
     if let Some(dir) = &args.own_classes {
@@ -57,7 +57,9 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         base_spec: args.base_spec.as_ref().map(read_text).transpose()?,
     };
     let options = complete_options(host, &payload, &names, options)?;
-    let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
+    let lock = (!args.dry_run)
+        .then(|| InstallerLock::take(host))
+        .transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
     let old_manifest = Manifest::load(host)?.unwrap_or_default();
     let mut kept_services = old_manifest.options.services;
@@ -78,12 +80,16 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
 
 /// Reads the files of the release in the directory `source`. A directory of a container is not
 /// recorded as the source, because a later upgrade on the host cannot read it.
-pub(super) fn read_payload(host: &Host, source: &Path, classes: ClassFiles<'_>) -> Result<Payload> {
-    let version = Payload::find_version(source)?;
+pub(super) fn read_payload(
+    host: &Host,
+    source: &Path,
+    classes: ClassFileSource<'_>,
+) -> Result<Payload> {
+    let version = Payload::read_version(source)?;
     let version = version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION"));
     let mut payload = Payload::read(version, source, classes)?;
     if host.as_path() != Path::new("/") {
-        payload.options.source = None;
+        payload.options.source_dir = None;
     }
     Ok(payload)
 }
@@ -97,10 +103,10 @@ pub(super) fn complete_options(
 ) -> Result<Options> {
     Ok(Options {
         additional_names: names.runtime_names.clone(),
-        hook: host.directories().hook_path(),
-        runtime: host.runtime_path(),
+        hook_path: host.directories().hook_path(),
+        runtime_path: host.runtime_path(),
         set_default: options.set_default,
-        real_runtime: if options.set_default {
+        real_runtime_path: if options.set_default {
             configuration::find_real_runtime(host, payload)?
         } else {
             None
@@ -111,15 +117,15 @@ pub(super) fn complete_options(
 
 /// Returns the absolute path of the release to install: the directory that `--source` names, or the
 /// one that contains this program.
-pub(super) fn find_source(named_dir: Option<&Path>) -> Result<PathBuf> {
-    match named_dir {
+pub(super) fn find_release_dir(requested_dir: Option<&Path>) -> Result<PathBuf> {
+    match requested_dir {
         Some(dir) => Ok(std::path::absolute(dir)?),
-        None => find_own_source(),
+        None => find_program_release_dir(),
     }
 }
 
 /// Returns the directory of the release or build that contains this program.
-fn find_own_source() -> Result<PathBuf> {
+fn find_program_release_dir() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program
         .parent()

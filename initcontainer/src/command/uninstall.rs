@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use initcontainer::cli::Uninstall;
 use initcontainer::host::Host;
-use initcontainer::lock::Lock;
+use initcontainer::lock::InstallerLock;
 use initcontainer::manifest::Manifest;
 use initcontainer::{step, uninstall};
 use runtime_config::{Engine, RuntimeUse, find_runtime_use};
@@ -16,19 +16,19 @@ use crate::output::Output;
 use crate::{restart, running_services};
 
 /// Returns the source of the installed release, as a text for messages, if the release was not
-/// installed from the directory `expected`.
-pub(super) fn describe_other_source(manifest: &Manifest, expected: &Path) -> Option<String> {
-    match manifest.options.source.as_deref() {
-        Some(source) if source == expected => None,
+/// installed from the directory `expected_source`.
+pub(super) fn describe_other_source(manifest: &Manifest, expected_source: &Path) -> Option<String> {
+    match manifest.options.source_dir.as_deref() {
+        Some(source) if source == expected_source => None,
         Some(source) => Some(source.display().to_string()),
         None => Some("an image".into()),
     }
 }
 
 pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> Result<()> {
-    if let Some(expected) = &args.installed_from
+    if let Some(expected_source) = &args.installed_from
         && let Some(manifest) = Manifest::load(host)?
-        && let Some(source) = describe_other_source(&manifest, expected)
+        && let Some(source) = describe_other_source(&manifest, expected_source)
     {
         output.report_note(&format!(
             "the installed version is from {source} and stays; boathook-init uninstall removes it"
@@ -39,8 +39,8 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     let (engines, force) = (engines.unwrap_or_default(), args.force);
     if args.dry_run {
         let mut plan = uninstall::plan(host, engines, force)?;
-        let labels = uninstall::plan_label_removal(host, &args.node_labels)?;
-        plan.steps.splice(0..0, labels);
+        let label_steps = uninstall::plan_label_removal(host, &args.node_labels)?;
+        plan.steps.splice(0..0, label_steps);
         print_steps(&plan.steps, output);
         for file in &plan.kept_files {
             output.report_kept_file(file);
@@ -58,14 +58,14 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         return Ok(());
     }
     check_user(host)?;
-    let lock = Lock::take(host)?;
+    let lock = InstallerLock::take(host)?;
     // This first plan is not executed. It finds the reasons for a refusal before any change.
     uninstall::plan(host, engines, force)?;
-    let mut released_engines = Vec::new();
+    let mut engines_without_runtime = Vec::new();
     for engine in Engine::ALL {
         if args.restart && restart::drop_runtime(host, engine)? {
             output.report_restart(engine, "dropped the runtime".to_owned());
-            released_engines.push(engine);
+            engines_without_runtime.push(engine);
         } else if !force && find_runtime_use(host, engine) == RuntimeUse::DefaultRuntime {
             bail!(
                 "{engine} is running with boathook-runtime as its default runtime and would keep \
@@ -75,9 +75,9 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     }
     running_services::stop_services(host, output)?;
     let mut plan = uninstall::plan(host, engines, force)?;
-    let labels = uninstall::plan_label_removal(host, &args.node_labels)?;
-    plan.steps.splice(0..0, labels);
-    step::run(host, &plan.steps, |step| {
+    let label_steps = uninstall::plan_label_removal(host, &args.node_labels)?;
+    plan.steps.splice(0..0, label_steps);
+    step::execute_steps(host, &plan.steps, |step| {
         output.report_step(step);
         Ok(())
     })?;
@@ -95,7 +95,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     }
     let mut next_commands = Vec::new();
     let plans_to_load = plan.engine_plans.iter().filter(|plan| {
-        !released_engines.contains(&plan.engine) && restart::needs_restart(host, plan)
+        !engines_without_runtime.contains(&plan.engine) && restart::needs_restart(host, plan)
     });
     for plan in plans_to_load {
         if args.restart {

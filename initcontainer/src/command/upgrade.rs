@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use initcontainer::cli::Upgrade;
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::host::Host;
-use initcontainer::lock::Lock;
+use initcontainer::lock::InstallerLock;
 use initcontainer::manifest::Manifest;
-use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
+use initcontainer::payload::{ClassFileSource, NO_CLASSES, Payload};
 use runtime_config::{Engine, InstallationRecord, Options};
 
 use super::check_user;
 use super::execution::{InstallRequest, execute_request};
-use super::install::{complete_options, find_source, read_payload};
+use super::install::{complete_options, find_release_dir, read_payload};
 use super::uninstall::describe_other_source;
 use crate::output::Output;
 
@@ -25,19 +25,21 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         output.report_note("boathook is not installed; boathook-init install does that");
         return Ok(());
     };
-    if let Some(expected) = &args.installed_from
-        && let Some(source) = describe_other_source(&manifest, expected)
+    if let Some(expected_source) = &args.installed_from
+        && let Some(source) = describe_other_source(&manifest, expected_source)
     {
         output.report_note(&format!(
             "the installed version is from {source} and stays; to use that of {}, run \
              boathook-init install",
-            expected.display()
+            expected_source.display()
         ));
         return Ok(());
     }
     check_user(host)?;
-    let source = find_source(args.source.as_deref())?;
-    let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
+    let source = find_release_dir(args.source.as_deref())?;
+    let lock = (!args.dry_run)
+        .then(|| InstallerLock::take(host))
+        .transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
     let names = OfferedNames::find(host, &payload, &manifest.toolkits)?;
@@ -57,17 +59,17 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
 /// the existing installation named.
 fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Payload> {
     let options = &manifest.options;
-    let classes = match options.classes.as_deref() {
-        Some(dir) if dir == Path::new(NO_CLASSES) => ClassFiles::None,
-        Some(dir) => ClassFiles::FromDirectory(dir),
-        None => ClassFiles::FromRelease,
+    let classes = match options.classes_dir.as_deref() {
+        Some(dir) if dir == Path::new(NO_CLASSES) => ClassFileSource::None,
+        Some(dir) => ClassFileSource::Directory(dir),
+        None => ClassFileSource::Release,
     };
     let mut payload = read_payload(host, source, classes)?;
-    if let Some(dir) = &options.own_classes {
+    if let Some(dir) = &options.own_classes_dir {
         payload = payload.with_own_classes(source, dir)?;
     }
     payload = payload.with_services(source, Vec::new(), options.services.clone())?;
-    payload.config = host.read(&host.directories().installed_config_path())?;
+    payload.config_text = host.read(&host.directories().installed_config_path())?;
     Ok(payload)
 }
 

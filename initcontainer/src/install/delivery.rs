@@ -8,15 +8,18 @@ use crate::services::HookDelivery;
 
 /// Returns how pods get the hook: through a runtime handler if an engine that runs pods is
 /// configured, by this installation or by an earlier one, and otherwise through CDI.
-pub(super) fn find_delivery(host: &Host, engines: &[(Engine, Options)]) -> Result<HookDelivery> {
+pub(super) fn find_hook_delivery(
+    host: &Host,
+    engines: &[(Engine, Options)],
+) -> Result<HookDelivery> {
     for engine in Engine::ALL {
         if matches!(engine, Engine::Docker | Engine::Podman) {
             continue;
         }
-        let is_named = engines
+        let is_being_configured = engines
             .iter()
             .any(|(named_engine, _)| *named_engine == engine);
-        if is_named || names_installed_programs(host, engine)? {
+        if is_being_configured || refers_to_installed_programs(host, engine)? {
             return Ok(HookDelivery::Handler);
         }
     }
@@ -24,11 +27,11 @@ pub(super) fn find_delivery(host: &Host, engines: &[(Engine, Options)]) -> Resul
 }
 
 /// Returns whether the recorded configuration of an engine names the installed programs.
-fn names_installed_programs(host: &Host, engine: Engine) -> Result<bool> {
+fn refers_to_installed_programs(host: &Host, engine: Engine) -> Result<bool> {
     let record = InstallationRecord::load(host, &host.record_path(engine))?;
     for path in record.iter().flat_map(InstallationRecord::paths) {
         let text = host.read(path)?.unwrap_or_default();
-        if text.contains(&*host.current_link().to_string_lossy()) {
+        if text.contains(&*host.current_link_path().to_string_lossy()) {
             return Ok(true);
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn plan_links(
     };
     let can_link_programs = makes_links_dir || can_write(PROGRAM_LINKS_DIR);
     let can_link_shared = can_write(SHARED_LINKS_DIR) && !is_packaged(OsStr::new("boathook"));
-    let (mut links, mut existing_names) = (Vec::new(), 0);
+    let (mut links, mut existing_count) = (Vec::new(), 0);
     for link in payload.links() {
         let is_program = link.starts_with(PROGRAM_LINKS_DIR);
         let can_link = if is_program {
@@ -39,7 +39,7 @@ pub(super) fn plan_links(
         } else {
             can_link_shared
         };
-        if !can_link || host.read_link(&link)? == Some(host.link_target(&link)) {
+        if !can_link || host.read_link(&link)? == Some(host.get_link_target(&link)) {
             continue;
         }
         if !host.find_missing_dirs(&link)?.is_empty() {
@@ -53,12 +53,12 @@ pub(super) fn plan_links(
                 notes.push(format!("{} exists and is kept", link.display()));
             }
             Err(error) if is_program => notes.push(format!("no link {}: {error}", link.display())),
-            _ => existing_names += 1,
+            _ => existing_count += 1,
         }
     }
-    if existing_names > 0 {
+    if existing_count > 0 {
         notes.push(format!(
-            "{existing_names} names of manual pages and completions below {SHARED_LINKS_DIR} exist and are kept"
+            "{existing_count} names of manual pages and completions below {SHARED_LINKS_DIR} exist and are kept"
         ));
     }
     Ok(links)
@@ -81,7 +81,7 @@ pub(super) fn plan_old_link_removal(host: &Host, payload: &Payload) -> Result<Ve
 pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
     let old_target = host.read_link(link)?;
     Ok(
-        (old_target == Some(host.link_target(link))).then(|| Step::SetLink {
+        (old_target == Some(host.get_link_target(link))).then(|| Step::SetLink {
             link: link.into(),
             old_target,
             new_target: None,
@@ -94,5 +94,5 @@ pub(super) fn find_offered_links<'n>(
     names: &'n OfferedNames,
     engines: &[(Engine, Options)],
 ) -> &'n [(PathBuf, PathBuf)] {
-    names.list_links_for_engines(engines.iter().map(|(engine, _)| *engine))
+    names.list_needed_links(engines.iter().map(|(engine, _)| *engine))
 }

@@ -31,14 +31,18 @@ pub(super) fn describe_dropped_names(
 
 /// Returns a warning for each class that the given configuration names and that neither the release
 /// nor the host has.
-pub(super) fn warn_of_unknown_classes(host: &Host, payload: &Payload) -> Result<Vec<String>> {
-    let Some(text) = &payload.config else {
+pub(super) fn list_unknown_class_warnings(host: &Host, payload: &Payload) -> Result<Vec<String>> {
+    let Some(text) = &payload.config_text else {
         return Ok(Vec::new());
     };
     let config = Config::parse(&host.directories().config_path(), text)?;
-    let own_files = host.list(&host.directories().own_classes_dir())?;
+    let own_files = host.list(&host.directories().admin_classes_dir())?;
     let own_files = own_files.iter().filter_map(|name| name.to_str());
-    let files: BTreeSet<&str> = payload.class_files().into_iter().chain(own_files).collect();
+    let files: BTreeSet<&str> = payload
+        .class_file_names()
+        .into_iter()
+        .chain(own_files)
+        .collect();
     let known_names = files.iter().filter_map(|name| name.strip_suffix(".toml"));
     Ok(config.warn_of_unknown_classes(known_names).collect())
 }
@@ -69,13 +73,13 @@ pub(super) fn describe_removed_classes(
     payload: &Payload,
     allows_fewer_classes: bool,
 ) -> Result<Option<String>> {
-    let installed_files = host.list(&host.current_link().join(CLASSES_DIR))?;
+    let installed_files = host.list(&host.current_link_path().join(CLASSES_DIR))?;
     let installed_files: BTreeSet<&str> = installed_files
         .iter()
         .filter_map(|name| name.to_str())
         .filter(|name| name.ends_with(".toml"))
         .collect();
-    let new_files = payload.class_files();
+    let new_files = payload.class_file_names();
     let names: Vec<String> = installed_files
         .difference(&new_files)
         .map(|&name| name.to_owned())

@@ -40,7 +40,7 @@ fn collect_options(
     options
 }
 
-/// Plans the manifest and its directories. `dirs` are further directories that the installation
+/// Plans the manifest and its directories. `new_dirs` are further directories that the installation
 /// makes and the manifest must list.
 pub(super) fn plan_manifest(
     host: &Host,
@@ -48,13 +48,13 @@ pub(super) fn plan_manifest(
     engines: &[(Engine, Options)],
     links: &[PathBuf],
     names: &OfferedNames,
-    config: &ConfigurationPlan,
-    dirs: &BTreeSet<PathBuf>,
+    config_plan: &ConfigurationPlan,
+    new_dirs: &BTreeSet<PathBuf>,
 ) -> Result<Vec<Step>> {
     let old_manifest = Manifest::load(host)?;
     let mut manifest = old_manifest.clone().unwrap_or_default();
     let missing_dirs = host.find_missing_dirs(&host.manifest_path())?;
-    for dir in missing_dirs.iter().chain(dirs) {
+    for dir in missing_dirs.iter().chain(new_dirs) {
         // The manifest does not list the state directory, because a removal deletes it together
         // with the manifest.
         if !manifest.made_dirs.contains(dir) && *dir != host.state_dir() {
@@ -74,13 +74,13 @@ pub(super) fn plan_manifest(
     // The manifest still lists the links of an earlier installation, because this run may be killed
     // before it removes them.
     for (link, _) in find_offered_links(names, engines) {
-        if !manifest.compatibility_links.contains(link) {
-            manifest.compatibility_links.push(link.clone());
+        if !manifest.toolkit_links.contains(link) {
+            manifest.toolkit_links.push(link.clone());
         }
     }
-    if let Some(text) = &config.written_text {
+    if let Some(text) = &config_plan.written_text {
         manifest.config = Some(text.clone());
-        manifest.config_before = config.replaced_text.clone();
+        manifest.previous_config = config_plan.replaced_text.clone();
     }
     manifest.options = collect_options(host, &manifest, payload, engines);
     if old_manifest.as_ref() == Some(&manifest) {
@@ -96,7 +96,7 @@ pub(super) fn plan_manifest(
         }
         (None, old_manifest) => {
             let old_text = old_manifest.map(|manifest| manifest.to_text());
-            let change = Change::rewrite(
+            let change = Change::from_texts(
                 &host.manifest_path(),
                 old_text.as_deref(),
                 Some(&text),

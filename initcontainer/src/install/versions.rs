@@ -27,8 +27,8 @@ pub(super) fn refuse_foreign_files(host: &Host, version: &str) -> Result<()> {
         foreign_paths.push(version_dir);
     }
     if manifest.is_none() {
-        if host.try_exists(&host.current_link())? {
-            foreign_paths.push(host.current_link());
+        if host.try_exists(&host.current_link_path())? {
+            foreign_paths.push(host.current_link_path());
         }
         if !host.list(&host.state_dir())?.is_empty() {
             foreign_paths.push(host.state_dir());
@@ -52,8 +52,8 @@ pub(super) fn refuse_foreign_files(host: &Host, version: &str) -> Result<()> {
 /// exact copy of the payload.
 pub(super) fn plan_version(host: &Host, payload: &Payload) -> Result<Vec<Step>> {
     let dir = host.version_dir(&payload.version);
-    let exchanges = match host.resolve_nofollow(&dir) {
-        Ok(entry) if tree::is_copy_of(&entry, payload) => return Ok(Vec::new()),
+    let replaces_existing = match host.resolve_nofollow(&dir) {
+        Ok(entry) if tree::is_payload_copy(&entry, payload) => return Ok(Vec::new()),
         Ok(entry) => entry.stat()?.is_some(),
         // An error means that the program directory does not exist yet.
         Err(_) => false,
@@ -67,11 +67,11 @@ pub(super) fn plan_version(host: &Host, payload: &Payload) -> Result<Vec<Step>> 
         Step::Publish {
             staging_dir: staging_dir.clone(),
             final_dir: dir,
-            exchanges,
+            replaces_existing,
         },
     ];
     // After an exchange the staging directory has the old files.
-    steps.extend(exchanges.then_some(Step::Discard { path: staging_dir }));
+    steps.extend(replaces_existing.then_some(Step::Discard { path: staging_dir }));
     Ok(steps)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn plan_version_switch(host: &Host, version: &str) -> Result<Option<S
     let old_target = find_current_version(host)?;
     let new_target = Some(PathBuf::from(version));
     Ok((old_target != new_target).then(|| Step::SetLink {
-        link: host.current_link(),
+        link: host.current_link_path(),
         old_target,
         new_target,
     }))
@@ -88,7 +88,7 @@ pub(super) fn plan_version_switch(host: &Host, version: &str) -> Result<Option<S
 
 /// Returns the target of the link `current`, or `None` if the link does not exist.
 pub fn find_current_version(host: &Host) -> Result<Option<PathBuf>> {
-    Ok(host.read_link(&host.current_link())?)
+    Ok(host.read_link(&host.current_link_path())?)
 }
 
 /// Plans the removal of unused versions. Three kinds of versions are kept: the new one, the

@@ -51,14 +51,14 @@ pub(crate) fn check_engine(objects: &Objects) {
     let empty = tempfile::tempdir().unwrap();
     let host = HostRoot::open(empty.path()).unwrap();
     let options = Options {
-        hook: InstalledDirectories::default().hook_path(),
-        runtime: InstalledDirectories::default().program_path("boathook-runtime"),
+        hook_path: InstalledDirectories::default().hook_path(),
+        runtime_path: InstalledDirectories::default().program_path("boathook-runtime"),
         set_default: false,
-        real_runtime: None,
+        real_runtime_path: None,
         additional_names: Vec::new(),
         base_spec: None,
     };
-    let now = engine.read(&host, None).unwrap();
+    let now = engine.read_snapshot(&host, None).unwrap();
     let plan = engine.plan_install(&now, None, &options).unwrap();
     let mut written = 0;
     for change in &plan.changes {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::config::InstalledDirectories;
 use harness::manifests::{documents, repository};
-use initcontainer::layout::default_config;
+use initcontainer::layout::format_default_config;
 use serde_json::Value;
 
 use crate::manifest::{Objects, list, manifests, name, text};
@@ -86,7 +86,11 @@ fn the_configurations_are_what_the_programs_read() {
     assert_eq!(plugin.host_root, Path::new("/host"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
-    fs::write(&file, default_config(&InstalledDirectories::default())).unwrap();
+    fs::write(
+        &file,
+        format_default_config(&InstalledDirectories::default()),
+    )
+    .unwrap();
     let host = Config::load(Some(&file)).unwrap();
     assert!(host.classes[0].starts_with(InstalledDirectories::default().programs_dir));
     // The plugin reads the same class files as the hook.

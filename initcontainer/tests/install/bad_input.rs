@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use initcontainer::lock::Lock;
-use release_lock::ReleaseLock;
+use initcontainer::lock::InstallerLock;
+use release_lock::NodeReleaseLock;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, fixture, said, with_mounts};
@@ -59,7 +59,7 @@ fn a_class_file_that_the_hook_would_refuse() {
 fn a_node_of_another_release() {
     let site = Site::with_containerd();
     let pool_a = "boathook-system/pool-a".parse().unwrap();
-    let _serving = ReleaseLock::take_to_install(site.root(), &pool_a).unwrap();
+    let _serving = NodeReleaseLock::acquire_to_install(site.root(), &pool_a).unwrap();
     for command in ["install", "uninstall"] {
         let arguments = [command, "--release=boathook-system/pool-b"];
         let refused = "release boathook-system/pool-a of boathook runs on this node";
@@ -71,11 +71,11 @@ fn a_node_of_another_release() {
 #[test]
 fn a_second_installer_at_the_same_time() {
     let site = Site::with_containerd();
-    let lock = Lock::take(&site.host).unwrap();
+    let lock = InstallerLock::take(&site.host).unwrap();
     assert_refused(&site, &["install"], "another boathook-init is running");
     drop(lock);
     site.install("0.1.0", &[Engine::Containerd]);
-    let _lock = Lock::take(&site.host).unwrap();
+    let _lock = InstallerLock::take(&site.host).unwrap();
     assert_refused(&site, &["uninstall"], "another boathook-init is running");
 }
 
@@ -111,7 +111,7 @@ fn a_lock_that_everyone_can_hold_holds_nobody_up() {
 fn the_lock_can_be_opened_by_root_alone_and_leaves_nothing() {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());
-    let lock = Lock::take(&site.host).unwrap();
+    let lock = InstallerLock::take(&site.host).unwrap();
     let mode = |path: &str| {
         let metadata = fs::symlink_metadata(site.path(path)).unwrap();
         metadata.permissions().mode() & 0o7777
@@ -127,7 +127,7 @@ fn the_lock_can_be_opened_by_root_alone_and_leaves_nothing() {
     fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
     assert_refused(&site, &["install"], "can be opened by others");
     fs::set_permissions(&left, fs::Permissions::from_mode(0o600)).unwrap();
-    drop(Lock::take(&site.host).unwrap());
+    drop(InstallerLock::take(&site.host).unwrap());
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
@@ -150,7 +150,7 @@ fn an_engine_configuration_that_changes_in_between() {
     let before = tree::snapshot(site.root());
     // The steps before the failed step are undone.
     let mut done = 0;
-    let run = initcontainer::step::run(&site.host, &plan.steps, |_| {
+    let run = initcontainer::step::execute_steps(&site.host, &plan.steps, |_| {
         done += 1;
         Ok(())
     });

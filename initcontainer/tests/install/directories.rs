@@ -1,5 +1,5 @@
-//! Installations on hosts whose /opt, /etc or /usr cannot be written to, and in directories that the
-//! administrator names. A host here is mounted as its distribution mounts it.
+//! Installations on hosts whose /opt, /etc or /usr cannot be written to, and in directories that
+//! the administrator names. A host here is mounted as its distribution mounts it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -520,7 +520,7 @@ fn a_killed_run_leaves_directories_that_the_next_one_finds() {
             .unwrap()
             .steps
     };
-    let run = |steps: &[step::Step]| step::run(&site.host, steps, |_| Ok(())).unwrap();
+    let run = |steps: &[step::Step]| step::execute_steps(&site.host, steps, |_| Ok(())).unwrap();
     let uninstall = || {
         let host = Host::open(site.root()).unwrap();
         uninstall::plan(&host, &[], false).unwrap().steps

@@ -52,7 +52,7 @@ fn child() {
     // The modes of files must not depend on the umask.
     umask(Mode::empty());
     let mut done = 0;
-    step::run(&host, &steps, |_| {
+    step::execute_steps(&host, &steps, |_| {
         done += 1;
         if done == last {
             raise(Signal::SIGKILL).unwrap();
@@ -70,8 +70,8 @@ fn steps(host: &Host, release: &str, version: &str, engine: Engine) -> Vec<Step>
     crate::site::plan(host, &payload, &[engine]).unwrap().steps
 }
 
-/// Installs `version`, or uninstalls if it is "none", in a child process that kills itself after the
-/// step `last`. Returns whether the child was killed.
+/// Installs `version`, or uninstalls if it is "none", in a child process that kills itself after
+/// the step `last`. Returns whether the child was killed.
 fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
     let (release, root) = (site.release(), site.root());
     let (release, root) = (release.display(), root.display());

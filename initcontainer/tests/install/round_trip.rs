@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Output;
 
-use initcontainer::layout::default_config;
+use initcontainer::layout::format_default_config;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, fixtures, said};
@@ -142,7 +142,10 @@ fn a_given_configuration_is_kept_up_to_date() {
     let site = Site::with_containerd();
     // The default configuration of an earlier installation is replaced too.
     site.install("0.1.0", &[]);
-    assert_eq!(site.read(CONFIG), default_config(site.host.directories()));
+    assert_eq!(
+        site.read(CONFIG),
+        format_default_config(site.host.directories())
+    );
     for text in ["[class.a]\nreplicas = 2\n", "[class.a]\nreplicas = 3\n"] {
         said(&install_with(&site, text));
         assert_eq!(site.read(CONFIG), text);

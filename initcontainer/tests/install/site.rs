@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::host::Host;
-use initcontainer::install::{self, Installation};
-use initcontainer::payload::{ClassFiles, PROGRAM_NAMES, Payload};
+use initcontainer::install::{self, InstallationPlan};
+use initcontainer::payload::{ClassFileSource, PROGRAM_NAMES, Payload};
 use initcontainer::step;
 use initcontainer::uninstall;
 use runtime_config::{Engine, Options};
@@ -112,18 +112,22 @@ impl Site {
         payload(version, &self.release())
     }
 
-    pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> anyhow::Result<Installation> {
+    pub(crate) fn plan(
+        &self,
+        version: &str,
+        engines: &[Engine],
+    ) -> anyhow::Result<InstallationPlan> {
         plan(&self.host, &self.payload(version), engines)
     }
 
     pub(crate) fn install(&self, version: &str, engines: &[Engine]) {
         let plan = self.plan(version, engines).unwrap();
-        step::run(&self.host, &plan.steps, |_| Ok(())).unwrap();
+        step::execute_steps(&self.host, &plan.steps, |_| Ok(())).unwrap();
     }
 
     pub(crate) fn uninstall(&self) {
         let plan = uninstall::plan(&self.host, &[], false).unwrap();
-        step::run(&self.host, &plan.steps, |_| Ok(())).unwrap();
+        step::execute_steps(&self.host, &plan.steps, |_| Ok(())).unwrap();
     }
 
     /// Runs the program on this host.
@@ -156,8 +160,8 @@ impl Site {
 
 /// Reads a release. Like the program on a host below another root, it records no path of it.
 pub(crate) fn payload(version: &str, release: &Path) -> Payload {
-    let mut payload = Payload::read(version, release, ClassFiles::FromRelease).unwrap();
-    payload.options.source = None;
+    let mut payload = Payload::read(version, release, ClassFileSource::Release).unwrap();
+    payload.options.source_dir = None;
     payload
 }
 
@@ -166,9 +170,9 @@ pub(crate) fn plan(
     host: &Host,
     payload: &Payload,
     engines: &[Engine],
-) -> anyhow::Result<Installation> {
+) -> anyhow::Result<InstallationPlan> {
     let mut toolkits = Vec::new();
-    if payload.class_files().contains("vendor-card.toml") {
+    if payload.class_file_names().contains("vendor-card.toml") {
         toolkits.push("vendor".to_owned());
     }
     let names = OfferedNames::find(host, payload, &toolkits)?;
@@ -191,10 +195,10 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub(crate) fn options(host: &Host) -> Options {
     Options {
-        hook: host.directories().hook_path(),
-        runtime: host.runtime_path(),
+        hook_path: host.directories().hook_path(),
+        runtime_path: host.runtime_path(),
         set_default: false,
-        real_runtime: None,
+        real_runtime_path: None,
         additional_names: Vec::new(),
         base_spec: None,
     }

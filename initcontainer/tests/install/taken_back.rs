@@ -11,7 +11,7 @@ use crate::tree::host_with;
 
 fn failure(host: &Host, changes: impl IntoIterator<Item = Change>) -> String {
     let steps: Vec<Step> = changes.into_iter().map(Step::Change).collect();
-    let error = step::run(host, &steps, |_| Ok(())).unwrap_err();
+    let error = step::execute_steps(host, &steps, |_| Ok(())).unwrap_err();
     error.to_string()
 }
 

@@ -180,7 +180,7 @@ fn a_hook_of_an_earlier_name_is_replaced() {
         let site = Site::new(&fixture(host));
         let before = tree::snapshot(site.root());
         let earlier = Options {
-            hook: site.host.boathook_path(),
+            hook_path: site.host.boathook_path(),
             ..options(&site.host)
         };
         let payload = site.payload("0.1.0");
@@ -192,7 +192,7 @@ fn a_hook_of_an_earlier_name_is_replaced() {
             false,
         )
         .unwrap();
-        step::run(&site.host, &plan.steps, |_| Ok(())).unwrap();
+        step::execute_steps(&site.host, &plan.steps, |_| Ok(())).unwrap();
         let hook = || {
             let entry: Value = serde_json::from_str(&site.read(file)).unwrap();
             Path::new(entry["hook"]["path"].as_str().unwrap()).to_owned()

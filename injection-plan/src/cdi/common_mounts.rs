@@ -1,6 +1,6 @@
-//! Moves the mounts that all devices of a CDI specification have in common to the specification's
-//! own `containerEdits`. An engine applies those once to a container that requests any of the
-//! devices, so that the file has a driver's libraries once and not for each name of each device.
+//! Moves the mounts that all devices of a CDI specification have in common to the `containerEdits`
+//! of the specification itself. An engine applies these edits once to a container that requests any
+//! of the devices. The file therefore lists a driver's libraries once, and not for each device name.
 
 use std::collections::BTreeSet;
 
@@ -28,36 +28,35 @@ pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMoun
     let mount_sets: Vec<BTreeSet<&CdiMount>> = mount_sets.collect();
     let mounts = first_device.container_edits.mounts.iter();
     let mounts = mounts.filter(|mount| mount_sets.iter().all(|set| set.contains(mount)));
-    let mut common: BTreeSet<CdiMount> = inserted(mounts.cloned());
+    let mut shared_mounts: BTreeSet<CdiMount> = inserted(mounts.cloned());
     loop {
         let all_mounts = devices
             .iter()
             .flat_map(|device| &device.container_edits.mounts);
-        let separate = all_mounts.filter(|mount| !common.contains(mount));
-        let separate: BTreeSet<&CdiMount> = inserted(separate);
-        let previous_count = common.len();
-        let mut movable = common.clone();
-        movable.retain(|mount| !separate.iter().any(|other| mount.is_nested_with(other)));
-        common = movable;
-        if common.len() == previous_count {
+        let device_mounts = all_mounts.filter(|mount| !shared_mounts.contains(mount));
+        let device_mounts: BTreeSet<&CdiMount> = inserted(device_mounts);
+        let previous_count = shared_mounts.len();
+        let mut remaining_mounts = shared_mounts.clone();
+        remaining_mounts.retain(|mount| !device_mounts.iter().any(|other| mount.overlaps(other)));
+        shared_mounts = remaining_mounts;
+        if shared_mounts.len() == previous_count {
             break;
         }
     }
-    let keeps_edits = |device: &SpecifiedDevice| {
+    let has_other_edits = |device: &SpecifiedDevice| {
         let mut edits = device.container_edits.clone();
-        edits.mounts.retain(|mount| !common.contains(mount));
+        edits.mounts.retain(|mount| !shared_mounts.contains(mount));
         !edits.is_empty()
     };
-    if !devices.iter().all(keeps_edits) {
+    if !devices.iter().all(has_other_edits) {
         return Vec::new();
     }
-    // The common mounts keep the order that they have in the first device, which is the order of
-    // its injection plan.
+    // The common mounts have the same order as in the first device: the order of its injection plan.
     let mut common_mounts = devices[0].container_edits.mounts.clone();
-    common_mounts.retain(|mount| common.contains(mount));
+    common_mounts.retain(|mount| shared_mounts.contains(mount));
     for device in devices {
         let mounts = &mut device.container_edits.mounts;
-        mounts.retain(|mount| !common.contains(mount));
+        mounts.retain(|mount| !shared_mounts.contains(mount));
     }
     common_mounts
 }
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_mount_of_every_device_is_common() {
-        for (text, common, alone) in [
+        for (text, shared_mounts, alone) in [
             ("a: node /x /y; b: node /x", "/x", "/y | "),
             (
                 "a: node /y /x; b: node /x /y; all: node /x /y",
@@ -125,7 +124,7 @@ mod tests {
         ] {
             let mut devices = devices(text);
             let taken = take_common_mounts(&mut devices);
-            assert_eq!(paths(&taken), common, "{text}");
+            assert_eq!(paths(&taken), shared_mounts, "{text}");
             let left = devices.iter().map(|it| paths(&it.container_edits.mounts));
             assert_eq!(left.collect::<Vec<_>>().join(" | "), alone, "{text}");
         }
@@ -139,11 +138,11 @@ mod tests {
             (&["a", "all"], "a: node /x /a; all: node /x /a /b"),
         ] {
             let specification = Specification::new("x.com/x".into(), devices(whole));
-            let part = specification.keep_devices(|name| kept.contains(&name));
+            let part = specification.filter_devices(|name| kept.contains(&name));
             let expected = Specification::new("x.com/x".into(), devices(expected));
             assert_eq!(part, Some(expected), "{kept:?}");
         }
         let specification = Specification::new("x.com/x".into(), devices(whole));
-        assert_eq!(specification.keep_devices(|_| false), None);
+        assert_eq!(specification.filter_devices(|_| false), None);
     }
 }

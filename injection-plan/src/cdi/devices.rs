@@ -1,4 +1,4 @@
-//! Describes the devices of one class for CDI specifications.
+//! Builds the CDI devices of one class, from which CDI specifications are made.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +18,15 @@ use crate::request::{
 /// The name of the CDI device that stands for all healthy devices of a kind.
 pub(super) const ALL_DEVICES_NAME: &str = "all";
 
-/// The character in a hook's argument `--cdi CLASS=DEVICES@UID` between the device ids and the uid of
-/// their resource claim. Device ids cannot contain it.
+/// The separator between the device ids and the uid of their resource claim in the hook's argument
+/// `--cdi CLASS=DEVICES@UID`. Device ids cannot contain it.
 pub const CLAIM_SEPARATOR: char = '@';
 
-/// The form in which a CDI specification describes devices: thin, with a hook, or plain.
+/// The form of a CDI specification. A thin one has device nodes and a hook; a plain one has no hook.
 #[derive(Debug, Clone, Copy)]
-pub struct Description<'a> {
-    /// The hook of the thin form. In this form the specification has only device nodes, and the hook
-    /// adds everything else. `None` means the plain form, in which the specification also has the
-    /// mounts.
+pub struct SpecificationForm<'a> {
+    /// The hook of the thin form, which adds everything to a container but the device nodes. `None`
+    /// means the plain form: the specification lists the mounts as well, and needs no hook.
     pub hook: Option<ThinHook<'a>>,
     /// The path at which container engines see the host's root directory.
     pub host_root: &'a Path,
@@ -35,15 +34,15 @@ pub struct Description<'a> {
 
 /// The CDI devices of one or more classes, before they are grouped into specifications.
 #[derive(Debug, Default)]
-pub struct DescribedDevices {
+pub struct CdiDevices {
     /// The CDI devices, each with the resource that gives the kind of its specification.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
-    /// The devices that were left out, and what a description lacks, each with the reason.
+    /// The devices that were left out, and the files that a device lacks, each with the reason.
     pub omissions: Vec<Omission>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DescriptionError {
+pub enum CdiDeviceError {
     #[error(transparent)]
     Name(#[from] CdiNameError),
     #[error(transparent)]
@@ -61,17 +60,13 @@ pub enum DescriptionError {
     TooMany(usize),
 }
 
-impl Description<'_> {
-    /// Describes the devices of a class: each device by its id and by its index, and all healthy
-    /// devices of a kind together as `all`. An unhealthy device is described as well, so that a
-    /// container that has it can be restarted. The hook then logs a warning.
-    pub fn describe_devices(
-        &self,
-        class: &DeviceClass,
-        found_class: &FoundClass,
-    ) -> DescribedDevices {
-        let mut described_devices = DescribedDevices::default();
-        let mut healthy_devices: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
+impl SpecificationForm<'_> {
+    /// Builds the CDI devices of a class: one for each device id and each index, and one with the
+    /// name `all` for all healthy devices of a kind. An unhealthy device is included as well, so that
+    /// a container with this device can be restarted. The hook then logs a warning.
+    pub fn build_cdi_devices(&self, class: &DeviceClass, found_class: &FoundClass) -> CdiDevices {
+        let mut cdi_devices = CdiDevices::default();
+        let mut healthy_by_resource: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
         let devices = &found_class.inventory.devices;
         let request_names = RequestNames::new(class, &found_class.inventory);
         let ids = devices
@@ -83,7 +78,7 @@ impl Description<'_> {
             let edits = match self.make_edits(class, found_class, &[device]) {
                 Ok((edits, _)) => edits,
                 Err(error) => {
-                    described_devices.omissions.push(Omission::Device {
+                    cdi_devices.omissions.push(Omission::Device {
                         device: device.id.clone(),
                         is_healthy: device.health.is_healthy(),
                         error,
@@ -92,9 +87,9 @@ impl Description<'_> {
                 }
             };
             if device.health.is_healthy() {
-                healthy_devices.entry(kind).or_default().push(device);
+                healthy_by_resource.entry(kind).or_default().push(device);
             } else {
-                described_devices.omissions.push(Omission::Unhealthy {
+                cdi_devices.omissions.push(Omission::Unhealthy {
                     device: device.id.clone(),
                     kind: kind.clone(),
                     reason: device.health.to_string(),
@@ -104,7 +99,7 @@ impl Description<'_> {
             // or if CDI does not allow it as a name. The device can still be requested by its id.
             let index = device.index.as_deref();
             let is_usable = |index: &&str| {
-                request_names.means_only_device(device, index) && make_cdi_name(kind, index).is_ok()
+                request_names.identifies_device(device, index) && make_cdi_name(kind, index).is_ok()
             };
             let index = index
                 .filter(is_usable)
@@ -114,90 +109,82 @@ impl Description<'_> {
                     name: name.to_owned(),
                     container_edits: edits.clone(),
                 };
-                described_devices.devices.push((kind.clone(), device));
+                cdi_devices.devices.push((kind.clone(), device));
             }
         }
-        for (kind, devices) in healthy_devices {
+        for (kind, devices) in healthy_by_resource {
             if !used_names.contains(&(kind, ALL_DEVICES_NAME)) {
-                self.describe_all_devices(
-                    class,
-                    found_class,
-                    kind,
-                    &devices,
-                    &mut described_devices,
-                );
+                self.add_all_devices(class, found_class, kind, &devices, &mut cdi_devices);
             }
         }
-        described_devices
+        cdi_devices
     }
 
     /// Returns the CDI edits for all `devices` of the resource claim with the uid `claim_uid`. The
     /// hook gets the uid as an argument, because only the kubelet knows which pods have the claim.
     /// `variables` are added to the container's environment. They can also select capabilities of
     /// the class.
-    pub fn describe_claim(
+    pub fn build_claim_edits(
         &self,
         class: &DeviceClass,
         found_class: &FoundClass,
         devices: &[&Device],
         claim_uid: &str,
         variables: &[(String, String)],
-    ) -> Result<ContainerEdits, DescriptionError> {
-        let ids = list_ids(devices);
+    ) -> Result<ContainerEdits, CdiDeviceError> {
+        let ids = make_id_list(devices);
         let text = ids.as_str();
         if text.len() > MAX_REQUEST_BYTES {
-            return Err(DescriptionError::TooMany(devices.len()));
+            return Err(CdiDeviceError::TooMany(devices.len()));
         }
         let assignments = variables
             .iter()
             .map(|(name, value)| format!("{name}={value}"));
         let environment = Environment::from(assignments.collect::<Vec<_>>());
-        let mut plan = plan_for_devices(class, found_class, devices, &ids, &environment)?;
+        let mut plan = plan_device_injection(class, found_class, devices, &ids, &environment)?;
         plan.env.extend(variables.iter().cloned());
         // The vendor's programs read this variable. The device plugin sets it as well.
         let variable_name = class.spec.request.env.to_string();
         plan.env.insert(variable_name, text.to_owned());
         let argument = format!("{text}{CLAIM_SEPARATOR}{claim_uid}");
-        let (edits, missing_parts) = self.edits_from_plan(class, &plan, &argument);
-        require_edits(&edits, missing_parts)?;
+        let (edits, missing_parts) = self.make_edits_from_plan(class, &plan, &argument);
+        check_has_edits(&edits, missing_parts)?;
         Ok(edits)
     }
 
     /// Adds the CDI device `all`, which stands for all healthy `devices` of a kind. The hook's
     /// argument lists their ids instead of the word `all`, because the word would include devices
     /// of the class that have another kind.
-    fn describe_all_devices(
+    fn add_all_devices(
         &self,
         class: &DeviceClass,
         found_class: &FoundClass,
         kind: &ResourceName,
         devices: &[&Device],
-        described_devices: &mut DescribedDevices,
+        cdi_devices: &mut CdiDevices,
     ) {
-        let edits = if list_ids(devices).as_str().len() > MAX_REQUEST_BYTES {
-            Err(DescriptionError::TooMany(devices.len()))
+        let edits = if make_id_list(devices).as_str().len() > MAX_REQUEST_BYTES {
+            Err(CdiDeviceError::TooMany(devices.len()))
         } else {
             self.make_edits(class, found_class, devices)
         };
         match edits {
             Ok((container_edits, missing_parts)) => {
                 if !missing_parts.is_empty() {
-                    described_devices.omissions.push(Omission::Lacking {
+                    cdi_devices.omissions.push(Omission::MissingParts {
                         kind: kind.to_string(),
-                        lacking: missing_parts.into_iter().collect(),
+                        part_names: missing_parts.into_iter().collect(),
                     });
                 }
                 let device = SpecifiedDevice {
                     name: ALL_DEVICES_NAME.to_owned(),
                     container_edits,
                 };
-                described_devices.devices.push((kind.clone(), device));
+                cdi_devices.devices.push((kind.clone(), device));
             }
             Err(error) => {
                 let kind = kind.clone();
-                described_devices
-                    .omissions
-                    .push(Omission::All { kind, error });
+                cdi_devices.omissions.push(Omission::All { kind, error });
             }
         }
     }
@@ -209,18 +196,19 @@ impl Description<'_> {
         class: &DeviceClass,
         found_class: &FoundClass,
         devices: &[&Device],
-    ) -> Result<(ContainerEdits, BTreeSet<String>), DescriptionError> {
+    ) -> Result<(ContainerEdits, BTreeSet<String>), CdiDeviceError> {
         if let [device] = devices {
             make_cdi_name(&device.resource, device.id.as_str())?;
         }
-        let ids = list_ids(devices);
-        let plan = plan_for_devices(class, found_class, devices, &ids, &Environment::default())?;
-        let (edits, missing_parts) = self.edits_from_plan(class, &plan, ids.as_str());
-        let missing_parts = require_edits(&edits, missing_parts)?;
+        let ids = make_id_list(devices);
+        let plan =
+            plan_device_injection(class, found_class, devices, &ids, &Environment::default())?;
+        let (edits, missing_parts) = self.make_edits_from_plan(class, &plan, ids.as_str());
+        let missing_parts = check_has_edits(&edits, missing_parts)?;
         Ok((edits, missing_parts))
     }
 
-    fn edits_from_plan(
+    fn make_edits_from_plan(
         &self,
         class: &DeviceClass,
         plan: &InjectionPlan,
@@ -237,21 +225,21 @@ impl Description<'_> {
     }
 }
 
-/// Returns `missing_parts` unchanged if there are any edits.
+/// Checks that `edits` is not empty, and returns `missing_parts` unchanged.
 ///
 /// # Errors
-/// Returns an error if there are no edits, which CDI does not allow for a device.
-fn require_edits(
+/// Returns an error if `edits` is empty: CDI does not allow a device without edits.
+fn check_has_edits(
     edits: &ContainerEdits,
     missing_parts: BTreeSet<String>,
-) -> Result<BTreeSet<String>, DescriptionError> {
+) -> Result<BTreeSet<String>, CdiDeviceError> {
     if !edits.is_empty() {
         Ok(missing_parts)
     } else if missing_parts.is_empty() {
-        Err(DescriptionError::Nothing)
+        Err(CdiDeviceError::Nothing)
     } else {
         let texts: Vec<String> = missing_parts.into_iter().collect();
-        Err(DescriptionError::HookOnly(texts.join(", ")))
+        Err(CdiDeviceError::HookOnly(texts.join(", ")))
     }
 }
 
@@ -260,27 +248,27 @@ fn make_cdi_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameErro
 }
 
 /// Returns a request for `devices` by their ids.
-fn list_ids(devices: &[&Device]) -> DeviceList {
+fn make_id_list(devices: &[&Device]) -> DeviceList {
     let ids = devices
         .iter()
         .map(|device| Item::from_unquoted_text(device.id.as_str()));
     DeviceList::from_items(ids.collect())
 }
 
-/// Makes the injection plan of a container that gets `devices`. The planner searches the whole
-/// inventory and is called for each device of the host, so this function passes an inventory with
-/// only `devices`.
-fn plan_for_devices(
+/// Makes the injection plan of a container that gets `devices`. The inventory for the planner has
+/// only these devices, because the planner searches the whole inventory, and is called for each
+/// device of the host.
+fn plan_device_injection(
     class: &DeviceClass,
     found_class: &FoundClass,
     devices: &[&Device],
     ids: &DeviceList,
     environment: &Environment,
-) -> Result<InjectionPlan, DescriptionError> {
+) -> Result<InjectionPlan, CdiDeviceError> {
     let source = RequestSource::Cdi {
         devices: ids.clone(),
     };
-    let request = Request::parse(class, environment, source)?.ok_or(DescriptionError::Nothing)?;
+    let request = Request::parse(class, environment, source)?.ok_or(CdiDeviceError::Nothing)?;
     let found_class = FoundClass {
         inventory: Inventory {
             devices: devices.iter().copied().cloned().collect(),

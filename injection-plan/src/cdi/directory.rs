@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use rooted_path::{read_own_text, read_regular_text, replace_file};
 
 use super::kind::{find_hook_classes, parse_json_kind};
-use super::{FILE_PREFIX, GeneratedSpecifications, Specification, SpecificationOwner};
+use super::{GeneratedSpecifications, SPEC_FILE_PREFIX, Specification, SpecificationOwner};
 
 pub use super::spec::file_name as specification_file;
 
-/// The maximum size in bytes of a specification file that is read. A larger file is skipped. A
-/// vendor's file may describe thousands of devices.
+/// The maximum size in bytes of a specification file. A larger file is not read. The limit is high,
+/// because a vendor's file may describe thousands of devices.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-pub use super::kind::{ForeignKind, scan_yaml_kind};
+pub use super::kind::{SpecFileKind, scan_yaml_kind};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
@@ -47,20 +47,20 @@ fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Director
 /// A change of one specification file, or a conflict that prevented it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecificationChange {
-    Wrote {
+    Written {
         path: PathBuf,
         kind: String,
         devices: usize,
-        /// The number of names in the file. A device can have two, its id and its index, and the name
-        /// `all` stands for all devices.
+        /// The number of device names in the file. It can exceed the number of devices, because a
+        /// device has a name for its id and one for its index, and `all` names all devices.
         names: usize,
     },
     /// The file was removed, because the host no longer has devices of its kind, or because their
     /// class is no longer enabled.
     Removed(PathBuf),
     /// The specification was not written, because the file `other_path` of another program describes
-    /// devices of the same kind. `is_certain` is false if the kind of that file could not be read, so
-    /// that it only may be the same.
+    /// devices of the same kind. `is_certain` is false if the kind of the other file could not be
+    /// read, and may be a different one.
     Conflict {
         kind: String,
         other_path: PathBuf,
@@ -71,7 +71,7 @@ pub enum SpecificationChange {
 impl fmt::Display for SpecificationChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SpecificationChange::Wrote {
+            SpecificationChange::Written {
                 path,
                 kind,
                 devices,
@@ -120,7 +120,7 @@ pub struct DirectoryUpdate {
     pub failures: Vec<(String, DirectoryError)>,
     /// The names of outdated files that were not removed, because they may describe devices of a
     /// class that cannot be used now.
-    pub retained_files: BTreeSet<String>,
+    pub retained_file_names: BTreeSet<String>,
 }
 
 /// The classes that cannot be used now, for example because a class file has an error. Their devices
@@ -128,8 +128,9 @@ pub struct DirectoryUpdate {
 #[derive(Debug, Clone, Default)]
 pub struct UnusableClasses {
     pub names: BTreeSet<String>,
-    /// Whether any class may be unusable, because the class files could not be read.
-    pub may_be_any: bool,
+    /// Whether other classes than those in `names` may be unusable too, because the class files could
+    /// not be read.
+    pub may_include_others: bool,
 }
 
 impl UnusableClasses {
@@ -137,15 +138,15 @@ impl UnusableClasses {
     /// class. `None` means that the classes of its devices are not known.
     fn may_own_file(&self, classes: Option<&BTreeSet<String>>) -> bool {
         let has_usable_classes = classes.is_some_and(|classes| self.names.is_disjoint(classes));
-        self.may_be_any || !(has_usable_classes || self.names.is_empty())
+        self.may_include_others || !(has_usable_classes || self.names.is_empty())
     }
 }
 
-/// A file in the directory that has a CDI specification, by Boathook or another program.
+/// A file with a CDI specification, which Boathook or another program has written.
 struct SpecificationFile {
-    kind: ForeignKind,
-    /// The classes that the arguments of the file's hooks name. `None` means that a device has no
-    /// such hook, or that another program wrote the file.
+    kind: SpecFileKind,
+    /// The names of the classes in the arguments of the file's hooks. `None` means that a device has
+    /// no hook of Boathook, or that another program wrote the file.
     classes: Option<BTreeSet<String>>,
 }
 
@@ -163,27 +164,27 @@ pub fn update(
     owner: SpecificationOwner,
     unusable_classes: &UnusableClasses,
     is_obsolete: impl Fn(&str) -> bool,
-    read_yaml: impl Fn(String) -> Option<ForeignKind>,
+    read_yaml: impl Fn(String) -> Option<SpecFileKind>,
 ) -> Result<DirectoryUpdate, DirectoryError> {
     let DirectoryUpdate {
         mut changes,
         mut failures,
-        mut retained_files,
+        mut retained_file_names,
     } = DirectoryUpdate::default();
     let files = read_files(directory, read_yaml)?;
     let mut written_paths = BTreeSet::new();
     for specification in &generated.specifications {
         let name = specification.file_name();
         let path = directory.join(&name);
-        let mut conflicting_files = files.iter().filter(|(file, present_file)| {
-            present_file.kind.may_match(&specification.kind)
+        let mut conflicting_files = files.iter().filter(|(file, other_file)| {
+            other_file.kind.may_match(&specification.kind)
                 && file.file_name() != Some(OsStr::new(&name))
         });
         if let Some((other_path, other_file)) = conflicting_files.next() {
             changes.push(SpecificationChange::Conflict {
                 kind: specification.kind.clone(),
                 other_path: other_path.clone(),
-                is_certain: matches!(other_file.kind, ForeignKind::Known(_)),
+                is_certain: matches!(other_file.kind, SpecFileKind::Known(_)),
             });
             continue;
         }
@@ -198,14 +199,14 @@ pub fn update(
     {
         return Err(error);
     }
-    for (path, present_file) in files {
-        let name = file_name_of(&path).into_owned();
+    for (path, other_file) in files {
+        let name = lossy_file_name(&path).into_owned();
         let is_outdated = is_boathook_file(&path) && owner.owns_file(&name) && is_obsolete(&name);
         if !is_outdated || written_paths.contains(&path) {
             continue;
         }
-        if unusable_classes.may_own_file(present_file.classes.as_ref()) {
-            retained_files.insert(name);
+        if unusable_classes.may_own_file(other_file.classes.as_ref()) {
+            retained_file_names.insert(name);
         } else {
             fs::remove_file(&path).map_err(io_error("remove", &path))?;
             changes.push(SpecificationChange::Removed(path));
@@ -214,11 +215,12 @@ pub fn update(
     Ok(DirectoryUpdate {
         changes,
         failures,
-        retained_files,
+        retained_file_names,
     })
 }
 
-/// Writes a specification, unless the file already has this content. Returns the change, or `None`.
+/// Writes a specification, and returns the change. Returns `None` if the file already has this
+/// content.
 pub fn write_if_changed(
     directory: &Path,
     path: &Path,
@@ -227,11 +229,11 @@ pub fn write_if_changed(
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
     // The file is replaced without being read if it is a symbolic link, or if other users can write
     // to it.
-    if read_own_text(path, MAX_FILE_BYTES).is_ok_and(|present_text| present_text == text) {
+    if read_own_text(path, MAX_FILE_BYTES).is_ok_and(|current_text| current_text == text) {
         return Ok(None);
     }
     write_file(directory, path, &text)?;
-    Ok(Some(SpecificationChange::Wrote {
+    Ok(Some(SpecificationChange::Written {
         path: path.to_owned(),
         kind: specification.kind.clone(),
         devices: specification.count_devices(),
@@ -245,27 +247,27 @@ pub fn is_generated(name: &str, text: &str) -> bool {
     parse_json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
 
-/// Returns whether `directory`, which is mounted into this process's container, was removed from the
-/// host. No file can be created in a removed directory. If the host creates the directory again, the
-/// container still has the removed one until it is restarted.
+/// Returns whether the host has removed `directory`, which is mounted into the container of this
+/// process. No file can be created in a removed directory. Even if the host creates a new directory
+/// at the same path, the container has the removed one until it is restarted.
 pub fn is_removed_mount(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.nlink() == 0)
 }
 
-fn file_name_of(path: &Path) -> Cow<'_, str> {
+fn lossy_file_name(path: &Path) -> Cow<'_, str> {
     path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 fn is_boathook_file(path: &Path) -> bool {
-    let name = file_name_of(path);
-    name.starts_with(FILE_PREFIX) && name.ends_with(".json")
+    let name = lossy_file_name(path);
+    name.starts_with(SPEC_FILE_PREFIX) && name.ends_with(".json")
 }
 
 /// Reads the CDI specifications in a directory, and returns them by their paths. A file that cannot
 /// be read is skipped, because container engines report it.
 fn read_files(
     directory: &Path,
-    read_yaml: impl Fn(String) -> Option<ForeignKind>,
+    read_yaml: impl Fn(String) -> Option<SpecFileKind>,
 ) -> Result<BTreeMap<PathBuf, SpecificationFile>, DirectoryError> {
     let mut files = BTreeMap::new();
     let io_error = io_error("read the directory", directory);
@@ -288,7 +290,7 @@ fn read_files(
             .then(|| find_hook_classes(&text))
             .flatten();
         let kind = match parse_json_kind(&text) {
-            Some(kind) => Some(ForeignKind::Known(kind)),
+            Some(kind) => Some(SpecFileKind::Known(kind)),
             None => read_yaml(text),
         };
         files.extend(kind.map(|kind| (path, SpecificationFile { kind, classes })));

@@ -11,16 +11,16 @@ use device_class::strict_toml::FileError;
 
 use super::directory::UnusableClasses;
 use super::{
-    DescribedDevices, Description, DescriptionError, Specification, SpecificationOwner,
+    CdiDeviceError, CdiDevices, Specification, SpecificationForm, SpecificationOwner,
     SpecifiedDevice,
 };
 
-/// Generates CDI specifications with these options.
+/// The options with which the CDI specifications of a host are generated.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator<'a> {
     /// The classes whose devices are described. An empty list means all classes.
-    pub only_classes: &'a [ClassName],
-    pub description: Description<'a>,
+    pub selected_classes: &'a [ClassName],
+    pub form: SpecificationForm<'a>,
 }
 
 /// The CDI specifications of a host's devices, and what is missing from them.
@@ -57,21 +57,24 @@ pub enum Omission {
         device: DeviceId,
         is_healthy: bool,
         #[source]
-        error: DescriptionError,
+        error: CdiDeviceError,
     },
     #[error("{kind}=all is left out")]
     All {
         kind: ResourceName,
         #[source]
-        error: DescriptionError,
+        error: CdiDeviceError,
     },
-    #[error("the plain form of {kind} lacks: {}", lacking.join(", "))]
-    Lacking { kind: String, lacking: Vec<String> },
-    /// The host now lacks a device node that programs need, so that containers do not get the node.
+    #[error("the plain form of {kind} lacks: {}", part_names.join(", "))]
+    MissingParts {
+        kind: String,
+        part_names: Vec<String>,
+    },
+    /// The host lacks a device node that programs need. Containers therefore do not get the node.
     #[error("{class}: {message}; after that write the specification again")]
     MissingNode { class: ClassName, message: String },
     #[error("no class has a usable device on this host; see `boathook list`")]
-    Everything,
+    NoUsableDevice,
 }
 
 impl Omission {
@@ -98,7 +101,7 @@ pub enum ClassError {
 }
 
 impl GeneratedSpecifications {
-    /// Returns the classes that could not be used, or that have a device that could not be described.
+    /// Returns the classes that cannot be used, or that have a healthy device without CDI edits.
     pub fn find_unusable_classes(&self) -> UnusableClasses {
         let mut unusable = UnusableClasses::default();
         for omission in &self.omissions {
@@ -106,18 +109,18 @@ impl GeneratedSpecifications {
                 Omission::Class(ClassError::File(error)) => {
                     unusable.names.extend(error.class_name());
                 }
-                Omission::Class(ClassError::LookUp(_)) => unusable.may_be_any = true,
-                Omission::Device { is_healthy, .. } => unusable.may_be_any |= *is_healthy,
+                Omission::Class(ClassError::LookUp(_)) => unusable.may_include_others = true,
+                Omission::Device { is_healthy, .. } => unusable.may_include_others |= *is_healthy,
                 _ => {}
             }
         }
         unusable
     }
 
-    /// Groups the described devices into specifications for `owner`, one for each CDI kind.
-    pub fn from_described(described_devices: DescribedDevices, owner: SpecificationOwner) -> Self {
+    /// Groups CDI devices into specifications for `owner`, one for each CDI kind.
+    pub fn from_cdi_devices(cdi_devices: CdiDevices, owner: SpecificationOwner) -> Self {
         let mut devices_by_kind: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
-        for (resource, device) in described_devices.devices {
+        for (resource, device) in cdi_devices.devices {
             devices_by_kind
                 .entry(owner.kind(&resource))
                 .or_default()
@@ -128,7 +131,7 @@ impl GeneratedSpecifications {
             .map(|(kind, devices)| Specification::new(kind, devices));
         GeneratedSpecifications {
             specifications: specifications.collect(),
-            omissions: described_devices.omissions,
+            omissions: cdi_devices.omissions,
         }
     }
 }
@@ -142,42 +145,42 @@ impl Generator<'_> {
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
         host: &dyn HostView,
     ) -> GeneratedSpecifications {
-        let mut all_devices = DescribedDevices::default();
+        let mut cdi_devices = CdiDevices::default();
         let mut name_owners = NameOwners::default();
         for class in classes {
-            let described = class
+            let class_devices = class
                 .map_err(ClassError::from)
-                .and_then(|class| self.describe_class(&class, host, &mut name_owners));
-            match described {
-                Ok(described) => {
-                    all_devices.devices.extend(described.devices);
-                    all_devices.omissions.extend(described.omissions);
+                .and_then(|class| self.build_class_devices(&class, host, &mut name_owners));
+            match class_devices {
+                Ok(class_devices) => {
+                    cdi_devices.devices.extend(class_devices.devices);
+                    cdi_devices.omissions.extend(class_devices.omissions);
                 }
-                Err(error) => all_devices.omissions.push(Omission::Class(error)),
+                Err(error) => cdi_devices.omissions.push(Omission::Class(error)),
             }
         }
-        if all_devices.devices.is_empty() {
-            all_devices.omissions.push(Omission::Everything);
+        if cdi_devices.devices.is_empty() {
+            cdi_devices.omissions.push(Omission::NoUsableDevice);
         }
-        GeneratedSpecifications::from_described(all_devices, SpecificationOwner::People)
+        GeneratedSpecifications::from_cdi_devices(cdi_devices, SpecificationOwner::People)
     }
 
     fn is_selected(&self, class: &ClassName) -> bool {
-        self.only_classes.is_empty() || self.only_classes.contains(class)
+        self.selected_classes.is_empty() || self.selected_classes.contains(class)
     }
 
-    fn describe_class(
+    fn build_class_devices(
         &self,
         class: &DeviceClass,
         host: &dyn HostView,
         name_owners: &mut NameOwners,
-    ) -> Result<DescribedDevices, ClassError> {
+    ) -> Result<CdiDevices, ClassError> {
         let is_selected = self.is_selected(&class.name);
         let mut found_class = if is_selected {
             self.look_up_class(class, host)?
         } else {
-            // The class is not selected. Its devices are searched for nevertheless, because no other
-            // class may have devices of the same resources.
+            // The class is not selected. Its devices are needed even so, because the check below must
+            // know all classes: two classes must not have devices of the same resource.
             FoundClass {
                 inventory: discover::find_devices(class, host),
                 edits: FoundEdits::default(),
@@ -195,11 +198,11 @@ impl Generator<'_> {
             true
         });
         if !is_selected {
-            return Ok(DescribedDevices::default());
+            return Ok(CdiDevices::default());
         }
-        let mut described = self.description.describe_devices(class, &found_class);
-        if !described.devices.is_empty() {
-            let capabilities = class.spec.request.capabilities_by_default();
+        let mut class_devices = self.form.build_cdi_devices(class, &found_class);
+        if !class_devices.devices.is_empty() {
+            let capabilities = class.spec.request.find_default_capabilities();
             let attributes = &found_class.inventory.host_attributes;
             let missing_nodes =
                 discover::describe_missing_nodes(class, &capabilities, attributes, host);
@@ -212,15 +215,15 @@ impl Generator<'_> {
                     }),
             );
         }
-        omissions.append(&mut described.omissions);
-        Ok(DescribedDevices {
+        omissions.append(&mut class_devices.omissions);
+        Ok(CdiDevices {
             omissions,
-            ..described
+            ..class_devices
         })
     }
 
-    /// Finds the devices and files of a class that the specifications describe: in the thin form only
-    /// device nodes, in the plain form files as well.
+    /// Finds the devices of a class and the files that the specification lists: only device nodes in
+    /// the thin form, and also mounted files in the plain form.
     fn look_up_class(
         &self,
         class: &DeviceClass,
@@ -228,7 +231,7 @@ impl Generator<'_> {
     ) -> Result<FoundClass, ClassError> {
         let default_capabilities = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(default_capabilities.iter().cloned());
-        Ok(match self.description.hook {
+        Ok(match self.form.hook {
             None => discover::look_up_class(class, (&capabilities).into(), host)?,
             Some(_) => discover::look_up_nodes(class, &[], host)?,
         })

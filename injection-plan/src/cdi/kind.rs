@@ -10,20 +10,20 @@ use serde::Deserialize;
 /// `boathook.dev`, because shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
-/// The party for which a specification is written, and which requests devices by its names.
+/// The party that requests devices by the names in a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecificationOwner {
     /// People who use an engine's option `--device`. The CDI kind is the name of the resource.
     People,
     /// The device plugin, which names CDI devices in its responses to the kubelet. Its kinds have a
-    /// domain of their own, because engines refuse a device that two files describe: a vendor's file
-    /// for the same resource therefore does not conflict.
+    /// separate domain, so that they do not conflict with a vendor's file for the same resource:
+    /// engines refuse a device that two files describe.
     Plugin,
 }
 
 impl SpecificationOwner {
-    /// Returns the CDI kind of a resource's devices. For the resource `vendor.com/npu` it is the same
-    /// text for people, and `vendor.com.pods.boathook.dev/npu` for the plugin.
+    /// Returns the CDI kind of a resource's devices. For the resource `vendor.com/npu`, the kind is
+    /// `vendor.com/npu` for people, and `vendor.com.pods.boathook.dev/npu` for the plugin.
     pub fn kind(self, resource: &ResourceName) -> String {
         match (self, resource.as_str().split_once('/')) {
             (SpecificationOwner::Plugin, Some((domain, name))) => {
@@ -33,30 +33,33 @@ impl SpecificationOwner {
         }
     }
 
-    /// Returns whether a specification file with this name was written for this owner.
+    /// Returns whether this owner's specification has the file name `name`.
     pub fn owns_file(self, name: &str) -> bool {
         let is_plugin_file = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
         is_plugin_file == (self == SpecificationOwner::Plugin)
     }
 }
 
-/// The CDI kind of a specification file, which another program may have written.
+/// The CDI kind of a specification file, or its text if the kind could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ForeignKind {
+pub enum SpecFileKind {
     Known(String),
-    /// The text of the file, whose kind only a YAML parser could find.
-    Unclear(String),
+    /// The text of a YAML file whose kind only a YAML parser could find.
+    Unparsed(String),
 }
 
-impl ForeignKind {
-    /// Returns whether the specification may describe devices of `kind`. If its kind is unclear, the
-    /// result is true if the text contains `kind` literally, or an escape sequence that could stand
-    /// for one of its characters.
+impl SpecFileKind {
+    /// Returns whether the specification may describe devices of `kind`. For an unparsed file, the
+    /// result is true if its text contains `kind`, or an escape sequence that could stand for a
+    /// character of `kind`.
     pub fn may_match(&self, kind: &str) -> bool {
         match self {
-            ForeignKind::Known(known_kind) => known_kind == kind,
-            ForeignKind::Unclear(text) => {
-                text.contains(kind) || LETTER_ESCAPES.iter().any(|escape| text.contains(escape))
+            SpecFileKind::Known(known_kind) => known_kind == kind,
+            SpecFileKind::Unparsed(text) => {
+                text.contains(kind)
+                    || YAML_ESCAPE_PREFIXES
+                        .iter()
+                        .any(|escape| text.contains(escape))
             }
         }
     }
@@ -64,7 +67,7 @@ impl ForeignKind {
 
 /// The escape sequences with which YAML can write letters, digits and slashes, or break a line within
 /// a word (YAML 1.2.2, section 5.7).
-const LETTER_ESCAPES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\\r"];
+const YAML_ESCAPE_PREFIXES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\\r"];
 
 /// The field `kind` of a JSON specification. serde skips the other fields, which may be large.
 #[derive(Deserialize)]
@@ -80,9 +83,9 @@ pub(super) fn parse_json_kind(text: &str) -> Option<String> {
     Some(kind)
 }
 
-/// The devices of a JSON specification with their hooks. serde skips the other fields.
+/// The field `devices` of a JSON specification, of which serde reads only the hooks.
 #[derive(Deserialize)]
-struct HookedDevices {
+struct DeviceHookList {
     #[serde(default)]
     devices: Vec<DeviceHooks>,
 }
@@ -108,12 +111,12 @@ struct HookCommand {
 /// Returns the names of the classes in the hook arguments `--cdi CLASS=DEVICES` of a thin
 /// specification. Returns `None` if a device has no such hook, as in the plain form.
 pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
-    let HookedDevices { devices } = serde_json::from_str(text).ok()?;
+    let DeviceHookList { devices } = serde_json::from_str(text).ok()?;
     let classes = devices.iter().map(|device| {
         let arguments = device.container_edits.hooks.iter();
         let mut arguments = arguments.flat_map(|hook| hook.args.windows(2));
-        let grant = arguments.find(|pair| pair[0] == "--cdi")?;
-        Some(grant[1].split_once('=')?.0.to_owned())
+        let cdi_option = arguments.find(|pair| pair[0] == "--cdi")?;
+        Some(cdi_option[1].split_once('=')?.0.to_owned())
     });
     classes.collect()
 }
@@ -121,20 +124,20 @@ pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
 /// Finds the kind of a YAML specification without a YAML parser, which would be a tenth of the size
 /// of the program `boathook`. The kind is found if exactly one line begins with the key `kind` and
 /// its value is a plain scalar.
-pub fn scan_yaml_kind(text: String) -> ForeignKind {
+pub fn scan_yaml_kind(text: String) -> SpecFileKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
     let mut values = lines
         .filter_map(|line| line.strip_prefix("kind:"))
         .map(str::trim);
-    let is_plain = |value: &str| {
+    let is_plain_scalar = |value: &str| {
         let mut characters = value.chars();
         characters.all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c))
     };
     match (values.next(), values.next()) {
-        (Some(value), None) if is_plain(value) && value.contains('/') => {
-            ForeignKind::Known(value.to_owned())
+        (Some(value), None) if is_plain_scalar(value) && value.contains('/') => {
+            SpecFileKind::Known(value.to_owned())
         }
-        _ => ForeignKind::Unclear(text),
+        _ => SpecFileKind::Unparsed(text),
     }
 }
 

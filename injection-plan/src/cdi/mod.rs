@@ -12,11 +12,11 @@ mod spec;
 
 use device_class::name::fnv1a;
 
-pub use devices::{CLAIM_SEPARATOR, DescribedDevices, Description, DescriptionError};
+pub use devices::{CLAIM_SEPARATOR, CdiDeviceError, CdiDevices, SpecificationForm};
 pub use generator::{ClassError, GeneratedSpecifications, Generator, Omission};
 pub use kind::SpecificationOwner;
 use spec::file_name;
-pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
+pub use spec::{ContainerEdits, SPEC_FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
 
 /// The prefix of the annotations that request CDI devices from an engine.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
@@ -25,9 +25,9 @@ pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 /// "Annotations").
 const MAX_KEY_NAME_LENGTH: usize = 63;
 
-/// Returns the key of the annotation by which `plugin` requests the CDI devices of one
-/// allocation. After the prefix the key has both names, joined by `_`. If they are too long for a
-/// key, a hash replaces the allocation's name.
+/// Returns the key of the annotation by which `plugin` requests the CDI devices of one allocation:
+/// the prefix, the plugin's name, `_`, and the allocation's name. If the key would be too long, a
+/// hash replaces the allocation's name.
 pub fn make_annotation_key(plugin: &str, allocation: &str) -> String {
     let allocation = allocation.replace('/', "_");
     let name = format!("{plugin}_{allocation}");

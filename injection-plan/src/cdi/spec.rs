@@ -17,8 +17,8 @@ use crate::plan::{Action, BindMount, InjectionPlan};
 #[serde(rename_all = "camelCase")]
 pub struct Specification {
     cdi_version: &'static str,
-    /// The CDI kind, such as `vendor.com/class`.
-    /// [`SpecificationOwner::kind`](super::SpecificationOwner::kind) makes it of the devices'
+    /// The CDI kind, such as `vendor.com/class`, which
+    /// [`SpecificationOwner::kind`](super::SpecificationOwner::kind) derives from the devices'
     /// resource.
     pub kind: String,
     /// The devices. CDI does not allow an empty list.
@@ -48,9 +48,9 @@ pub struct ContainerEdits {
     hooks: Vec<CdiHook>,
 }
 
-/// A device node in a specification. If the host has the node, the file does not contain its device
-/// number. The engine reads the number when it starts a container, so that the file stays
-/// correct if the kernel gives the device another number.
+/// A device node in a specification. If the host has the node, the field `number` is `None`: the
+/// engine reads the number when it starts a container. So the file stays correct if the kernel
+/// gives the device another number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CdiNode {
@@ -89,27 +89,27 @@ struct CdiHook {
 #[derive(Debug, Clone, Copy)]
 pub struct ThinHook<'a> {
     /// The absolute path of the hook program on the host.
-    pub program: &'a Path,
+    pub program_path: &'a Path,
     /// The time after which the engine ends the hook, in seconds.
-    pub timeout: u32,
+    pub timeout_seconds: u32,
     /// The absolute path of the hook's configuration file on the host. `None` means the default path.
-    pub config: Option<&'a Path>,
+    pub config_path: Option<&'a Path>,
 }
 
 impl ContainerEdits {
-    /// Returns the thin form of a plan: its device nodes, and the hook with the argument `grant`,
-    /// which has the form `CLASS=DEVICES`. The engine finds the plan's host paths below `host_root`.
+    /// Returns the thin form of a plan: its device nodes, and the hook with the argument `grant`
+    /// (`CLASS=DEVICES`). `host_root` is the path at which the engine sees the host's root directory.
     pub fn new_thin(
         plan: &InjectionPlan,
         host_root: &Path,
         hook: ThinHook<'_>,
         grant: &str,
     ) -> Self {
-        let name = hook.program.file_name().unwrap_or_default();
+        let name = hook.program_path.file_name().unwrap_or_default();
         let mut args = vec![name.to_string_lossy().into_owned()];
         args.push("create-runtime".to_owned());
-        if let Some(config) = hook.config {
-            args.extend(["--config".to_owned(), config.to_string_lossy().into_owned()]);
+        if let Some(path) = hook.config_path {
+            args.extend(["--config".to_owned(), path.to_string_lossy().into_owned()]);
         }
         args.extend(["--cdi".to_owned(), grant.to_owned()]);
         ContainerEdits {
@@ -117,16 +117,16 @@ impl ContainerEdits {
             device_nodes: select_cdi_nodes(plan, host_root, NodeSelection::SamePathOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
-                path: hook.program.to_owned(),
+                path: hook.program_path.to_owned(),
                 args,
-                timeout: hook.timeout,
+                timeout: hook.timeout_seconds,
             }],
             ..ContainerEdits::default()
         }
     }
 
-    /// Returns the plain form of a plan: all parts that a specification can express without
-    /// a hook. The second value names the missing parts, for messages.
+    /// Returns the plain form of a plan: all parts that a specification can express without a hook.
+    /// The second value has the names of the other parts, for messages.
     pub fn new_plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: format_variables(plan),
@@ -194,9 +194,9 @@ impl ContainerEdits {
 }
 
 impl CdiMount {
-    /// Returns whether the container path of one of the two mounts is equal to that of the other
-    /// mount, or below it.
-    pub(super) fn is_nested_with(&self, other: &CdiMount) -> bool {
+    /// Returns whether one of the two mounts hides the other one in the container: their paths are
+    /// equal, or one path is below the other.
+    pub(super) fn overlaps(&self, other: &CdiMount) -> bool {
         let [path, other_path] = [self, other].map(|mount| &mount.container_path);
         path.starts_with(other_path) || other_path.starts_with(path)
     }
@@ -221,13 +221,12 @@ fn join_host_root(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The choice of a plan's device nodes that are written to a specification.
+/// The device nodes of a plan that are written to a specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NodeSelection {
-    /// Only nodes that the host has at the same path; the hook makes the others. A node that
-    /// the host lacks would need a device number, which may change later. A node with another path
-    /// on the host would fail in a user namespace: runc then ignores `hostPath`, and mounts the
-    /// host's file that has the container's path.
+    /// Only nodes that the host has at the same path. The hook creates the others: a node that the
+    /// host lacks would need a device number, which may change later, and a node with another path
+    /// on the host would fail in a user namespace, in which runc ignores `hostPath`.
     SamePathOnHost,
     /// All nodes, because there is no hook.
     All,
@@ -250,7 +249,7 @@ fn select_cdi_nodes(
         Action::Node {
             mount,
             number,
-            own_node,
+            created_node_permissions,
         } => {
             let source = join_host_root(host_root, &mount.source);
             (selection == NodeSelection::All || mount.source == mount.path).then(|| CdiNode {
@@ -258,8 +257,10 @@ fn select_cdi_nodes(
                 path: mount.path.clone(),
                 number: None,
                 permissions: access(*number),
-                file_mode: own_node.map(|own_node| own_node.mode),
-                gid: own_node.map(|own_node| own_node.gid),
+                file_mode: created_node_permissions
+                    .map(|created_node_permissions| created_node_permissions.mode),
+                gid: created_node_permissions
+                    .map(|created_node_permissions| created_node_permissions.gid),
             })
         }
         Action::MakeNode {
@@ -310,8 +311,8 @@ impl Specification {
         }
     }
 
-    /// Returns the number of devices, which is lower than the number of names. The names of one
-    /// device follow each other and have equal edits. The name `all` stands for no single device.
+    /// Returns the number of devices. A device can have several names, which follow each other and
+    /// have equal edits, so they are counted once. The name `all` is not counted.
     pub fn count_devices(&self) -> usize {
         let mut edits: Vec<&ContainerEdits> = self
             .devices
@@ -328,10 +329,10 @@ impl Specification {
         self.devices.iter().map(|device| device.name.as_str())
     }
 
-    /// Returns the specification with only the devices whose names `is_kept` accepts. Returns `None`
-    /// if no device is left, because CDI does not allow a specification without devices.
-    pub fn keep_devices(mut self, is_kept: impl Fn(&str) -> bool) -> Option<Self> {
-        self.devices.retain(|device| is_kept(&device.name));
+    /// Returns the specification with only the devices whose names `is_selected` accepts, or `None`
+    /// if there are none, because CDI does not allow a specification without devices.
+    pub fn filter_devices(mut self, is_selected: impl Fn(&str) -> bool) -> Option<Self> {
+        self.devices.retain(|device| is_selected(&device.name));
         for device in &mut self.devices {
             let mounts = self.container_edits.mounts.iter().cloned();
             device.container_edits.mounts.splice(0..0, mounts);
@@ -346,11 +347,11 @@ impl Specification {
 
 /// Returns the file name of the specification for a kind, such as `boathook-vendor.com-npu.json`.
 pub fn file_name(kind: &str) -> String {
-    format!("{FILE_PREFIX}{}.json", kind.replace('/', "-"))
+    format!("{SPEC_FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }
 
 /// The prefix of the file names of generated specifications.
-pub const FILE_PREFIX: &str = "boathook-";
+pub const SPEC_FILE_PREFIX: &str = "boathook-";
 
 #[cfg(test)]
 mod tests;

@@ -4,21 +4,21 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use device_class::class::{FactsProgram, Server};
+use device_class::class::{PropertyProgram, Server};
 use device_class::discover::HostProgram;
-use device_class::facts::DriverFacts;
+use device_class::driver_properties::DriverProperties;
 use device_class::host::RealHost;
 use device_class::template::Attributes;
 use device_class::{DeviceClass, discover, ownership};
 
-use super::ReportedFacts;
+use super::ReportedProperties;
 use crate::program_output;
 
 /// The maximum number of bytes of a program's output that are read. On a host with 16 GPUs a program
 /// prints about half as much.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
-impl ReportedFacts {
+impl ReportedProperties {
     /// Runs the programs of a class on the host whose root directory is `root`. Programs that do
     /// not need each other's facts run at the same time. `make_command` returns the command for a
     /// program and its arguments. A program that does not exist on the host is skipped without a
@@ -28,33 +28,33 @@ impl ReportedFacts {
         root: &Path,
         make_command: impl Fn(&Path, &[String]) -> Command + Sync,
     ) -> Self {
-        let mut reported_facts = ReportedFacts::default();
+        let mut reported_properties = ReportedProperties::default();
         let mut all_facts = Vec::new();
         let host = match RealHost::open(root) {
             Ok(host) => host,
             Err(error) => {
                 let root = root.display();
-                reported_facts.faults.push(format!("{root}: {error}"));
-                return reported_facts;
+                reported_properties.faults.push(format!("{root}: {error}"));
+                return reported_properties;
             }
         };
         // `boathook-dra` can make parts that the host does not have yet. For a class that it serves,
         // the programs that report only parts are run even if no part exists.
-        let may_make_parts = class.settings.serve == Server::Dra;
-        let reports_only_parts = |program: &FactsProgram| match &program.needs {
+        let may_make_parts = class.settings.server == Server::Dra;
+        let reports_only_parts = |program: &PropertyProgram| match &program.required_path {
             Some(path) => !discover::has_matching_path(path, &host),
-            None => program.for_parts,
+            None => program.is_for_parts,
         };
-        let programs = class.spec.facts.iter();
+        let programs = class.spec.property_programs.iter();
         let programs = programs.map(|program| (program, reports_only_parts(program)));
         let programs = programs.filter(|(_, only_parts)| may_make_parts || !only_parts);
-        let programs: Vec<(&FactsProgram, bool)> = programs.collect();
+        let programs: Vec<(&PropertyProgram, bool)> = programs.collect();
         // The programs of a batch run at the same time, because each of them may need seconds to
         // initialize the driver of every device. The arguments of a batch may depend on the facts
         // that earlier batches reported.
-        for batch in programs.chunk_by(|_, (next, _)| next.for_each_fact.is_none()) {
+        for batch in programs.chunk_by(|_, (next, _)| next.input_property_key.is_none()) {
             let list_commands = |program| {
-                let commands = discover::fact_commands(program, &all_facts, &host);
+                let commands = discover::build_property_commands(program, &all_facts, &host);
                 let path = commands.first().and_then(|(command, _)| command.first());
                 let find_program =
                     |path| discover::find_host_program(class, Path::new(path), &host);
@@ -63,7 +63,7 @@ impl ReportedFacts {
             let commands = batch.iter().map(|(program, _)| list_commands(program));
             let batch_commands: Vec<ProgramCommands> = commands.collect();
             let run_commands =
-                |program: &FactsProgram, (host_program, commands): ProgramCommands| {
+                |program: &PropertyProgram, (host_program, commands): ProgramCommands| {
                     let mut runs = Vec::new();
                     for (command, attributes) in commands {
                         let result = run_command(
@@ -88,7 +88,7 @@ impl ReportedFacts {
             let results: Vec<Vec<(String, RunResult)>> = thread::scope(|scope| {
                 let batch = batch.iter().zip(batch_commands);
                 let threads = batch.map(|((program, _), commands)| {
-                    let program: &FactsProgram = program;
+                    let program: &PropertyProgram = program;
                     scope.spawn(move || run_commands(program, commands))
                 });
                 let threads: Vec<_> = threads.collect();
@@ -98,23 +98,25 @@ impl ReportedFacts {
             for ((program, only_parts), runs) in batch.iter().zip(results) {
                 let mut results = runs.iter().map(|(_, result)| result);
                 if !runs.is_empty() && results.all(RunResult::has_succeeded) {
-                    let mut class_programs = class.spec.facts.iter();
+                    let mut class_programs = class.spec.property_programs.iter();
                     let position = class_programs.position(|other| std::ptr::eq(other, *program));
-                    reported_facts.successful_positions.extend(position);
+                    reported_properties.successful_positions.extend(position);
                 }
                 for (command, result) in runs {
                     if let Some(fault) = result.fault.filter(|_| !only_parts) {
-                        reported_facts.faults.push(format!("{command} {fault}"));
+                        reported_properties
+                            .faults
+                            .push(format!("{command} {fault}"));
                     }
                     if !result.facts.is_empty() {
                         all_facts.extend(result.facts);
-                        reported_facts.programs.push(command);
+                        reported_properties.programs.push(command);
                     }
                 }
             }
         }
-        reported_facts.facts = DriverFacts::from_pairs(all_facts);
-        reported_facts
+        reported_properties.facts = DriverProperties::from_pairs(all_facts);
+        reported_properties
     }
 }
 
@@ -146,7 +148,7 @@ type ProgramCommands = (Option<HostProgram>, Vec<(Vec<String>, Attributes)>);
 
 /// Runs one command line of a program, and returns the facts that it reports.
 fn run_command(
-    program: &FactsProgram,
+    program: &PropertyProgram,
     command_line: &[String],
     host_program: Option<&HostProgram>,
     attributes: &Attributes,
@@ -176,17 +178,18 @@ fn run_command(
         }
         Ok(Some(status_and_text)) => status_and_text,
     };
-    let facts = program.parse_facts(&text, attributes);
+    let facts = program.parse_properties(&text, attributes);
     // `cannot_tell` may match empty output, which a failed program has as well. Empty output
     // therefore matches only if the program succeeded.
-    let fault = if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) {
-        return RunResult::default();
-    } else if !status.success() {
-        Some(format!("failed ({status})"))
-    } else if facts.is_empty() {
-        Some("printed nothing that the class knows".into())
-    } else {
-        None
-    };
+    let fault =
+        if program.is_unsupported_output(&text) && (status.success() || !text.trim().is_empty()) {
+            return RunResult::default();
+        } else if !status.success() {
+            Some(format!("failed ({status})"))
+        } else if facts.is_empty() {
+            Some("printed nothing that the class knows".into())
+        } else {
+            None
+        };
     RunResult { facts, fault }
 }

@@ -33,15 +33,15 @@ fn host(script: &str) -> tempfile::TempDir {
     root
 }
 
-fn reported(root: &Path) -> ReportedFacts {
-    ReportedFacts::run_programs(&class(), root, |program, arguments| {
+fn reported(root: &Path) -> ReportedProperties {
+    ReportedProperties::run_programs(&class(), root, |program, arguments| {
         let mut command = Command::new(root.join(program.strip_prefix("/").unwrap()));
         command.args(arguments);
         command
     })
 }
 
-fn write(reported: &ReportedFacts, root: &Path) -> Option<String> {
+fn write(reported: &ReportedProperties, root: &Path) -> Option<String> {
     let host = RealHost::open(root).unwrap();
     let (path, exists) = reported.write(&class(), root, &host).unwrap();
     assert_eq!(path, root.join(FILE));
@@ -88,14 +88,14 @@ fn a_program_is_found_where_those_for_containers_are() {
         command.args(arguments);
         command
     };
-    let found = ReportedFacts::run_programs(&class, root.path(), start);
+    let found = ReportedProperties::run_programs(&class, root.path(), start);
     assert_eq!(
         found.facts.first_value("0"),
         Some("/driver/lib"),
         "{found:?}"
     );
     class.spec.program_directories.clear();
-    let absent = ReportedFacts::run_programs(&class, root.path(), start);
+    let absent = ReportedProperties::run_programs(&class, root.path(), start);
     assert_eq!(
         (absent.faults.len(), absent.facts.first_value("0")),
         (0, None)
@@ -120,7 +120,7 @@ fn programs_are_run_for_what_others_report() {
          '-i 1 -c 0') echo it has none; exit 3;; *) echo \"part $2/$4\";; esac",
     );
     let of = || {
-        ReportedFacts::run_programs(&class, root.path(), |program, arguments| {
+        ReportedProperties::run_programs(&class, root.path(), |program, arguments| {
             let mut command = Command::new(root.path().join(program.strip_prefix("/").unwrap()));
             command.args(arguments);
             command
@@ -196,12 +196,12 @@ fn a_program_that_succeeds_replaces_its_facts_while_another_one_fails() {
     let own = "program = ['/smi', '-L']\n\
                lines = [{ line = '^X (?<n>.+)$', facts = { 'own {n}' = '{n}' } }]\n";
     let programs = [own, other].map(|text| toml::from_str(text).unwrap());
-    class.spec.facts = programs.into();
+    class.spec.property_programs = programs.into();
     let root = host("case $1 in -L) echo X 2;; *) exit 1;; esac");
     let file = root.path().join(FILE);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "boathook uptime\t0\nown 1\t1\nother 1\t1\n").unwrap();
-    let found = ReportedFacts::run_programs(&class, root.path(), |_, arguments| {
+    let found = ReportedProperties::run_programs(&class, root.path(), |_, arguments| {
         let mut command = Command::new(root.path().join("smi"));
         command.args(arguments);
         command
@@ -235,7 +235,7 @@ fn programs_that_do_not_need_each_other_run_at_the_same_time() {
     let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
     let root = host("sleep 1; echo \"X $1\"");
     let start = Instant::now();
-    let found = ReportedFacts::run_programs(&class, root.path(), |_, arguments| {
+    let found = ReportedProperties::run_programs(&class, root.path(), |_, arguments| {
         let mut command = Command::new(root.path().join("smi"));
         command.args(arguments);
         command
@@ -251,14 +251,14 @@ fn programs_that_do_not_need_each_other_run_at_the_same_time() {
 fn silence_is_the_answer_of_a_program_that_succeeds_only() {
     let mut class = class();
     let text = "program = ['/smi', '-L']\ncannot_tell = '^\\s*$'\nlines = []\n";
-    class.spec.facts = vec![toml::from_str(text).unwrap()];
+    class.spec.property_programs = vec![toml::from_str(text).unwrap()];
     for (script, faults) in [
         ("echo", &[][..]),
         ("kill -9 $$", &["/smi -L failed (signal: 9 (SIGKILL))"]),
         ("exit 9", &["/smi -L failed (exit status: 9)"]),
     ] {
         let root = host(script);
-        let found = ReportedFacts::run_programs(&class, root.path(), |_, _| {
+        let found = ReportedProperties::run_programs(&class, root.path(), |_, _| {
             Command::new(root.path().join("smi"))
         });
         assert_eq!(found.faults, faults, "{script}");

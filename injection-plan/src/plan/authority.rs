@@ -23,27 +23,26 @@ pub enum Authority {
     },
     /// The kubelet authorizes the devices that its checkpoint has for the container, and no others.
     Kubelet(RecordedDevices),
-    /// Nobody authorizes the request. The container starts without the devices, or does not
-    /// start if `is_refused` is true.
+    /// Nobody authorizes the request. The container starts without the devices. If `is_refused` is
+    /// true, the container does not start.
     Nobody { reason: String, is_refused: bool },
 }
 
-/// The rule for comparing a container's request with its recorded devices, which are those that the
-/// kubelet checkpoint has for the container.
+/// The rule by which the devices of a request are compared with the recorded devices: the devices
+/// that the kubelet checkpoint has for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CheckpointUse {
-    /// The container gets all recorded devices. Other devices of the request are left out, with a
-    /// note.
+pub enum CheckpointRule {
+    /// The container gets all recorded devices. Other requested devices are left out, with a note.
     #[default]
-    Whole,
+    LimitToRecorded,
     /// The container gets all recorded devices. A request for other devices is refused.
-    Exact,
-    /// The container gets all recorded devices. A request for other devices is refused, and so is a
-    /// container without recorded devices.
-    Promised,
+    RefuseUnrecorded,
+    /// The container gets all recorded devices. A request for other devices is refused, and also the
+    /// request of a container that has no recorded devices.
+    RequireRecorded,
     /// The container gets the recorded devices that it requests. A request for other
     /// devices is refused.
-    Requested,
+    GrantRequested,
 }
 
 /// The devices that the kubelet checkpoint has for one container.
@@ -53,7 +52,7 @@ pub struct RecordedDevices {
     pub holder: String,
     /// The ids of the allocated devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
-    /// The ids of the devices of the pod's resource claims, by class.
+    /// The ids of the devices in the pod's resource claims, by class.
     pub claimed_devices: BTreeMap<ClassName, BTreeSet<DeviceId>>,
     /// The pod's resource claims, as `namespace/name`.
     pub claims: BTreeSet<String>,
@@ -61,7 +60,7 @@ pub struct RecordedDevices {
     /// when it first allocates a device on the node.
     pub missing_checkpoint_path: Option<PathBuf>,
     /// The rule for comparing the container's request with these devices.
-    pub checkpoint_use: CheckpointUse,
+    pub checkpoint_rule: CheckpointRule,
 }
 
 impl fmt::Display for Authority {
@@ -115,7 +114,7 @@ impl Authority {
             requested_by: request.source.to_string(),
             error,
         };
-        let choose_requested = || {
+        let choose_requested_devices = || {
             request
                 .selection
                 .choose_devices(class, inventory)
@@ -163,21 +162,21 @@ impl Authority {
             Authority::Requester { .. } if requests_only_files => {
                 Ok(grant_files(GrantedFiles::All))
             }
-            // In a class that is followed, `all` also means the devices that become healthy later,
-            // such as a stick whose firmware is loaded after the container's start.
+            // The request is `all`, and no device is healthy. This is no error for a followed class,
+            // whose devices may become healthy later, for example after their firmware is loaded.
             Authority::Requester { .. }
                 if request.selection == Selection::All
                     && (!class.spec.is_followed || !request.source.can_await_devices())
                     && !devices.is_empty()
                     && !devices.iter().any(|device| device.health.is_healthy()) =>
             {
-                Err(refuse(RequestError::for_unhealthy_devices(
+                Err(refuse(RequestError::from_unhealthy_devices(
                     &class.name,
                     devices,
                 )))
             }
             Authority::Requester { .. } => {
-                let ignored_items = if class.spec.request.ignores_unknown {
+                let ignored_items = if class.spec.request.ignores_unknown_devices {
                     request.selection.find_unknown_items(class, inventory)
                 } else {
                     Vec::new()
@@ -188,7 +187,7 @@ impl Authority {
                     excerpt(&ignored_items.join(", "))
                 );
                 Ok(grant_devices(
-                    choose_requested()?,
+                    choose_requested_devices()?,
                     (!ignored_items.is_empty()).then_some(note),
                 ))
             }
@@ -205,20 +204,20 @@ impl Authority {
             }
             Authority::Kubelet(recorded_devices) if requests_only_files => {
                 let allocated_devices = recorded_devices.find_devices_of_class(class, devices);
-                let has_any =
+                let has_allocated_devices =
                     allocated_devices.is_ok_and(|allocated_devices| !allocated_devices.is_empty());
-                Ok(grant_files(if has_any {
+                Ok(grant_files(if has_allocated_devices {
                     GrantedFiles::All
                 } else {
                     GrantedFiles::WithoutDeviceAccess
                 }))
             }
-            // Only the requested devices are looked up, so that a recorded device that the host no
-            // longer has does not prevent the use of the others.
+            // Only the requested devices are looked up. So a recorded device that the host no longer
+            // has does not prevent the use of the other devices.
             Authority::Kubelet(recorded_devices)
-                if recorded_devices.checkpoint_use == CheckpointUse::Requested =>
+                if recorded_devices.checkpoint_rule == CheckpointRule::GrantRequested =>
             {
-                let requested_devices = choose_requested()?;
+                let requested_devices = choose_requested_devices()?;
                 if requested_devices
                     .iter()
                     .all(|device| recorded_devices.includes(class, device))
@@ -240,16 +239,20 @@ impl Authority {
                     .find_devices_of_class(class, devices)
                     .map_err(refuse)?;
                 recorded_devices
-                    .check_has_recorded(request, &allocated_devices)
+                    .check_has_recorded_devices(request, &allocated_devices)
                     .map_err(refuse)?;
-                if recorded_devices.checkpoint_use != CheckpointUse::Whole {
+                if recorded_devices.checkpoint_rule != CheckpointRule::LimitToRecorded {
                     recorded_devices
-                        .check_all_recorded(request, &choose_requested()?, &allocated_devices)
+                        .check_all_devices_recorded(
+                            request,
+                            &choose_requested_devices()?,
+                            &allocated_devices,
+                        )
                         .map_err(refuse)?;
                 }
-                let note = describe_excess(
+                let note = describe_unrecorded_devices(
                     request,
-                    choose_requested().ok(),
+                    choose_requested_devices().ok(),
                     &allocated_devices,
                     recorded_devices,
                 );
@@ -263,25 +266,26 @@ impl RecordedDevices {
     /// Returns an error if the container has the plugin's annotation of an allocation, but no
     /// recorded devices. Without this check the container would start without its allocated
     /// devices.
-    fn check_has_recorded(
+    fn check_has_recorded_devices(
         &self,
         request: &Request,
         allocated_devices: &[&Device],
     ) -> Result<(), RequestError> {
-        if self.checkpoint_use != CheckpointUse::Promised || !allocated_devices.is_empty() {
+        if self.checkpoint_rule != CheckpointRule::RequireRecorded || !allocated_devices.is_empty()
+        {
             return Ok(());
         }
         Err(RequestError::DevicesNotRecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
-            reason: self.describe_absence(),
+            reason: self.describe_absence_reason(),
         })
     }
 
-    /// Returns an error if the request names a device that is not recorded. This is for requests of
-    /// which no device can be left out: the plugin's annotation names exactly the allocated devices,
-    /// and the engine has already added the nodes of CDI devices to config.json.
-    fn check_all_recorded(
+    /// Returns an error if the request names a device that is not recorded. Such a device cannot be
+    /// left out: the plugin's annotation names exactly the allocated devices, and the engine has
+    /// already added the nodes of CDI devices to config.json.
+    fn check_all_devices_recorded(
         &self,
         request: &Request,
         requested_devices: &[&Device],
@@ -303,7 +307,7 @@ impl RecordedDevices {
     }
 
     /// Describes the reason why the container has no recorded devices.
-    fn describe_absence(&self) -> String {
+    fn describe_absence_reason(&self) -> String {
         match &self.missing_checkpoint_path {
             None => "the kubelet recorded none".into(),
             Some(path) => format!(
@@ -321,8 +325,8 @@ impl RecordedDevices {
             || allocated_ids.any(|id| device.is_offered_as(id))
     }
 
-    /// Returns the recorded devices of `class`. The devices of the host are indexed by id first, so
-    /// that the time grows linearly with their number.
+    /// Returns the recorded devices of `class`. The host's devices are indexed by id first, so that
+    /// the look-ups take linear time.
     ///
     /// # Errors
     /// Returns [`RequestError::AllocatedDeviceMissing`] if the host no longer has a recorded device.
@@ -332,35 +336,34 @@ impl RecordedDevices {
         devices: &'a [Device],
     ) -> Result<Vec<&'a Device>, RequestError> {
         let resources: BTreeSet<_> = inserted(devices.iter().map(|device| &device.resource));
-        let indices_by_id: HashMap<_, _> = devices
+        let positions_by_id: HashMap<_, _> = devices
             .iter()
             .zip(0..)
             .map(|(device, index)| (device.id.as_str(), index))
             .collect();
-        let mut allocated_indices = BTreeSet::new();
+        let mut device_positions = BTreeSet::new();
         for id in self.claimed_devices.get(&class.name).into_iter().flatten() {
-            let index = indices_by_id.get(id.as_str()).copied();
-            allocated_indices.insert(index.ok_or_else(|| {
-                RequestError::AllocatedDeviceMissing {
-                    class: class.name.clone(),
-                    id: id.clone(),
-                }
+            let index = positions_by_id.get(id.as_str()).copied();
+            device_positions.insert(index.ok_or_else(|| RequestError::AllocatedDeviceMissing {
+                class: class.name.clone(),
+                id: id.clone(),
             })?);
         }
         for (resource, ids) in &self.devices {
-            // The devices of a class show its resources. If the host has lost all devices of the
-            // class, its resources are taken from the class file.
-            let has_lost_all = devices.is_empty() && class.spec.may_offer(resource.as_str());
-            if !resources.contains(resource) && !has_lost_all {
+            // The resources of a class are those of its devices. If the host has lost all devices of
+            // the class, the resources are taken from the class file.
+            let has_lost_all_devices =
+                devices.is_empty() && class.spec.may_offer(resource.as_str());
+            if !resources.contains(resource) && !has_lost_all_devices {
                 continue;
             }
             for id in ids {
                 let id_without_share = id.as_str().rsplit_once("::").map(|(id, _)| id);
                 let mut names = [Some(id.as_str()), id_without_share].into_iter().flatten();
-                let index = names.find_map(|name| indices_by_id.get(name).copied());
+                let index = names.find_map(|name| positions_by_id.get(name).copied());
                 match index.filter(|index: &usize| devices[*index].is_offered_as(id)) {
                     Some(index) if devices[index].resource == *resource => {
-                        allocated_indices.insert(index)
+                        device_positions.insert(index)
                     }
                     _ => {
                         return Err(RequestError::AllocatedDeviceMissing {
@@ -371,16 +374,16 @@ impl RecordedDevices {
                 };
             }
         }
-        Ok(allocated_indices
+        Ok(device_positions
             .into_iter()
             .map(|index| &devices[index])
             .collect())
     }
 }
 
-/// Describes the requested devices that are not recorded, as a warning. Returns `None` if there are
-/// none. `requested_devices` is `None` if the request names unknown devices.
-fn describe_excess(
+/// Returns a warning with the requested devices that are not recorded, or `None` if there are none.
+/// `requested_devices` is `None` if the request names unknown devices.
+fn describe_unrecorded_devices(
     request: &Request,
     requested_devices: Option<Vec<&Device>>,
     allocated_devices: &[&Device],
@@ -391,7 +394,7 @@ fn describe_excess(
         return Some(format!(
             "{} requests devices of {class}, but none is given to {holder}: {}",
             request.source,
-            recorded_devices.describe_absence()
+            recorded_devices.describe_absence_reason()
         ));
     }
     let Some(requested_devices) = requested_devices else {
@@ -402,16 +405,18 @@ fn describe_excess(
     };
     let allocated_devices: BTreeSet<&DeviceId> =
         inserted(allocated_devices.iter().map(|device| &device.id));
-    let excess_devices = requested_devices
+    let unrecorded_devices = requested_devices
         .iter()
         .filter(|device| !allocated_devices.contains(&device.id));
-    let excess_ids: Vec<&str> = excess_devices.map(|device| device.id.as_str()).collect();
-    if excess_ids.is_empty() {
+    let unrecorded_ids: Vec<&str> = unrecorded_devices
+        .map(|device| device.id.as_str())
+        .collect();
+    if unrecorded_ids.is_empty() {
         return None;
     }
     Some(format!(
         "{} requests more than the kubelet recorded for {holder}; left out: {}",
         request.source,
-        excerpt(&excess_ids.join(", "))
+        excerpt(&unrecorded_ids.join(", "))
     ))
 }

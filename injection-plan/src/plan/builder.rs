@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use device_class::device::{Access, DeviceNumber};
 use device_class::discover::{
-    DeviceNetInterfaces, FileSource, FoundClass, FoundNode, FoundText, NodeForm,
+    BitmaskFile, DeviceNetInterfaces, FileSource, FoundClass, FoundNode, NodeForm,
 };
-use device_class::host::Programs;
+use device_class::host::ProgramAbi;
 use device_class::name::{DeviceId, DeviceRef, excerpt};
 
 use super::authority::GrantedFiles;
@@ -29,15 +29,16 @@ pub(super) struct PlannedNode {
     pub(super) form: NodeForm,
 }
 
-/// A directory of the container that is covered with a tmpfs, and the files that are visible in it.
+/// A directory of the container that a tmpfs hides, and the files that are visible in the tmpfs.
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
-    /// The files whose text is a bit mask of the container's devices, each with the bits to set.
-    pub(super) bit_masks: BTreeMap<PathBuf, (FoundText, u64)>,
-    /// The files and directories of the host that are visible, by their paths in the container.
-    pub(super) shown_sources: BTreeMap<PathBuf, PathBuf>,
-    /// The symbolic links of the host's /proc or /sys that are visible, each with its target.
+    /// The files whose text is a bit mask of the container's devices, each with the bits that are set.
+    pub(super) bit_masks: BTreeMap<PathBuf, (BitmaskFile, u64)>,
+    /// The host paths of the files and directories that are visible in the directory, by their
+    /// paths in the container.
+    pub(super) visible_host_paths: BTreeMap<PathBuf, PathBuf>,
+    /// The visible symbolic links of the host's /proc or /sys, each with its target.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
     pub(super) owners: BTreeSet<StepOwner>,
 }
@@ -45,7 +46,7 @@ pub(super) struct PlannedMask {
 /// A library of the host that is planned for the container.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
-    /// The names of the symbolic links to the library that are created in its directory.
+    /// The names of symbolic links to the library, which are created in the library's directory.
     pub(super) links: BTreeSet<String>,
     /// The names by which programs open the library: its sonames and additional names.
     pub(super) names: BTreeSet<String>,
@@ -54,17 +55,17 @@ pub(super) struct PlannedLibrary {
     pub(super) owners: BTreeSet<StepOwner>,
 }
 
-/// The device rule that is planned for one device number.
+/// The device rule for one device number.
 #[derive(Default)]
 pub(super) struct PlannedRule {
     /// The access that each device or class needs to the device number.
     pub(super) access_by_owner: BTreeMap<StepOwner, Access>,
     /// The path of the device's node on the host, if the host has one.
-    pub(super) host_node: Option<PathBuf>,
+    pub(super) host_node_path: Option<PathBuf>,
 }
 
 /// Collects what all requests of one container need. Each path in the container and each device
-/// number has one entry, with all devices and classes that need it.
+/// number has one entry, with all owners: the devices and classes that need it.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
@@ -80,7 +81,7 @@ pub(super) struct PlanBuilder {
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepOwner>)>,
     pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<StepOwner>)>,
-    pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
+    pub(super) libraries: BTreeMap<(ProgramAbi, String), PlannedLibrary>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
     /// The environment variables, each with its values in the order of the devices.
@@ -88,18 +89,19 @@ pub(super) struct PlanBuilder {
     /// The mounted directories that the dynamic loader must search, each with the names of
     /// its libraries.
     pub(super) library_directories: Vec<(PathBuf, Vec<String>)>,
-    /// The directories of the image that the loader searches before the mounted ones.
+    /// The directories of the image that the loader searches before the mounted directories.
     pub(super) image_libraries: Vec<ImageLibraries>,
     /// The network interfaces that are moved, each with the devices that have them.
     pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepOwner>)>,
     /// The capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
-    /// The paths of optional files that the host lacks, by the label of the device or class.
-    pub(super) absent_files: BTreeMap<String, Vec<String>>,
+    /// The paths of optional files that the host lacks, by the label of the device or class that
+    /// lists them.
+    pub(super) missing_files: BTreeMap<String, Vec<String>>,
 }
 
 impl PlanBuilder {
-    /// Adds everything that one request needs.
+    /// Adds the devices, files and notes of one request to the plan.
     ///
     /// # Errors
     /// Returns an error if the request is refused, or if the host lacks a required file.
@@ -116,11 +118,11 @@ impl PlanBuilder {
             requested_by: request.source.to_string(),
             error,
         };
-        let limited_edits;
+        let restricted_edits;
         let edits = match grant.files {
             GrantedFiles::WithoutDeviceAccess => {
-                limited_edits = edits.without_device_access();
-                &limited_edits
+                restricted_edits = edits.without_device_access();
+                &restricted_edits
             }
             GrantedFiles::All | GrantedFiles::Nothing => edits,
         };
@@ -132,19 +134,18 @@ impl PlanBuilder {
                 .filter(|_| awaited_devices.is_empty())?;
             Some(format!("{}: {reason}", request.source))
         }));
-        // Many images request `all` by default. Their containers must also start on a host without
-        // the devices, which does not have the files of the class either.
-        let gives_files = grant.files != GrantedFiles::Nothing
+        // Many images request `all` by default. Their containers must also start on a host that has
+        // neither the devices nor the files of the class. So no files are required on such a host.
+        let should_add_files = grant.files != GrantedFiles::Nothing
             && (request.selection != Selection::FilesOnly || absence_reason.is_none());
-        if gives_files {
+        if should_add_files {
             request.check_capabilities(class).map_err(refuse)?;
             self.check_requirements(input, &devices)?;
         }
         let class_name = &request.class;
         let class_owner = StepOwner::Class(class_name.clone());
-        // A container that requests all devices gets fewer than expected if the scan left out a
-        // device. For such a request the messages of the scan are warnings; for others they are
-        // notes.
+        // The scan has a message for each device that it left out. A container that requests all
+        // devices then gets fewer than expected, so these messages are warnings for its request.
         let messages = match request.selection {
             Selection::All => &mut self.warnings,
             _ => &mut self.notes,
@@ -153,16 +154,20 @@ impl PlanBuilder {
         messages.extend(warnings.map(|warning| format!("{class_name}: {warning}")));
         let hidden_names = inventory.hidden_ids.iter().map(DeviceId::as_str);
         self.note_restricted_names(class_name, "hidden", hidden_names);
-        let forbidden_names = class.settings.forbid.iter().map(|name| name.as_str());
+        let forbidden_names = class
+            .settings
+            .forbidden_capabilities
+            .iter()
+            .map(|name| name.as_str());
         self.note_restricted_names(class_name, "forbidden", forbidden_names);
         self.note_unknown_capabilities(class, request);
-        self.warn_of_health(request, inventory, &devices);
+        self.warn_about_unhealthy_devices(request, inventory, &devices);
         for (device, action) in prepare::plan_preparations(class, request, &devices)? {
             let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
             self.preparations.push(InjectionStep::new(action, [owner]));
         }
         let capabilities = class.spec.request.with_implied(&request.capabilities);
-        let is_requested = |node: &&FoundNode| node.is_for(&capabilities);
+        let is_requested = |node: &&FoundNode| node.matches_capabilities(&capabilities);
         let mut node_paths = request
             .selection
             .find_node_paths(class, inventory)
@@ -175,16 +180,16 @@ impl PlanBuilder {
                 for container_node in
                     RequestedNodePath::list_container_nodes(device_paths, device, node)
                 {
-                    if container_node.container != node.container {
+                    if container_node.container_path != node.container_path {
                         self.requested_paths
-                            .insert(container_node.container.clone());
+                            .insert(container_node.container_path.clone());
                     }
                     self.add_node(&container_node, &owner)?;
                 }
             }
         }
         if !devices.is_empty() {
-            for need in CapabilityNeed::needs_of_class(class) {
+            for need in CapabilityNeed::list_class_needs(class) {
                 if !self.needs.contains(&need) {
                     self.needs.push(need);
                 }
@@ -193,7 +198,7 @@ impl PlanBuilder {
                 self.add_node(node, &class_owner)?;
             }
         }
-        if gives_files {
+        if should_add_files {
             self.add_edits(edits, &devices, &class_owner)?;
         }
         for device in &devices {
@@ -215,7 +220,10 @@ impl PlanBuilder {
         {
             let names = RequestNames::new(class, inventory);
             let similar_devices = awaited_devices.iter().filter_map(|awaited| {
-                Some((awaited.to_request(), names.find_similar_device(awaited)?))
+                Some((
+                    awaited.to_request_text(),
+                    names.find_similar_device(awaited)?,
+                ))
             });
             similar_devices.collect()
         } else {
@@ -248,8 +256,8 @@ impl PlanBuilder {
     }
 
     /// Returns the awaited devices of a request. If the request cannot have any, adds a message and
-    /// returns none. Only a request that is its own authority can have awaited devices, because the
-    /// kubelet never allocates a device that does not exist.
+    /// returns an empty list. A request that the kubelet authorizes has none, because the kubelet
+    /// never allocates a device that does not exist.
     fn find_awaited_devices(
         &mut self,
         input: &PlanInput<'_>,
@@ -281,7 +289,7 @@ impl PlanBuilder {
             .iter()
             .filter(|device| **device != AwaitedDevice::All)
         {
-            let name = excerpt(&device.to_request());
+            let name = excerpt(&device.to_request_text());
             let reason = if class.spec.device.netdev.is_some() {
                 "a container gets a network interface only when it is started".to_owned()
             } else {

@@ -14,25 +14,28 @@ use super::InjectionPlan;
 pub struct CapabilityNeed {
     pub class: ClassName,
     pub capability: LinuxCapability,
-    /// The use of the devices that fails without the capability, as text. `None` means every use.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub needed_for: Option<String>,
+    /// The operation that fails without the capability, as text for messages. `None` means any use
+    /// of the device.
+    #[serde(rename = "needed_for", skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<String>,
     /// Whether programs in the container have the capability. `None` means that the plan was not made
     /// for a certain container.
     #[serde(rename = "in_container", skip_serializing_if = "Option::is_none")]
     pub state_in_container: Option<CapabilityState>,
 }
 
-/// The availability of a Linux capability to the programs in a container.
+/// Whether the programs in a container can have a Linux capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum CapabilityState {
     Available,
     /// No program of the container can have the capability.
-    Lacking,
+    #[serde(rename = "lacking")]
+    Unavailable,
     /// The container's user is not root, so that only programs with file capabilities or the
     /// set-user-ID bit have the capability.
-    NotForUser {
+    #[serde(rename = "not-for-user")]
+    FileCapabilitiesOnly {
         uid: u32,
     },
 }
@@ -52,30 +55,31 @@ impl SpecCapabilities {
     fn determine_state(&self, capability: LinuxCapability) -> CapabilityState {
         let name = capability.to_string();
         if !self.bounding_set.contains(&name) {
-            CapabilityState::Lacking
+            CapabilityState::Unavailable
         } else if self.uid == 0 || self.ambient_set.contains(&name) {
             CapabilityState::Available
         } else {
-            CapabilityState::NotForUser { uid: self.uid }
+            CapabilityState::FileCapabilitiesOnly { uid: self.uid }
         }
     }
 }
 
 impl CapabilityNeed {
-    /// Returns the needs of a class. [`InjectionPlan::judge_needs`] compares them with a container.
-    pub(super) fn needs_of_class(class: &DeviceClass) -> impl Iterator<Item = Self> {
+    /// Returns the Linux capabilities that a class needs, without the state in a container, which
+    /// [`InjectionPlan::set_capability_states`] adds.
+    pub(super) fn list_class_needs(class: &DeviceClass) -> impl Iterator<Item = Self> {
         class.spec.needs.iter().map(|need| CapabilityNeed {
             class: class.name.clone(),
             capability: need.capability,
-            needed_for: need.needed_for.clone(),
+            purpose: need.needed_for.clone(),
             state_in_container: None,
         })
     }
 }
 
 impl InjectionPlan {
-    /// Records for each need of the plan whether programs in the container have the capability.
-    pub fn judge_needs(&mut self, capabilities: &SpecCapabilities) {
+    /// Sets for each capability that the plan needs whether programs in the container have it.
+    pub fn set_capability_states(&mut self, capabilities: &SpecCapabilities) {
         for need in &mut self.needs {
             need.state_in_container = Some(capabilities.determine_state(need.capability));
         }
@@ -85,13 +89,13 @@ impl InjectionPlan {
 /// Formats a need as a message: the capability, its purpose, and whether the container has it.
 impl fmt::Display for CapabilityNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let purpose = self.needed_for.as_deref().unwrap_or("using the device");
+        let purpose = self.purpose.as_deref().unwrap_or("using the device");
         write!(f, "{} for {purpose}", self.capability)?;
         match self.state_in_container {
             None => Ok(()),
             Some(CapabilityState::Available) => f.write_str(", which the container has"),
-            Some(CapabilityState::Lacking) => f.write_str(", which the container lacks"),
-            Some(CapabilityState::NotForUser { uid }) => write!(
+            Some(CapabilityState::Unavailable) => f.write_str(", which the container lacks"),
+            Some(CapabilityState::FileCapabilitiesOnly { uid }) => write!(
                 f,
                 ", which uid {uid} of the container has only in programs with file capabilities or \
                  setuid"

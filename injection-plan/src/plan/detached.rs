@@ -8,29 +8,29 @@ use device_class::name::{ClassName, DeviceId, DeviceRef};
 use super::{Grant, InjectionPlan, InjectionStep};
 use crate::request::AwaitedDevice;
 
-/// An awaited device of a container whose request `boathook detach` has ended until the container is
-/// restarted.
+/// A container's request for an awaited device that `boathook detach` has ended. It stays ended
+/// until the container is restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachedRequest {
     pub class: ClassName,
     pub awaited_device: AwaitedDevice,
     /// The ids of the devices that had arrived for this request and were detached.
     pub devices: Vec<DeviceId>,
-    /// Whether the request has ended. If this is false, the container still gets every device of the
-    /// class that arrives, except `devices`.
+    /// Whether the whole request has ended. If it has not, the container still gets every arriving
+    /// device of the class, except `devices`.
     pub has_ended: bool,
 }
 
 impl DetachedRequest {
-    fn means_device(&self, grant: &Grant, id: &DeviceId) -> bool {
-        let is_named = match &self.awaited_device {
+    fn matches_device(&self, grant: &Grant, id: &DeviceId) -> bool {
+        let has_requested_name = match &self.awaited_device {
             AwaitedDevice::All => false,
             AwaitedDevice::Device { name, .. } => grant
                 .names
                 .get(id)
                 .is_some_and(|requested_name| requested_name.to_name_text() == name.to_name_text()),
         };
-        is_named || self.devices.contains(id)
+        has_requested_name || self.devices.contains(id)
     }
 
     fn means_awaited(&self, awaited: &AwaitedDevice) -> bool {
@@ -65,7 +65,7 @@ impl InjectionPlan {
                 let device_ids: Vec<DeviceId> = grant
                     .devices
                     .iter()
-                    .filter(|id| detached_request.means_device(grant, id))
+                    .filter(|id| detached_request.matches_device(grant, id))
                     .cloned()
                     .collect();
                 grant
@@ -74,14 +74,14 @@ impl InjectionPlan {
                 let awaited_devices = &grant.awaited_devices;
                 let is_awaited = |name: &String| {
                     let mut devices = awaited_devices.iter();
-                    devices.any(|awaited| awaited.to_request() == *name)
+                    devices.any(|awaited| awaited.to_request_text() == *name)
                 };
                 grant.similar_devices.retain(|name, _| is_awaited(name));
                 grant.devices.retain(|id| !device_ids.contains(id));
                 if detached_request.has_ended {
                     grant
                         .detached_names
-                        .push(detached_request.awaited_device.to_request());
+                        .push(detached_request.awaited_device.to_request_text());
                 } else {
                     let names = device_ids.iter().map(|id| id.as_str().to_owned());
                     grant.detached_names.extend(names);

@@ -27,7 +27,7 @@ pub enum PlanError {
         second: String,
     },
     #[error("{owner} cannot be at {} in the container: {reason}; choose another path", path.display())]
-    Occupied {
+    OccupiedPath {
         owner: String,
         path: PathBuf,
         /// The node or mount that config.json has at this path, as text for the message.

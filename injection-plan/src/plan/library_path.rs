@@ -10,10 +10,10 @@ use super::{Action, InjectionPlan};
 
 /// The environment variable with further library directories for the dynamic loader (ld.so(8); musl
 /// reads it as well).
-pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+pub const LIBRARY_PATH_ENV: &str = "LD_LIBRARY_PATH";
 
-/// The maximum number of directories of `LD_LIBRARY_PATH` in which files are covered. The usual
-/// number is about five.
+/// The maximum number of directories of `LD_LIBRARY_PATH` in which libraries are mounted over files.
+/// Usual values have about five directories.
 const MAX_DIRECTORIES: usize = 16;
 
 impl InjectionPlan {
@@ -21,54 +21,56 @@ impl InjectionPlan {
     /// loader. Then the hook mounts injected libraries over files with the same names in these
     /// directories. An entry that is not an absolute path causes a warning, because the loader may
     /// find another library there.
-    pub fn cover_library_path(&mut self, ld_library_path: &str) {
+    pub fn add_library_path_dirs(&mut self, ld_library_path: &str) {
         let loader_step = self
             .steps
             .iter_mut()
             .find_map(|step| match &mut step.action {
                 Action::Loader {
-                    library_path,
+                    library_path_dirs,
                     directories,
                     ..
-                } => Some((library_path, directories)),
+                } => Some((library_path_dirs, directories)),
                 _ => None,
             });
-        let Some((library_path, library_directories)) = loader_step else {
+        let Some((library_path_dirs, library_directories)) = loader_step else {
             return;
         };
-        let (mut unclear_entries, mut omitted_count) = (Vec::new(), 0);
+        let (mut non_absolute_entries, mut omitted_count) = (Vec::new(), 0);
         // glibc separates the entries at colons and semicolons.
         for entry in ld_library_path.split([':', ';']) {
             let directory = Path::new(entry);
             if entry.is_empty() {
-                // An empty entry means the working directory. It causes no warning, because it is
-                // usually a mistake: `PATH:$VARIABLE` with an unset variable.
+                // An empty entry means the working directory. It is usually a mistake, such as
+                // `PATH:$VARIABLE` with an unset variable, so it causes no warning.
                 continue;
             }
             if !directory.is_absolute() || entry.contains('$') {
-                unclear_entries.push(excerpt(entry));
+                non_absolute_entries.push(excerpt(entry));
                 continue;
             }
-            let is_same = |other: &PathBuf| other == directory;
-            if library_path.iter().any(is_same) || library_directories.iter().any(is_same) {
+            let is_same_path = |other: &PathBuf| other == directory;
+            if library_path_dirs.iter().any(is_same_path)
+                || library_directories.iter().any(is_same_path)
+            {
                 continue;
             }
-            if library_path.len() == MAX_DIRECTORIES {
+            if library_path_dirs.len() == MAX_DIRECTORIES {
                 omitted_count += 1;
                 continue;
             }
-            library_path.push(directory.to_owned());
+            library_path_dirs.push(directory.to_owned());
         }
-        if !unclear_entries.is_empty() {
+        if !non_absolute_entries.is_empty() {
             self.warnings.push(format!(
-                "{LIBRARY_PATH} has {}: programs search there first, and may load another library \
+                "{LIBRARY_PATH_ENV} has {}: programs search there first, and may load another library \
                  than the host's if there is one of the same name; write absolute paths",
-                unclear_entries.join(", ")
+                non_absolute_entries.join(", ")
             ));
         }
         if omitted_count > 0 {
             self.warnings.push(format!(
-                "{LIBRARY_PATH} has {omitted_count} more than {MAX_DIRECTORIES} directories: libraries \
+                "{LIBRARY_PATH_ENV} has {omitted_count} more than {MAX_DIRECTORIES} directories: libraries \
                  in the last ones are not covered by those of the host"
             ));
         }
@@ -81,12 +83,12 @@ mod tests {
     use crate::plan::InjectionStep;
 
     /// Returns the directories that are added for a value, and the warnings.
-    fn cover(value: &str) -> (Vec<PathBuf>, Vec<String>) {
+    fn collect_library_dirs(value: &str) -> (Vec<PathBuf>, Vec<String>) {
         let action = Action::Loader {
             directories: vec!["/usr/lib/boathook/lib".into()],
             libraries: Vec::new(),
             image_libraries: Vec::new(),
-            library_path: Vec::new(),
+            library_path_dirs: Vec::new(),
             directory_32bit: None,
             libraries_32bit: Vec::new(),
         };
@@ -98,9 +100,11 @@ mod tests {
             }],
             ..InjectionPlan::default()
         };
-        plan.cover_library_path(value);
+        plan.add_library_path_dirs(value);
         match plan.steps.remove(0).action {
-            Action::Loader { library_path, .. } => (library_path, plan.warnings),
+            Action::Loader {
+                library_path_dirs, ..
+            } => (library_path_dirs, plan.warnings),
             _ => (Vec::new(), plan.warnings),
         }
     }
@@ -115,7 +119,7 @@ mod tests {
             (".:/b", vec!["/b"], Some(".: ")),
             ("lib:$ORIGIN/../lib", vec![], Some("lib, $ORIGIN/../lib: ")),
         ] {
-            let (found, warnings) = cover(value);
+            let (found, warnings) = collect_library_dirs(value);
             let expected: Vec<&Path> = directories.into_iter().map(Path::new).collect();
             assert_eq!(found, expected, "{value}");
             assert_eq!(warnings.len(), usize::from(unclear.is_some()), "{value}");
@@ -127,7 +131,7 @@ mod tests {
     #[test]
     fn the_number_of_directories_is_bounded() {
         let value: Vec<String> = (0..20).map(|number| format!("/{number}")).collect();
-        let (found, warnings) = cover(&value.join(":"));
+        let (found, warnings) = collect_library_dirs(&value.join(":"));
         assert_eq!(found.len(), MAX_DIRECTORIES);
         assert!(warnings[0].contains("4 more than 16"), "{warnings:?}");
     }

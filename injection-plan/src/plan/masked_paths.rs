@@ -1,9 +1,9 @@
-//! Finds and covers the masked paths of config.json (OCI runtime specification, "Masked Paths") that
-//! would hide files of a plan. The runtime masks these paths after its hooks have run, so that a file
-//! that a hook has mounted below one of them would not be visible in the container.
+//! Finds and replaces the masked paths of config.json (OCI runtime specification, "Masked Paths") that
+//! would hide files of a plan. The runtime hides these paths after its hooks have run, including the
+//! files that a hook has mounted below them.
 //!
-//! `boathook-runtime` therefore removes such a path from config.json, and the hook covers it with a
-//! mask of its own, in which only the files and directories of the plan are visible.
+//! So `boathook-runtime` removes such a path from config.json, and the hook hides it instead: it mounts
+//! a tmpfs there, in which only the files and directories of the plan are visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -20,15 +20,15 @@ pub struct HiddenPaths {
 }
 
 impl InjectionPlan {
-    /// Returns all mounts of files and directories, including those in masks.
+    /// Returns all mounts of files and directories, including the visible ones in hidden directories.
     pub fn file_mounts_mut(&mut self) -> impl Iterator<Item = &mut BindMount> {
         self.steps.iter_mut().flat_map(|step| {
-            let (own_mount, mounts_in_mask) = match &mut step.action {
+            let (step_mount, mounts_in_mask) = match &mut step.action {
                 Action::File(mount) | Action::Directory(mount) => (Some(mount), None),
-                Action::Mask { shown_mounts, .. } => (None, Some(shown_mounts)),
+                Action::Mask { visible_mounts, .. } => (None, Some(visible_mounts)),
                 _ => (None, None),
             };
-            own_mount
+            step_mount
                 .into_iter()
                 .chain(mounts_in_mask.into_iter().flatten())
         })
@@ -52,8 +52,8 @@ impl InjectionPlan {
         hidden_paths
     }
 
-    /// Removes the steps for files, directories and masks at or below the masked paths, where they
-    /// would have no effect.
+    /// Removes the steps whose files or directories are at or below a masked path, because the runtime
+    /// hides everything there.
     pub fn remove_masked_files(&mut self, masked_paths: &[PathBuf]) {
         let is_masked = |path: &Path| {
             let mut masked_paths = masked_paths.iter();
@@ -81,15 +81,15 @@ impl InjectionPlan {
             .collect()
     }
 
-    /// Adds a mask for each of the masked paths that `boathook-runtime` has removed from config.json.
-    /// Below these paths the container sees only the files and directories of the plan.
-    pub fn cover_masked_paths(&mut self, paths: &[PathBuf]) {
+    /// Adds a step that hides each of `paths`: the masked paths that `boathook-runtime` has removed from
+    /// config.json. Below such a path the container sees only the plan's files and directories.
+    pub fn add_path_masks(&mut self, paths: &[PathBuf]) {
         for path in paths {
-            self.cover_masked_path(path);
+            self.add_path_mask(path);
         }
     }
 
-    fn cover_masked_path(&mut self, masked_path: &Path) {
+    fn add_path_mask(&mut self, masked_path: &Path) {
         // If the plan mounts the masked path itself, all files below it must be visible.
         let is_mounted = self.steps.iter().any(|step| match &step.action {
             Action::File(mount) | Action::Directory(mount) => mount.path == masked_path,
@@ -98,24 +98,24 @@ impl InjectionPlan {
         if is_mounted {
             return;
         }
-        let (mut shown_mounts, mut files, mut links) =
+        let (mut visible_mounts, mut files, mut links) =
             (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let (mut labels, mut owners) = (BTreeSet::new(), BTreeSet::new());
+        let (mut owner_label_set, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for mut step in mem::take(&mut self.steps) {
             match &mut step.action {
                 Action::File(mount) | Action::Directory(mount)
                     if mount.path.starts_with(masked_path) =>
                 {
-                    shown_mounts.push(mount.clone());
+                    visible_mounts.push(mount.clone());
                 }
                 Action::Mask {
                     path,
                     files: mask_files,
-                    shown_mounts: mask_mounts,
+                    visible_mounts: mask_mounts,
                     links: mask_links,
                     ..
                 } if path.starts_with(masked_path) => {
-                    shown_mounts.append(mask_mounts);
+                    visible_mounts.append(mask_mounts);
                     files.append(mask_files);
                     links.append(mask_links);
                 }
@@ -124,21 +124,21 @@ impl InjectionPlan {
                     continue;
                 }
             }
-            labels.insert(step.owner_labels);
+            owner_label_set.insert(step.owner_labels);
             owners.extend(step.owners);
         }
-        remove_nested_mounts(&mut shown_mounts);
+        remove_nested_mounts(&mut visible_mounts);
         let action = Action::Mask {
             path: masked_path.to_owned(),
             should_create: false,
             files,
-            shown_mounts,
+            visible_mounts,
             links,
         };
-        let owner_labels = if labels.is_empty() {
+        let owner_labels = if owner_label_set.is_empty() {
             "config.json".to_owned()
         } else {
-            labels.into_iter().collect::<Vec<_>>().join(", ")
+            owner_label_set.into_iter().collect::<Vec<_>>().join(", ")
         };
         let is_before_masks =
             |step: &InjectionStep| matches!(step.action, Action::Prepare(_) | Action::Allow { .. });
@@ -152,26 +152,29 @@ impl InjectionPlan {
     }
 }
 
-/// Returns the paths in the container of the files and directories that an action creates or mounts.
+/// Returns the container paths of the files and directories that an action creates or mounts.
 fn find_file_paths(action: &Action) -> Vec<&Path> {
     match action {
         Action::File(mount) | Action::Directory(mount) => vec![&mount.path],
         Action::Mask {
             files,
-            shown_mounts,
+            visible_mounts,
             links,
             ..
         } => {
-            let shown_mounts = shown_mounts.iter().map(|mount| &*mount.path);
+            let visible_mounts = visible_mounts.iter().map(|mount| &*mount.path);
             let created = files.keys().chain(links.keys());
-            created.map(PathBuf::as_path).chain(shown_mounts).collect()
+            created
+                .map(PathBuf::as_path)
+                .chain(visible_mounts)
+                .collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// Removes duplicate mounts, and those below a directory that is mounted as well, because the
-/// directory already has the same files.
+/// Removes duplicate mounts, and the mounts below a directory that is mounted as well: its files are
+/// already visible there.
 fn remove_nested_mounts(mounts: &mut Vec<BindMount>) {
     mounts.sort_by(|a, b| a.path.cmp(&b.path));
     let mut last_path: Option<PathBuf> = None;
@@ -196,7 +199,7 @@ mod tests {
         let source = FileSource {
             path: path.into(),
             kind: FileKind::File,
-            writable: false,
+            is_writable: false,
         };
         step(Action::File(BindMount::file(source, path.into())))
     }
@@ -211,7 +214,7 @@ mod tests {
             path: path.into(),
             should_create: true,
             files: BTreeMap::new(),
-            shown_mounts: vec![BindMount::shown_in_mask(shown.into(), shown.into())],
+            visible_mounts: vec![BindMount::new_visible_file(shown.into(), shown.into())],
             links: BTreeMap::new(),
         })
     }
@@ -302,7 +305,7 @@ mod tests {
             ),
         ] {
             let mut plan = plan(&steps);
-            plan.cover_masked_paths(&[masked.into()]);
+            plan.add_path_masks(&[masked.into()]);
             assert_eq!(steps_text(&plan), wanted, "{masked}");
         }
     }

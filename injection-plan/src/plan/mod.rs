@@ -36,20 +36,20 @@ use crate::request::{AwaitedDevice, Item, Request, RequestedNodePath, SimilarDev
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, CheckpointUse, RecordedDevices};
+pub use authority::{Authority, CheckpointRule, RecordedDevices};
 pub use capability_need::{CapabilityNeed, CapabilityState, SpecCapabilities};
 pub use detached::DetachedRequest;
 pub use error::PlanError;
 pub use grant_origin::GrantOrigin;
-pub use library_path::LIBRARY_PATH;
+pub use library_path::LIBRARY_PATH_ENV;
 pub use masked_paths::HiddenPaths;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 pub use step_owner::StepOwner;
 
-/// The directory in the container for injected files whose own paths do not exist in the image. It is
-/// a read-only tmpfs, so that no file is left behind in the container's writable layer.
+/// The directory in the container for injected files whose usual paths do not exist in the image. It
+/// is a read-only tmpfs, so that no file remains in the container's writable layer.
 pub const INJECTED_DIR: &str = "/usr/lib/boathook";
 
 /// The name of the directory below [`INJECTED_DIR`] for libraries and their links.
@@ -94,11 +94,12 @@ pub struct Grant {
     #[serde(rename = "attached", skip_serializing_if = "GrantOrigin::is_hook")]
     pub grant_origin: GrantOrigin,
     pub authorized_by: String,
-    /// The requested devices that the host does not have. The container gets them when they arrive.
+    /// The requested devices that the host does not have. The container gets each of them when it
+    /// arrives on the host.
     #[serde(rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub awaited_devices: Vec<AwaitedDevice>,
     /// The devices of the host whose names are similar to that of an awaited device. The key is the
-    /// request for the awaited device ([`AwaitedDevice::to_request`]).
+    /// request for the awaited device ([`AwaitedDevice::to_request_text`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
     pub similar_devices: BTreeMap<String, SimilarDevice>,
     /// The requested names whose devices `boathook detach` took from the container, for messages.
@@ -108,9 +109,9 @@ pub struct Grant {
     /// the devices disappear and come back.
     #[serde(rename = "follow", skip_serializing_if = "std::ops::Not::not")]
     pub is_followed: bool,
-    /// The names by which followed devices were requested, by device id. The map has only aliases
-    /// and paths ([`Selection::find_stable_names`](crate::request::Selection)), because a device
-    /// that comes back may have another id.
+    /// The aliases and paths by which followed devices were requested, by device id
+    /// ([`Selection::find_stable_names`](crate::request::Selection)). A device that is plugged in
+    /// again may have another id, and is recognized by this name.
     #[serde(skip)]
     pub names: BTreeMap<DeviceId, Item>,
     /// The node paths in the container that the request chose, by device id
@@ -141,8 +142,8 @@ impl Grant {
         ids.map(|id| DeviceRef::new(&self.class, id))
     }
 
-    /// Returns a message for each requested name that `boathook detach` has ended.
-    pub fn describe_detached(&self) -> impl Iterator<Item = String> {
+    /// Returns a message for each requested name whose request `boathook detach` has ended.
+    pub fn describe_detached_names(&self) -> impl Iterator<Item = String> {
         let class = &self.class;
         let names = self.detached_names.iter();
         names.map(move |name| {
@@ -169,7 +170,7 @@ impl Grant {
                 "waiting for all of {class}: {FOLLOWER_NAME} gives devices that come"
             )),
             AwaitedDevice::Device { .. } => {
-                let request = awaited_device.to_request();
+                let request = awaited_device.to_request_text();
                 let name = excerpt(&request);
                 let similar = self.similar_devices.get(&request);
                 let hint = similar.map_or_else(String::new, |device| format!("; {device}"));
@@ -201,12 +202,12 @@ pub struct InjectionStep {
 pub enum Action {
     /// Runs a program of the host that prepares a device for the container.
     Prepare(Preparation),
-    /// Adds a device rule to the container's cgroup and to the cgroups above it.
+    /// Adds a device rule to the container's cgroup and to its parent cgroups.
     Allow {
         #[serde(flatten)]
         rule: DeviceRule,
-        /// Whether config.json has this rule. In this case the runtime adds the rule to the
-        /// container's own cgroup, but the cgroups above may still deny access.
+        /// Whether config.json has this rule. The runtime then adds the rule to the container's own
+        /// cgroup, but its parent cgroups may still deny access.
         #[serde(rename = "in_spec")]
         is_in_spec: bool,
         /// The devices and classes that need the rule, by the access that each of them needs.
@@ -216,7 +217,7 @@ pub enum Action {
         /// The path of the device's node on the host. `None` for a device node that exists only in
         /// containers.
         #[serde(skip)]
-        host_node: Option<PathBuf>,
+        host_node_path: Option<PathBuf>,
     },
     Node {
         /// The bind mount of the host's node.
@@ -225,10 +226,10 @@ pub enum Action {
         #[serde(flatten)]
         number: DeviceNumber,
         /// The mode and group of a node that is created in the container instead of the bind mount.
-        /// A container in a user namespace gets the bind mount nevertheless, because a node that is
-        /// created there cannot be opened.
+        /// In a user namespace the bind mount is used even so, because a node that is created there
+        /// cannot be opened.
         #[serde(rename = "own", skip_serializing_if = "Option::is_none")]
-        own_node: Option<NodePermissions>,
+        created_node_permissions: Option<NodePermissions>,
     },
     /// Creates a device node in the container that the host does not have.
     MakeNode {
@@ -250,7 +251,7 @@ pub enum Action {
     },
     /// Creates a symbolic link in the container, unless its path exists already.
     Link { path: PathBuf, target: PathBuf },
-    /// Covers a directory of the container with a read-only tmpfs.
+    /// Hides a directory of the container: mounts a read-only tmpfs over it, with selected contents.
     Mask {
         path: PathBuf,
         /// Whether the directory is created if the container does not have it. If this is false,
@@ -260,7 +261,7 @@ pub enum Action {
         files: BTreeMap<PathBuf, String>,
         /// The files and directories of the host that are mounted into the tmpfs.
         #[serde(rename = "shown")]
-        shown_mounts: Vec<BindMount>,
+        visible_mounts: Vec<BindMount>,
         /// The symbolic links of the host's /proc or /sys that are created in the tmpfs, each with
         /// its target.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -271,9 +272,9 @@ pub enum Action {
     /// Mounts a file of the host over the container's file at the same path. If the container has no
     /// file there, the file is mounted below [`INJECTED_DIR`], and a symbolic link leads to it.
     File(BindMount),
-    /// Mounts a library of the host below [`INJECTED_DIR`]. The library also covers files of the image
-    /// that have one of its names, in the image's library directory and in `library_path` of
-    /// [`Action::Loader`].
+    /// Mounts a library of the host below [`INJECTED_DIR`]. The library is also mounted over the
+    /// image's files of the same names, in the image's library directory and in the directories
+    /// `library_path_dirs` of [`Action::Loader`].
     Library {
         #[serde(flatten)]
         mount: BindMount,
@@ -297,10 +298,10 @@ pub enum Action {
         /// newer than those of the host.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         image_libraries: Vec<ImageLibraries>,
-        /// The directories of the container's `LD_LIBRARY_PATH`, which the loader searches
-        /// before its own configuration.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        library_path: Vec<PathBuf>,
+        /// The directories of the container's `LD_LIBRARY_PATH`, which the loader searches before
+        /// those in its configuration files.
+        #[serde(rename = "library_path", skip_serializing_if = "Vec::is_empty")]
+        library_path_dirs: Vec<PathBuf>,
         /// The directory of the libraries for 32-bit programs, if the plan has any.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory_32bit: Option<PathBuf>,
@@ -320,11 +321,11 @@ pub struct PlanInput<'a> {
     pub authority: &'a Authority,
 }
 
-/// Makes the plan for all requests of a container. A device node that config.json already has is left
-/// out.
+/// Makes the plan for all requests of a container. A device node that config.json has already is not
+/// planned again.
 ///
 /// # Errors
-/// Returns an error if a request cannot be met in full, because no container may start with
+/// Returns an error if a request cannot be met completely, because a container must not start with
 /// less than it requested.
 pub fn plan_injection(
     inputs: &[PlanInput<'_>],

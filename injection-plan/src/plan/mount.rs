@@ -33,7 +33,8 @@ pub enum SourceKind {
     Directory,
 }
 
-/// The mount attributes that a bind mount sets in addition to those of its source (mount_setattr(2)).
+/// The mount attributes that a bind mount sets, in addition to the source's attributes
+/// (mount_setattr(2)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
     /// Files cannot be written to, and their mode and owner cannot be changed.
@@ -116,7 +117,7 @@ impl BindMount {
                 FileKind::File => &[SourceKind::File],
                 FileKind::Socket => &[SourceKind::Socket],
             },
-            attributes: if source.writable {
+            attributes: if source.is_writable {
                 MountAttributes::WRITABLE_SOCKET
             } else {
                 MountAttributes::FILE
@@ -147,8 +148,8 @@ impl BindMount {
         }
     }
 
-    /// Returns the read-only mount that makes a file or directory visible in a masked directory.
-    pub(super) fn shown_in_mask(source: PathBuf, path: PathBuf) -> Self {
+    /// Returns the read-only mount that makes a file or directory visible in a hidden directory.
+    pub(super) fn new_visible_file(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             source_kinds: &[SourceKind::File, SourceKind::Directory],
             ..Self::directory(source, path, false)

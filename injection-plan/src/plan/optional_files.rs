@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 const ABSENCE_TEXT: &str = ": optional and not on this host: ";
 
-/// The maximum number of paths in a shortened note. A note with more paths only has their number.
+/// The maximum number of paths in a shortened note. A longer list is replaced by its length.
 const MAX_LISTED_PATHS: usize = 3;
 
-pub(super) fn describe_absence(owner: &str, paths: &[String]) -> String {
+pub(super) fn describe_missing_files(owner: &str, paths: &[String]) -> String {
     format!("{owner}{ABSENCE_TEXT}{}", paths.join(", "))
 }
 
-/// Replaces a long list of missing optional files in a note by their number. A class file lists the
-/// files of all versions of a driver, so that every host lacks many of them, which is no fault.
-/// A note about something else is returned unchanged.
+/// Replaces a long list of missing optional files in a note by their number. Every host lacks many of
+/// them, because a class file lists the files of all versions of a driver. Other notes are returned
+/// unchanged.
 pub fn shorten_note(note: &str) -> Cow<'_, str> {
     let Some((owner, paths)) = note.split_once(ABSENCE_TEXT) else {
         return note.into();
@@ -33,11 +33,11 @@ mod tests {
     #[test]
     fn many_optional_files_are_counted() {
         let paths = ["/a", "/b", "/c", "/d"].map(str::to_owned);
-        let few = describe_absence("gpu", &paths[..3]);
+        let few = describe_missing_files("gpu", &paths[..3]);
         assert_eq!(few, "gpu: optional and not on this host: /a, /b, /c");
         assert_eq!(shorten_note(&few), few);
         let short = "gpu: 4 optional files are not on this host (-v names them)";
-        assert_eq!(shorten_note(&describe_absence("gpu", &paths)), short);
+        assert_eq!(shorten_note(&describe_missing_files("gpu", &paths)), short);
         assert_eq!(shorten_note("gpu: another note"), "gpu: another note");
     }
 }

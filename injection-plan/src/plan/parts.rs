@@ -1,4 +1,4 @@
-//! Adds nodes, libraries, files, masks and directories of the host to a plan. The plan is refused if
+//! Adds the host's device nodes, libraries, files and directories to a plan. The plan is refused if
 //! two of them have the same path in the container and different sources.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::discover::{
     Device, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, NodeForm, Presence,
 };
-use device_class::host::Programs;
+use device_class::host::ProgramAbi;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
 use super::{
@@ -21,8 +21,8 @@ impl PlanBuilder {
         node: &FoundNode,
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
-        if let Some(lack) = &node.lack {
-            let message = format!("{}: {}", owner.label(), lack.text);
+        if let Some(lack) = &node.absence {
+            let message = format!("{}: {}", owner.label(), lack.message);
             let messages = match lack.is_switchable {
                 true => &mut self.notes,
                 false => &mut self.warnings,
@@ -30,7 +30,10 @@ impl PlanBuilder {
             messages.push(message);
             return Ok(());
         }
-        let Some(number) = self.require(&node.number, &node.host, owner)?.copied() else {
+        let Some(number) = self
+            .resolve_presence(&node.number, &node.host_path, owner)?
+            .copied()
+        else {
             return Ok(());
         };
         let rule = self.rules.entry(number).or_default();
@@ -40,41 +43,42 @@ impl PlanBuilder {
             .or_insert(node.access);
         *access = access.union(node.access);
         if !matches!(node.form, NodeForm::CreatedNode(_)) {
-            rule.host_node.get_or_insert_with(|| node.host.clone());
+            rule.host_node_path
+                .get_or_insert_with(|| node.host_path.clone());
         }
         let planned_node = PlannedNode {
-            source: node.host.clone(),
+            source: node.host_path.clone(),
             number,
             form: node.form.clone(),
         };
         let (existing_node, owners) = self
             .nodes
-            .entry(node.container.clone())
+            .entry(node.container_path.clone())
             .or_insert((planned_node.clone(), BTreeSet::new()));
         if *existing_node != planned_node {
             return Err(new_conflict(
-                node.container.clone(),
+                node.container_path.clone(),
                 &existing_node.source,
                 &planned_node.source,
             ));
         }
         owners.insert(owner.clone());
         for link in &node.links {
-            add_source(&mut self.links, link, node.container.clone(), owner)?;
+            add_source(&mut self.links, link, node.container_path.clone(), owner)?;
         }
         Ok(())
     }
 
-    /// Checks that config.json has no other node or mount at the paths that requests chose for device
-    /// nodes.
+    /// Checks that config.json has no other node or mount at the container paths that requests chose
+    /// for device nodes.
     pub(super) fn check_requested_paths(&self, spec: &SpecDevices) -> Result<(), PlanError> {
         for path in &self.requested_paths {
             let Some((node, owners)) = self.nodes.get(path) else {
                 continue;
             };
-            if let Some(reason) = spec.describe_occupant(path, Some(node.number)) {
+            if let Some(reason) = spec.describe_conflicting_entry(path, Some(node.number)) {
                 let owners: Vec<&str> = owners.iter().map(|owner| owner.label()).collect();
-                return Err(PlanError::Occupied {
+                return Err(PlanError::OccupiedPath {
                     owner: owners.join(", "),
                     path: path.clone(),
                     reason,
@@ -105,8 +109,8 @@ impl PlanBuilder {
                     second: owner,
                 });
             }
-            if let Some(reason) = spec.describe_occupant(path, None) {
-                return Err(PlanError::Occupied {
+            if let Some(reason) = spec.describe_conflicting_entry(path, None) {
+                return Err(PlanError::OccupiedPath {
                     owner,
                     path: path.clone(),
                     reason,
@@ -124,7 +128,10 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             let soname = Path::new(&library.soname);
-            let Some(source) = self.require(&library.file, soname, class)?.cloned() else {
+            let Some(source) = self
+                .resolve_presence(&library.file, soname, class)?
+                .cloned()
+            else {
                 continue;
             };
             let name = source
@@ -134,7 +141,7 @@ impl PlanBuilder {
                 .into_owned();
             let planned_library =
                 self.libraries
-                    .entry((library.programs, name))
+                    .entry((library.abi, name))
                     .or_insert(PlannedLibrary {
                         source: source.clone(),
                         links: BTreeSet::new(),
@@ -143,15 +150,17 @@ impl PlanBuilder {
                         owners: BTreeSet::new(),
                     });
             if planned_library.source != source {
-                let path = library_dir(library.programs).join(&library.soname);
+                let path = library_dir_path(library.abi).join(&library.soname);
                 return Err(new_conflict(path, &planned_library.source, &source));
             }
-            planned_library.links.extend(library.links.iter().cloned());
-            let names = library.links.iter().chain([&library.soname]);
+            planned_library
+                .links
+                .extend(library.link_names.iter().cloned());
+            let names = library.link_names.iter().chain([&library.soname]);
             planned_library.names.extend(names.cloned());
             planned_library
                 .image_links
-                .extend(library.image_links.iter().cloned());
+                .extend(library.image_link_names.iter().cloned());
             planned_library.owners.insert(class.clone());
         }
         for libraries in &edits.image_libraries {
@@ -172,14 +181,17 @@ impl PlanBuilder {
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
         for file in files {
-            let Some(source) = self.require(&file.file, &file.path, owner)?.cloned() else {
+            let Some(source) = self
+                .resolve_presence(&file.file, &file.path, owner)?
+                .cloned()
+            else {
                 continue;
             };
-            let entry = self.files.entry(file.container.clone());
+            let entry = self.files.entry(file.container_path.clone());
             let (first_source, owners) = entry.or_insert((source.clone(), BTreeSet::new()));
             if *first_source != source {
                 return Err(new_conflict(
-                    file.container.clone(),
+                    file.container_path.clone(),
                     &first_source.path,
                     &source.path,
                 ));
@@ -195,18 +207,25 @@ impl PlanBuilder {
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
         for directory in directories {
-            let source = self.require(&directory.directory, &directory.path, owner)?;
+            let source = self.resolve_presence(&directory.directory, &directory.path, owner)?;
             let Some(source) = source.cloned() else {
                 continue;
             };
-            add_source(&mut self.directories, &directory.container, source, owner)?;
-            if directory.writable {
+            add_source(
+                &mut self.directories,
+                &directory.container_path,
+                source,
+                owner,
+            )?;
+            if directory.is_writable {
                 self.writable_directories
-                    .insert(directory.container.clone());
+                    .insert(directory.container_path.clone());
             }
             if !directory.libraries.is_empty() {
-                self.library_directories
-                    .push((directory.container.clone(), directory.libraries.clone()));
+                self.library_directories.push((
+                    directory.container_path.clone(),
+                    directory.libraries.clone(),
+                ));
             }
         }
         Ok(())
@@ -219,26 +238,28 @@ impl PlanBuilder {
         class: &StepOwner,
     ) -> Result<(), PlanError> {
         // Files with a bit mask list the container's devices. A container without devices needs
-        // neither these files nor the mask.
-        if !mask.texts.is_empty() && devices.is_empty() {
+        // neither such files nor the tmpfs that contains them.
+        if !mask.bitmask_files.is_empty() && devices.is_empty() {
             return Ok(());
         }
         let mut files = Vec::new();
         for copy in &mask.copies {
-            if let Some(text) = self.require(&copy.text, &copy.path, class)? {
+            if let Some(text) = self.resolve_presence(&copy.content, &copy.path, class)? {
                 files.push((copy.path.clone(), text.clone()));
             }
         }
         let planned_mask = self.masks.entry(mask.path.clone()).or_default();
         planned_mask.owners.insert(class.clone());
-        for text in &mask.texts {
-            let bits = devices.iter().map(|device| text.bits(&device.attributes));
+        for text in &mask.bitmask_files {
+            let bits = devices
+                .iter()
+                .map(|device| text.device_bit_mask(&device.attributes));
             let entry = planned_mask.bit_masks.entry(text.path.clone());
-            let (first_text, all_bits) = entry.or_insert((text.clone(), 0));
-            if first_text.text != text.text {
+            let (first_text, planned_bits) = entry.or_insert((text.clone(), 0));
+            if first_text.content != text.content {
                 return Err(new_conflict(text.path.clone(), &text.path, &text.path));
             }
-            *all_bits |= bits.fold(0, |union, device_bits| union | device_bits);
+            *planned_bits |= bits.fold(0, |union, device_bits| union | device_bits);
         }
         for (path, text) in files {
             let first_text = planned_mask
@@ -252,25 +273,29 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Makes the files and directories of a device visible in the masks that cover them. A path that
-    /// no mask covers is visible without this.
+    /// Makes the files and directories of a device visible in the directories that the plan hides. A
+    /// path that is not below such a directory is visible anyway, and is skipped.
     pub(super) fn add_visible_files(
         &mut self,
         device: &Device,
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
-        for shown_file in &device.unmasked_entries {
+        for visible_entry in &device.unmasked_entries {
             let Some(source) = self
-                .require(&shown_file.source, &shown_file.path, owner)?
+                .resolve_presence(&visible_entry.source, &visible_entry.path, owner)?
                 .cloned()
             else {
                 continue;
             };
             let mut masks = self.masks.iter_mut();
-            if let Some((_, mask)) = masks.find(|(path, _)| shown_file.path.starts_with(path)) {
-                match &shown_file.link {
-                    Some(target) => mask.links.insert(shown_file.path.clone(), target.clone()),
-                    None => mask.shown_sources.insert(shown_file.path.clone(), source),
+            if let Some((_, mask)) = masks.find(|(path, _)| visible_entry.path.starts_with(path)) {
+                match &visible_entry.link {
+                    Some(target) => mask
+                        .links
+                        .insert(visible_entry.path.clone(), target.clone()),
+                    None => mask
+                        .visible_host_paths
+                        .insert(visible_entry.path.clone(), source),
                 };
             }
         }
@@ -293,12 +318,12 @@ impl PlanBuilder {
         }
     }
 
-    /// Returns the file or device number that the scan found on the host. If it is optional and
-    /// missing, records its path for a note, and returns `None`.
+    /// Returns the file or device number that the scan found on the host. If the file is optional and
+    /// the host lacks it, adds its path to `missing_files`, and returns `None`.
     ///
     /// # Errors
-    /// Returns an error if it is required and missing, or if it is unusable.
-    fn require<'a, T>(
+    /// Returns an error if a required file is missing, or if the file is unusable.
+    fn resolve_presence<'a, T>(
         &mut self,
         presence: &'a Presence<T>,
         path: &Path,
@@ -307,13 +332,13 @@ impl PlanBuilder {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
-                let absent_files = self
-                    .absent_files
+                let missing_files = self
+                    .missing_files
                     .entry(owner.label().to_owned())
                     .or_default();
                 let path = path.display().to_string();
-                if !absent_files.contains(&path) {
-                    absent_files.push(path);
+                if !missing_files.contains(&path) {
+                    missing_files.push(path);
                 }
                 Ok(None)
             }
@@ -325,11 +350,11 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the path in the container of the directory for the libraries of 64-bit or 32-bit programs.
-pub(super) fn library_dir(programs: Programs) -> PathBuf {
+/// Returns the container path of the directory for the libraries of native or 32-bit programs.
+pub(super) fn library_dir_path(programs: ProgramAbi) -> PathBuf {
     let directory = match programs {
-        Programs::Native => LIBRARIES_DIR_NAME,
-        Programs::Bits32 => LIBRARIES_32BIT_DIR_NAME,
+        ProgramAbi::Native => LIBRARIES_DIR_NAME,
+        ProgramAbi::Bits32 => LIBRARIES_32BIT_DIR_NAME,
     };
     Path::new(INJECTED_DIR).join(directory)
 }

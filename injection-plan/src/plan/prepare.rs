@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Action, PlanError};
 use crate::request::{Request, VariablePair};
 
-/// One run of the program that brings a device into the requested state.
+/// A program run that brings a device into the requested state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Preparation {
     /// The absolute path of the program on the host.
@@ -23,15 +23,15 @@ pub struct Preparation {
     /// The path of the file in which the kernel shows the device's state.
     #[serde(rename = "file")]
     pub state_path: PathBuf,
-    /// The content that this file must have after the run. Upper and lower case are equal.
+    /// The content that the file at `state_path` must have after the run. Case is ignored.
     #[serde(rename = "wanted")]
     pub requested_state: String,
 }
 
 impl Preparation {
-    /// Returns the preparation of one device by filling in the templates of the class file with
-    /// `attributes`, which are those of the device and the requested state. An argument that is empty
-    /// afterwards is left out.
+    /// Returns the preparation of one device. `attributes` are the device's attributes and the
+    /// requested state; they are filled in to the templates of the class file. An argument whose
+    /// template gives an empty text is left out.
     fn from_spec(
         prepare: &Prepare,
         device: &Device,
@@ -51,14 +51,14 @@ impl Preparation {
                 .iter()
                 .map(|state| state.path.clone())
                 .collect(),
-            requested_state: prepare.equals.fill(attributes)?,
+            requested_state: prepare.expected_state.fill(attributes)?,
         })
     }
 }
 
-/// Returns the preparations that must run before the container gets its devices. Each pair of
-/// variables in the request is assigned to one device. A device that is already in the requested
-/// state is preferred, because it needs no preparation.
+/// Returns the preparations that must run before the container gets its devices. Each variable pair
+/// of the request is assigned to one device, preferably to one that is already in the requested
+/// state and needs no preparation.
 pub(super) fn plan_preparations<'a>(
     class: &DeviceClass,
     request: &Request,
@@ -94,7 +94,7 @@ pub(super) fn plan_preparations<'a>(
     Ok(actions)
 }
 
-/// Removes the first device that `is_suitable` accepts from `devices`, and returns it.
+/// Removes from `devices` the first device that `is_suitable` accepts, and returns this device.
 fn take_device<'a>(
     devices: &mut Vec<&'a Device>,
     is_suitable: impl Fn(&Device) -> Result<bool, PlanError>,
@@ -109,10 +109,10 @@ fn take_device<'a>(
 
 fn is_selected(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Result<bool, PlanError> {
     let selector = spec
-        .select
+        .selector
         .fill(&device.attributes)
         .map_err(|error| template_error(device, error.into()))?;
-    Ok(spec.canonical(&selector) == pair.selector)
+    Ok(spec.normalize_value(&selector) == pair.selector)
 }
 
 /// Returns whether the pair selects the device, and the scan found the device in the requested
@@ -125,7 +125,7 @@ fn is_in_requested_state(
 ) -> Result<bool, PlanError> {
     let attributes = attributes_with_state(device, pair, spec);
     let requested_state = prepare
-        .equals
+        .expected_state
         .fill(&attributes)
         .map_err(|error| template_error(device, error.into()))?;
     let content = device

@@ -14,8 +14,8 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
 impl PlanBuilder {
-    /// Adds a note about the devices or capabilities that config.toml hides or forbids.
-    /// `participle` is this word in the note.
+    /// Adds a note about the devices or capabilities that config.toml hides or forbids. `participle`
+    /// is "hidden" or "forbidden", for the text of the note.
     pub(super) fn note_restricted_names<'b>(
         &mut self,
         class: &ClassName,
@@ -40,8 +40,8 @@ impl PlanBuilder {
         let Some(spec) = &input.class.spec.request.requirements else {
             return Ok(());
         };
-        // The set has equal values of several devices only once, so that they are checked only once.
-        let mut value_sets: BTreeSet<requirement::Values> = BTreeSet::new();
+        // A set, so that equal values of several devices are checked only once.
+        let mut value_sets: BTreeSet<requirement::HostValues> = BTreeSet::new();
         let host_attributes = [&input.found_class.inventory.host_attributes];
         let device_attributes = devices.iter().map(|device| &device.attributes);
         let attribute_sets = host_attributes
@@ -52,8 +52,8 @@ impl PlanBuilder {
             let values = spec.values.iter().filter_map(|(name, value)| {
                 let value = value.fill(attributes).ok();
                 // An empty value means that the host does not have the attribute.
-                let is_known = value.as_ref().is_none_or(|value| !value.is_empty());
-                is_known.then(|| (name.clone(), value))
+                let has_value = value.as_ref().is_none_or(|value| !value.is_empty());
+                has_value.then(|| (name.clone(), value))
             });
             value_sets.insert(inserted(values));
         }
@@ -63,15 +63,15 @@ impl PlanBuilder {
             let mut warnings = BTreeSet::new();
             for values in &value_sets {
                 let error = match requirement::check(text, values) {
-                    Ok(unknown) => {
-                        unknown_names.extend(unknown);
+                    Ok(unknown_name_list) => {
+                        unknown_names.extend(unknown_name_list);
                         continue;
                     }
                     Err(error) => error,
                 };
                 let version_name = spec.warn_within_major.as_ref();
                 let version_name = version_name
-                    .filter(|name| requirement::is_met_within_major(text, values, name));
+                    .filter(|name| requirement::can_be_met_with_major(text, values, name));
                 let Some(name) = version_name else {
                     return Err(PlanError::from(RefusedRequest {
                         requested_by: input.request.source.to_string(),
@@ -93,20 +93,20 @@ impl PlanBuilder {
             }
             self.warnings.extend(warnings);
             if !unknown_names.is_empty() {
-                let unknown: Vec<String> = unknown_names.into_iter().collect();
+                let unknown_name_list: Vec<String> = unknown_names.into_iter().collect();
                 self.notes.push(format!(
                     "{}: cannot be evaluated, assuming it is met: {}",
                     excerpt(env),
-                    unknown.join(", ")
+                    unknown_name_list.join(", ")
                 ));
             }
         }
         Ok(())
     }
 
-    /// Adds a warning for each unhealthy device that is granted, or that is left out of a request for
-    /// all devices.
-    pub(super) fn warn_of_health(
+    /// Adds a warning for each unhealthy device that the container gets, or that it does not get
+    /// although it requests all devices.
+    pub(super) fn warn_about_unhealthy_devices(
         &mut self,
         request: &Request,
         inventory: &Inventory,
@@ -132,22 +132,23 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a note for each requested capability that the class does not have, because images list
-    /// all capabilities that they could use. It is a warning instead if the name is probably a
-    /// mistyped capability of the class, or if the class has none of the requested capabilities.
+    /// Adds a note for each requested capability that the class does not have: images list all
+    /// capabilities that they could use. The message is a warning if the name is probably mistyped, or
+    /// if the class has none of the requested capabilities.
     pub(super) fn note_unknown_capabilities(&mut self, class: &DeviceClass, request: &Request) {
         let capabilities = class.spec.capabilities();
         let capability_names = || capabilities.iter().map(CapabilityName::as_str);
         for name in &request.unknown_capabilities {
             let intended_name =
                 capability_names().find(|capability| similar::is_typo(name, capability));
-            let has_none = request.capabilities.is_empty() && capability_names().next().is_some();
+            let has_no_requested_capability =
+                request.capabilities.is_empty() && capability_names().next().is_some();
             let hint = match intended_name {
                 Some(intended_name) => format!("; did you mean {intended_name}?"),
                 None => String::new(),
             };
             let text = format!("{} has no capability {name}{hint}", request.class);
-            if intended_name.is_some() || has_none {
+            if intended_name.is_some() || has_no_requested_capability {
                 self.warnings.push(text);
             } else {
                 self.notes.push(text);
@@ -156,10 +157,9 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the reason why a request for `all` or `none` gets nothing of the class on this host.
-/// This is no error, because many images make such a request by default, and must also start on
-/// hosts without the hardware. Returns `None` if the host has a device of the class, or the files
-/// for `none`.
+/// Returns the reason why a request for `all` or `none` gets nothing of the class on this host, or
+/// `None` if it gets something. An empty result is no error: many images make such a request by
+/// default, and must also start on hosts without the hardware.
 pub(super) fn find_absence_reason(
     request: &Request,
     inventory: &Inventory,
@@ -169,7 +169,7 @@ pub(super) fn find_absence_reason(
     if !inventory.devices.is_empty() {
         return None;
     }
-    // A container gets control nodes only together with devices, so only the files matter here.
+    // Control nodes are ignored: a container gets them only together with devices.
     let files = FoundEdits {
         nodes: Vec::new(),
         ..edits.clone()

@@ -12,7 +12,7 @@ pub struct SpecDevices {
     pub nodes: Vec<SpecNode>,
     /// The device rules that the runtime sets. A later rule overrides an earlier one.
     pub rules: Vec<SpecRule>,
-    /// The mount points at /dev and below it, without that of a new tmpfs at /dev itself.
+    /// The mount points at and below /dev. A new tmpfs at /dev itself is not included.
     pub mount_points: Vec<PathBuf>,
 }
 
@@ -39,10 +39,10 @@ impl SpecDevices {
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Describes the node or mount of config.json at `path`, which a request chose for a device node.
-    /// Returns `None` if the path is free, or if the runtime creates a node with the same `number`
-    /// there. `number` is `None` for a device that the host does not have yet.
-    pub(super) fn describe_occupant(
+    /// Describes the node or mount of config.json at `path`, which conflicts with a requested device
+    /// node. Returns `None` if config.json has nothing at this path, or a node with the same `number`.
+    /// `number` is `None` for a device that the host does not have yet.
+    pub(super) fn describe_conflicting_entry(
         &self,
         path: &Path,
         number: Option<DeviceNumber>,
@@ -56,8 +56,8 @@ impl SpecDevices {
         Some(format!("config.json mounts {}", mount_point.display()))
     }
 
-    /// Returns whether the runtime's rules allow all access that `requested_rule` allows. For each
-    /// kind of access (read, write, mknod) the last matching rule applies.
+    /// Returns whether the rules of config.json allow all access that `requested_rule` allows. For
+    /// each kind of access (read, write, mknod) the last matching rule applies.
     pub(super) fn allows(&self, requested_rule: &DeviceRule) -> bool {
         requested_rule.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
@@ -68,13 +68,13 @@ impl SpecDevices {
 }
 
 impl SpecDevices {
-    /// Returns whether config.json has a rule, without wildcards, that allows this device number.
-    pub fn has_rule_for(&self, number: DeviceNumber) -> bool {
-        self.find_rules_for(number).next().is_some()
+    /// Returns whether a rule of config.json allows exactly this device number, without wildcards.
+    pub fn has_exact_rule(&self, number: DeviceNumber) -> bool {
+        self.find_exact_rules(number).next().is_some()
     }
 
-    /// Returns the rules of config.json, without wildcards, that allow this device number.
-    pub fn find_rules_for(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
+    /// Returns the rules of config.json that allow exactly this device number, without wildcards.
+    pub fn find_exact_rules(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
         let (major, minor) = (Some(number.major), Some(number.minor));
         let is_exact = move |rule: &&SpecRule| {
             rule.kind == Some(number.kind) && (rule.major, rule.minor) == (major, minor)

@@ -49,7 +49,7 @@ impl StepOwner {
     }
 }
 
-/// Owners are ordered by their labels, because messages list them in this order.
+/// Orders the owners by their labels, because messages list them in this order.
 impl Ord for StepOwner {
     fn cmp(&self, other: &Self) -> Ordering {
         let is_device = |owner: &Self| owner.device().is_some();

@@ -7,45 +7,46 @@ use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::{NodeForm, has_only_links};
-use device_class::host::Programs;
+use device_class::host::ProgramAbi;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
 use super::optional_files;
-use super::parts::library_dir;
+use super::parts::library_dir_path;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
 
 impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
         let mut notes = self.notes;
-        let absent_files = self.absent_files.iter();
+        let missing_files = self.missing_files.iter();
         notes.extend(
-            absent_files.map(|(owner, paths)| optional_files::describe_absence(owner, paths)),
+            missing_files
+                .map(|(owner, paths)| optional_files::describe_missing_files(owner, paths)),
         );
         for (number, rule) in self.rules {
-            steps.extend(allow_device(number, rule, spec));
+            steps.extend(make_allow_step(number, rule, spec));
         }
         for (path, mask) in self.masks {
-            // If the directory has only links to devices, it is not masked for a container that has
-            // none of these devices.
-            let shows_nothing = mask.links.is_empty() && mask.shown_sources.is_empty();
-            if has_only_links(&path) && shows_nothing {
+            // A directory that has only links to devices is not hidden from a container that has none
+            // of these devices.
+            let has_no_visible_paths = mask.links.is_empty() && mask.visible_host_paths.is_empty();
+            if has_only_links(&path) && has_no_visible_paths {
                 continue;
             }
             let should_create = !mask.bit_masks.is_empty();
             let texts = mask
                 .bit_masks
                 .into_iter()
-                .map(|(path, (text, bits))| (path, text.fill_bits(bits)));
+                .map(|(path, (text, bits))| (path, text.fill_bitmask(bits)));
             let files = inserted(mask.files.into_iter().chain(texts));
-            let shown_mounts = mask
-                .shown_sources
+            let visible_mounts = mask
+                .visible_host_paths
                 .into_iter()
-                .map(|(path, source)| BindMount::shown_in_mask(source, path));
+                .map(|(path, source)| BindMount::new_visible_file(source, path));
             let action = Action::Mask {
                 path,
                 should_create,
-                shown_mounts: shown_mounts.collect(),
+                visible_mounts: visible_mounts.collect(),
                 links: mask.links,
                 files,
             };
@@ -57,14 +58,16 @@ impl PlanBuilder {
                 continue;
             }
             let number = node.number;
-            let make_node_action = |own_node| Action::Node {
+            let make_node_action = |created_node_permissions| Action::Node {
                 mount: BindMount::device(node.source, path.clone()),
                 number,
-                own_node,
+                created_node_permissions,
             };
             let action = match node.form {
                 NodeForm::BindMount => make_node_action(None),
-                NodeForm::NodeCopy(own_node) => make_node_action(Some(own_node)),
+                NodeForm::NodeCopy(created_node_permissions) => {
+                    make_node_action(Some(created_node_permissions))
+                }
                 NodeForm::CreatedNode(created_node) => Action::MakeNode {
                     path,
                     number,
@@ -74,7 +77,7 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(action, owners));
         }
         for (path, (node, owners)) in self.links {
-            let target = relative_target(&path, &node);
+            let target = make_relative_target(&path, &node);
             steps.push(InjectionStep::new(Action::Link { path, target }, owners));
         }
         for (path, (source, owners)) in self.directories {
@@ -96,11 +99,11 @@ impl PlanBuilder {
                 image_links,
                 owners,
             } = library;
-            let directory = library_dir(programs);
+            let directory = library_dir_path(programs);
             let path = directory.join(&name);
             let names = match programs {
-                Programs::Native => &mut libraries,
-                Programs::Bits32 => &mut libraries_32bit,
+                ProgramAbi::Native => &mut libraries,
+                ProgramAbi::Bits32 => &mut libraries_32bit,
             };
             names.extend(
                 links
@@ -119,7 +122,7 @@ impl PlanBuilder {
         }
         let mut directories = Vec::new();
         if !libraries.is_empty() {
-            directories.push(library_dir(Programs::Native));
+            directories.push(library_dir_path(ProgramAbi::Native));
         }
         for (directory, names) in self.library_directories {
             libraries.extend(
@@ -137,8 +140,8 @@ impl PlanBuilder {
                     directories,
                     libraries,
                     image_libraries: self.image_libraries,
-                    library_path: Vec::new(),
-                    directory_32bit: has_32bit.then(|| library_dir(Programs::Bits32)),
+                    library_path_dirs: Vec::new(),
+                    directory_32bit: has_32bit.then(|| library_dir_path(ProgramAbi::Bits32)),
                     libraries_32bit,
                 },
                 owner_labels,
@@ -168,16 +171,16 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the step that adds a device rule with the union of the accesses that its owners need.
-/// Returns `None` if the rule has no owners.
-fn allow_device(
+/// Returns the step that adds a device rule. The rule's access is the union of the accesses that its
+/// owners need. Returns `None` if the rule has no owners.
+fn make_allow_step(
     number: DeviceNumber,
     planned_rule: PlannedRule,
     spec: &SpecDevices,
 ) -> Option<InjectionStep> {
     let PlannedRule {
         access_by_owner,
-        host_node,
+        host_node_path,
     } = planned_rule;
     let access = access_by_owner.values().copied().reduce(Access::union)?;
     let rule = DeviceRule { number, access };
@@ -190,14 +193,14 @@ fn allow_device(
         rule,
         is_in_spec: spec.allows(&rule),
         owners_by_access,
-        host_node,
+        host_node_path,
     };
     Some(InjectionStep::new(action, access_by_owner.into_keys()))
 }
 
-/// Returns the relative path of `target` from the directory of the symbolic link `link`, as udev
-/// writes it into its links.
-fn relative_target(link: &Path, target: &Path) -> PathBuf {
+/// Returns the relative path from the directory of the symbolic link `link` to `target`, in the form
+/// that udev uses for its links.
+fn make_relative_target(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
     let common_length = directory
         .iter()

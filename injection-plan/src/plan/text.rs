@@ -15,7 +15,7 @@ impl fmt::Display for InjectionPlan {
             writeln!(f, "  requested by  {}", grant.requested_by)?;
             writeln!(f, "  authorized by {}", grant.authorized_by)?;
             for awaited in &grant.awaited_devices {
-                let request = awaited.to_request();
+                let request = awaited.to_request_text();
                 writeln!(f, "  waiting for   {request}")?;
                 if let Some(similar) = grant.similar_devices.get(&request) {
                     writeln!(f, "                {similar}")?;
@@ -76,9 +76,9 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
         Action::Node {
             mount,
             number,
-            own_node,
+            created_node_permissions,
         } => {
-            let details = match own_node {
+            let details = match created_node_permissions {
                 Some(node) => format!("made with mode {:04o} and group {}", node.mode, node.gid),
                 None => format_options(mount),
             };
@@ -117,12 +117,12 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
         Action::Mask {
             path,
             files,
-            shown_mounts,
+            visible_mounts,
             links,
             ..
         } => {
-            let shown_mounts = shown_mounts.iter().map(|mount| &mount.path);
-            let visible_paths = files.keys().chain(links.keys()).chain(shown_mounts);
+            let visible_mounts = visible_mounts.iter().map(|mount| &mount.path);
+            let visible_paths = files.keys().chain(links.keys()).chain(visible_mounts);
             ("mask", format_mask(path, visible_paths))
         }
         Action::Directory(mount) => ("directory", format_mount(mount)),
@@ -152,7 +152,7 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
             directories,
             libraries,
             image_libraries,
-            library_path,
+            library_path_dirs,
             directory_32bit,
             libraries_32bit,
         } => {
@@ -166,16 +166,16 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
             for ImageLibraries {
                 directory,
                 library,
-                newer_than,
+                host_major_version,
             } in image_libraries
             {
                 text.push_str(&format!(
-                    "; after the image's {} if its {library} is newer than {newer_than}",
+                    "; after the image's {} if its {library} is newer than {host_major_version}",
                     directory.display()
                 ));
             }
-            if !library_path.is_empty() {
-                let path: Vec<_> = library_path
+            if !library_path_dirs.is_empty() {
+                let path: Vec<_> = library_path_dirs
                     .iter()
                     .map(|d| d.display().to_string())
                     .collect();

@@ -17,8 +17,8 @@ impl Environment {
     /// Returns the value of the variable `name`, or `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value_start = |entry: &str| {
-            // Most other variables do not have `=` at this index, so that comparing this byte first
-            // is faster than comparing the name.
+            // Most other variables do not have `=` at this index. Comparing this byte first is faster
+            // than comparing the whole name.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
                 .then_some(name.len() + 1)
         };
@@ -37,14 +37,16 @@ impl Environment {
     }
 
     /// Returns the variables whose name `is_selected` accepts, sorted by name.
-    pub(super) fn select(&self, is_selected: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    pub(super) fn select_variables(
+        &self,
+        is_selected: impl Fn(&str) -> bool,
+    ) -> Vec<(String, String)> {
         let variables = self
             .iter_reversed()
             .filter_map(|entry| entry.split_once('='));
         let mut selected_variables = BTreeMap::new();
         for (name, value) in variables.filter(|(name, _)| is_selected(name)) {
-            // The variables are in reverse order, so the first value of a name is the one that
-            // applies.
+            // The variables are in reverse order, so only the first value of each name applies.
             let entry = selected_variables.entry(name.to_owned());
             entry.or_insert_with(|| value.to_owned());
         }
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn variables_are_selected_once_each_in_the_order_of_their_names() {
         let env = environment(&["B_2=x", "B_1=old", "C=y", "B_1=new"]);
-        let selected = env.select(|name| name.starts_with("B_"));
+        let selected = env.select_variables(|name| name.starts_with("B_"));
         let expected = [("B_1", "new"), ("B_2", "x")].map(|(n, v)| (n.into(), v.into()));
         assert_eq!(selected, expected);
     }

@@ -3,7 +3,7 @@
 use device_class::discover::Device;
 use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
 
-use super::variables::MAX_LISTS;
+use super::variables::MAX_FILE_LISTS;
 use super::{MAX_AWAITED_DEVICES, MAX_REQUEST_BYTES};
 use crate::requirement::RequirementError;
 
@@ -51,7 +51,7 @@ pub enum RequestError {
     /// A variable of a pair, or the variable that requests file lists, has an invalid value.
     #[error(transparent)]
     Name(NameError),
-    #[error("{count} lists of files are too many; a container may name {MAX_LISTS}")]
+    #[error("{count} lists of files are too many; a container may name {MAX_FILE_LISTS}")]
     TooManyLists { count: usize },
     #[error(
         "{}={} cannot be met (to start it nevertheless, set {disable_settings})",
@@ -102,13 +102,13 @@ pub enum RequestError {
         "{} cannot be the path of a device in the container: {reason}",
         excerpt(.path)
     )]
-    BadContainerPath { path: String, reason: &'static str },
-    /// The item has one path in the container, but means several nodes.
+    InvalidContainerPath { path: String, reason: &'static str },
+    /// The item sets one path in the container, but stands for several nodes.
     #[error("`{}` is {meaning}, and {} is for one of them", excerpt(.item), excerpt(.path))]
     SeveralNodesForPath {
         item: String,
         path: String,
-        /// The devices or nodes that the item means, as text for the message.
+        /// The devices or nodes that the item stands for, as text for the message.
         meaning: String,
     },
     #[error(
@@ -117,19 +117,19 @@ pub enum RequestError {
         excerpt(.0),
         excerpt(.0)
     )]
-    WaitsForIndex(String),
+    AwaitedIndex(String),
     #[error(
         "it names {count} devices that this host does not have; a container may wait for {MAX_AWAITED_DEVICES}"
     )]
-    TooManyAwaited { count: usize },
+    TooManyAwaitedDevices { count: usize },
     #[error("{}? may come later, and {requester} gives what is there; write it without `?`", excerpt(.item))]
     CannotWait {
         item: String,
         /// The party that cannot wait for a device, as text for the message.
         requester: &'static str,
     },
-    /// An item has a path in the container, which `requester` cannot respect, because another program
-    /// chooses the paths of its nodes.
+    /// An item sets a path in the container, but `requester` cannot choose paths, because another
+    /// program sets the paths of the device nodes.
     #[error(
         "{} is requested at {} in the container, which {requester} cannot keep; write it without the \
          path, or a class with `container_path`",
@@ -139,7 +139,7 @@ pub enum RequestError {
     UnsupportedContainerPath {
         item: String,
         path: String,
-        /// The party that cannot respect the path, as text for the message.
+        /// The party that cannot choose paths in the container, as text for the message.
         requester: &'static str,
     },
     /// The request is `all`, and no device of the class is healthy.
@@ -168,8 +168,8 @@ pub enum RequestError {
          the kubelet may give them to others"
     )]
     NotAllocated { holder: String },
-    /// No authority authorizes the request. The container cannot start without the devices either,
-    /// because the engine has already added CDI devices to it.
+    /// No authority authorizes the request. The container must not start at all, because the engine
+    /// has already added the nodes of the CDI devices to it.
     #[error("it may have no devices of class {class}: {reason}")]
     UnauthorizedRequest { class: ClassName, reason: String },
     /// The request lists a capability that the class does not have, and the class file
@@ -202,9 +202,9 @@ pub enum RequestError {
         class: ClassName,
         capability: CapabilityName,
     },
-    /// A container outside of a pod requests a trusted capability of the class, but its bounding
-    /// set lacks CAP_SYS_ADMIN. The request can come from a variable of the image, so it does not
-    /// show that the user who starts the container wants the capability.
+    /// A container that is not in a pod requests a trusted capability, but its bounding set lacks
+    /// CAP_SYS_ADMIN. The request alone is not sufficient, because it may come from a variable of the
+    /// image, and not from the user who starts the container.
     #[error(
         "it may not have {capability} of class {class} without CAP_SYS_ADMIN in its config.json: \
          start it with `--privileged` or `--cap-add SYS_ADMIN`, or do not request {capability}"
@@ -221,8 +221,8 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the error for a request for all `devices`, none of which is healthy.
-    pub(crate) fn for_unhealthy_devices<'d>(
+    /// Returns the error for a request for all devices of a class, if none of `devices` is healthy.
+    pub(crate) fn from_unhealthy_devices<'d>(
         class: &ClassName,
         devices: impl IntoIterator<Item = &'d Device>,
     ) -> Self {
@@ -241,16 +241,16 @@ impl RequestError {
         }
     }
 
-    /// Returns whether the request names a device that the host does not have. Some class files
-    /// ignore such unknown devices.
+    /// Returns whether the error is that the host does not have a requested device. Some class files
+    /// ignore this error.
     pub(super) fn is_unknown_device(&self) -> bool {
         !matches!(
             self,
             Self::ContainerPath { .. }
-                | Self::BadContainerPath { .. }
+                | Self::InvalidContainerPath { .. }
                 | Self::SeveralNodesForPath { .. }
                 | Self::UnsupportedContainerPath { .. }
-                | Self::TooManyAwaited { .. }
+                | Self::TooManyAwaitedDevices { .. }
                 | Self::SharedPath { .. }
                 | Self::NoHealthyDevice { .. }
         )

@@ -1,5 +1,5 @@
-//! Splits the text of a request into items, which are separated by commas and may be quoted.
-//! After the name of a device, an item may have the path of its node in the container.
+//! Splits the text of a request into items, which are separated by commas and may be quoted. An item
+//! is the name of a device. The path of the device's node in the container may follow the name.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,16 +25,16 @@ pub struct Item {
     /// Whether the text was quoted. A quoted text is a name or a path. It is never a
     /// word such as `all`, a range or a CDI name.
     pub is_quoted: bool,
-    /// The path of the device's node in the container: `B` of the item `NAME:B`. It begins with
-    /// `/dev/`. `None` means that the node has its usual path.
+    /// The path of the device's node in the container, such as `/dev/x` in the item `NAME:/dev/x`.
+    /// `None` means that the node has its default path.
     pub container_path: Option<PathBuf>,
-    /// Whether the item has the suffix `?`. Then the container starts even if the host does not have
-    /// the device, and gets the device when it arrives.
+    /// Whether the item has the suffix `?`. The container can then start without the device, and gets
+    /// it when the device arrives on the host.
     pub may_arrive_later: bool,
 }
 
 impl Item {
-    /// Returns an item for a text without quotes, which may be a word or a range.
+    /// Returns the item for a text without quotes: a name, a reserved word or a range.
     pub(crate) fn from_unquoted_text(text: &str) -> Self {
         Item {
             is_quoted: false,
@@ -42,7 +42,7 @@ impl Item {
         }
     }
 
-    /// Returns an item for a name, which is read neither as a word nor as a range.
+    /// Returns the item for a name in quotes, which never stands for a reserved word or a range.
     pub fn from_quoted_name(name: &str) -> Self {
         Item {
             text: name.to_owned(),
@@ -71,7 +71,7 @@ impl Item {
         }
     }
 
-    /// Parses a text that is a single item. Returns `None` if it has another number of items.
+    /// Parses a text that is a single item. Returns `None` if the text has no item or several items.
     pub fn parse(text: &str) -> Option<Self> {
         match split_list(text).ok()?.as_slice() {
             [item] => Some(item.clone()),
@@ -102,8 +102,8 @@ impl Item {
         }
     }
 
-    /// Returns an item for a name and the rest of its text, `suffix`: a path in the container and a
-    /// `?`, both optional. Returns `None` if the suffix has another form.
+    /// Returns the item for a name and the text after it: `suffix` has an optional path in the
+    /// container and an optional `?`. Returns `None` if `suffix` has another form.
     fn from_name_and_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
         let (path, may_arrive_later) = match suffix.strip_suffix(AWAITED_SUFFIX) {
             Some(path) => (path.trim_end(), true),
@@ -151,7 +151,7 @@ impl DeviceList {
         }
     }
 
-    /// Returns a list with the items of all `lists`, each item once.
+    /// Returns a list with the items of all `lists`, without duplicates.
     pub fn concatenate<'l>(lists: impl IntoIterator<Item = &'l Self>) -> Self {
         let (mut texts, mut items, mut unique_items) = (Vec::new(), Vec::new(), BTreeSet::new());
         for list in lists {
@@ -214,23 +214,28 @@ pub mod item_name {
 /// container. A `?` at the end of an item means that the device may arrive later.
 pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     let (mut items, mut item_texts) = (Vec::new(), BTreeSet::new());
-    let mut rest = list.trim_start();
-    while !rest.is_empty() {
-        let item_and_rest = rest;
-        let item = if let Some(text_after_quote) = rest.strip_prefix('"') {
-            let unquoted_error = || RequestError::UnfinishedQuotes(rest.to_owned());
-            let (text, following) = split_quoted(text_after_quote).ok_or_else(unquoted_error)?;
-            let (suffix, following) = following.split_once(',').unwrap_or((following, ""));
-            rest = following;
+    let mut remaining_text = list.trim_start();
+    while !remaining_text.is_empty() {
+        let text_from_item = remaining_text;
+        let item = if let Some(text_after_quote) = remaining_text.strip_prefix('"') {
+            let unquoted_error = || RequestError::UnfinishedQuotes(remaining_text.to_owned());
+            let (text, following_text) =
+                split_quoted(text_after_quote).ok_or_else(unquoted_error)?;
+            let (suffix, following_text) = following_text
+                .split_once(',')
+                .unwrap_or((following_text, ""));
+            remaining_text = following_text;
             Item::from_name_and_suffix(text, true, suffix.trim()).ok_or_else(unquoted_error)?
         } else {
-            let (text, following) = rest.split_once(',').unwrap_or((rest, ""));
-            rest = following;
+            let (text, following_text) = remaining_text
+                .split_once(',')
+                .unwrap_or((remaining_text, ""));
+            remaining_text = following_text;
             let text = text.trim_end();
-            let length_without_mark = text.strip_suffix(AWAITED_SUFFIX).unwrap_or(text).len();
+            let length_without_suffix = text.strip_suffix(AWAITED_SUFFIX).unwrap_or(text).len();
             let name_end = text
                 .find(CONTAINER_PATH_SEPARATOR)
-                .unwrap_or(length_without_mark);
+                .unwrap_or(length_without_suffix);
             let (name, suffix) = text.split_at(name_end);
             Item::from_name_and_suffix(name.trim_end().to_owned(), false, suffix).unwrap_or_else(
                 || Item {
@@ -241,9 +246,9 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
                 },
             )
         };
-        let item_text = &item_and_rest[..item_and_rest.len() - rest.len()];
+        let item_text = &text_from_item[..text_from_item.len() - remaining_text.len()];
         let item_text = item_text.trim_end_matches([',', ' ']);
-        rest = rest.trim_start();
+        remaining_text = remaining_text.trim_start();
         let is_empty = item.text.is_empty() && !item.is_quoted && item.container_path.is_none();
         if !is_empty && item_texts.insert(item_text) {
             items.push(item);
@@ -252,8 +257,8 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     Ok(items)
 }
 
-/// Splits the text after an opening quote at the closing one. Returns the quoted text and the rest,
-/// or `None` if there is no closing quote.
+/// Splits the text after an opening quote at the closing quote. Returns the quoted text and the
+/// remaining text, or `None` if there is no closing quote.
 fn split_quoted(text_after_quote: &str) -> Option<(String, &str)> {
     let (mut text, mut remaining_text) = (String::new(), text_after_quote);
     loop {
@@ -269,9 +274,9 @@ fn split_quoted(text_after_quote: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Returns a name as an item of a list, with quotes if [`split_list`] would otherwise not return the
-/// same name. A name that looks like a range of indices is quoted as well, because without quotes it
-/// would mean the devices with these indices once its own device is unplugged.
+/// Returns a name in the form of a list item, with quotes if [`split_list`] would split or change it.
+/// A name that looks like a range of indices is quoted as well: once the device is unplugged, the
+/// name without quotes would stand for the devices with these indices.
 pub(super) fn quote_if_needed(name: &str) -> Cow<'_, str> {
     let needs_quotes = name.contains(',')
         || name.starts_with('"')

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, Item, item_name, quote, split_list};
-pub use names::{RequestNames, SimilarDevice, WrittenName};
+pub use names::{RequestNames, RequestText, SimilarDevice};
 pub use node_paths::RequestedNodePath;
 pub use selection::{MAX_REQUEST_BYTES, Selection};
 pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
@@ -29,7 +29,7 @@ use device_class::discover::EditSelection;
 use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
 
 use variables::{
-    describe_capabilities, parse_capabilities, parse_lists, parse_pairs, parse_requirements,
+    describe_capabilities, parse_capabilities, parse_list_names, parse_pairs, parse_requirements,
 };
 
 /// The prefix of the annotation in which the device plugin passes an allocation to the hook.
@@ -210,13 +210,15 @@ impl Request {
                 let requester = "`boathook attach`";
                 selection.check_no_awaited_item(requester).map_err(refuse)?;
             }
-            RequestSource::Env { .. } if class.spec.late => {
+            RequestSource::Env { .. } if class.spec.allows_late_devices => {
                 selection.await_named_devices(&class.spec)
             }
             _ => {}
         }
         let is_set = |name: &str| get_env(name).is_some_and(|value| !value.is_empty());
-        if let Some((variable, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {
+        if let Some((variable, advice)) =
+            spec.refused_variables.iter().find(|(name, _)| is_set(name))
+        {
             return Err(refuse(RequestError::UnsupportedVariable {
                 variable: variable.clone(),
                 advice: advice.clone(),
@@ -241,10 +243,10 @@ impl Request {
             choices.get(value).cloned()
         }));
         let list_names = spec
-            .lists_env
+            .file_lists_env
             .as_ref()
             .and_then(|name| get_env(name.as_str()));
-        let lists = parse_lists(list_names.unwrap_or_default()).map_err(refuse)?;
+        let lists = parse_list_names(list_names.unwrap_or_default()).map_err(refuse)?;
         let paths = selection.host_paths(&class.spec);
         let class = class.name.clone();
         Ok(Some(Request {

@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::discover::{
-    Device, DeviceNames, FoundNode, Inventory, NameKind, PathTarget, as_path,
+    Device, DeviceNames, FoundNode, Inventory, NameKind, PathTarget, parse_dev_path,
 };
 use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
 use device_class::similar;
@@ -16,28 +16,27 @@ use serde::Serialize;
 use super::list::{Item, quote_if_needed};
 use super::{AwaitedDevice, RequestError, Selection};
 
-/// The names by which requests can mean the devices of one class on one host.
+/// The names by which requests can select the devices of one class on one host.
 pub struct RequestNames<'a> {
     class: &'a DeviceClass,
     inventory: &'a Inventory,
     device_names: DeviceNames<'a>,
-    /// The names of the devices that are divided into parts.
-    divided_names: DeviceNames<'a>,
+    /// The names of the devices that are partitioned.
+    partitioned_names: DeviceNames<'a>,
 }
 
-/// The positions in the inventory's lists of the devices that an item means.
+/// The devices that an item of a request selects, as positions in the lists of the inventory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct DevicePositions {
     pub(super) devices: Vec<usize>,
-    /// The positions of devices that are divided into parts. The item means the whole device without
-    /// its parts.
+    /// The positions of partitioned devices. The item selects the whole device, without its parts.
     pub(super) divided_devices: Vec<usize>,
 }
 
-/// The result of resolving one item of a request: devices, or a range of indices.
+/// The devices that one item of a request selects, or a range of indices.
 pub(super) enum ResolvedItem {
     Devices(DevicePositions),
-    /// The item is a range of indices. A device must exist for each of them.
+    /// The item is a range of indices. The host must have a device for each index.
     Range(IndexRange),
 }
 
@@ -64,16 +63,16 @@ impl fmt::Display for SimilarDevice {
     }
 }
 
-/// The name of a device in the form in which a request can contain it: with quotes if it needs them.
+/// The name of a device as a request contains it: with quotes if the name needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrittenName {
+pub struct RequestText {
     pub text: String,
-    /// Whether a request with this text means only this device and no other.
+    /// Whether a request with this text selects only this device and no other.
     pub is_unique: bool,
 }
 
 impl DevicePositions {
-    pub(super) fn devices_in<'a>(
+    pub(super) fn select_devices<'a>(
         &self,
         inventory: &'a Inventory,
     ) -> impl Iterator<Item = &'a Device> {
@@ -99,14 +98,13 @@ impl<'a> RequestNames<'a> {
             class,
             inventory,
             device_names: DeviceNames::new(&inventory.devices),
-            divided_names: DeviceNames::new(&inventory.divided_devices),
+            partitioned_names: DeviceNames::new(&inventory.divided_devices),
         }
     }
 
-    /// Returns `name` in the form in which a request can contain it. Returns `None` if a request
-    /// cannot mean `device` by it, because the name is a reserved word or a path, or because it
-    /// means other devices.
-    pub fn write_name(&self, device: &Device, name: &str) -> Option<WrittenName> {
+    /// Returns the text with which a request selects `device` by its name `name`. Returns `None` if
+    /// that is not possible, because the name is a reserved word or a path, or selects other devices.
+    pub fn format_name(&self, device: &Device, name: &str) -> Option<RequestText> {
         let text = quote_if_needed(name).into_owned();
         let Ok(Selection::Items(items)) = Selection::parse(&text, &self.class.spec) else {
             return None;
@@ -114,40 +112,40 @@ impl<'a> RequestNames<'a> {
         let [item] = items.as_slice() else {
             return None;
         };
-        let (kind, _) = split_kind(item, &self.class.spec);
-        if kind.is_some() || item.text != name || as_path(name).is_some() {
+        let (kind, _) = split_cdi_kind(item, &self.class.spec);
+        if kind.is_some() || item.text != name || parse_dev_path(name).is_some() {
             return None;
         }
         let positions = self.find_by_name(name, None, item.is_quoted).devices;
         let mut devices = positions
             .iter()
             .map(|index| &self.inventory.devices[*index]);
-        let is_meant = devices.any(|candidate| candidate.id == device.id);
+        let matches_device = devices.any(|candidate| candidate.id == device.id);
         let is_unique = positions.len() == 1;
-        is_meant.then_some(WrittenName { text, is_unique })
+        matches_device.then_some(RequestText { text, is_unique })
     }
 
-    /// Returns the device of the host whose name is most similar to that of an awaited device, which
-    /// may be mistyped. If the request has a path, its last component is compared.
+    /// Returns the device of the host whose name is most similar to the name of an awaited device,
+    /// which may be mistyped. If the awaited device has a path, its last component is compared.
     pub(crate) fn find_similar_device(
         &self,
         awaited_device: &AwaitedDevice,
     ) -> Option<SimilarDevice> {
         let awaited_name = awaited_device.short_name()?;
         let devices = &self.inventory.devices;
-        let names_of = |device: &'a Device| {
+        let list_names = |device: &'a Device| {
             let aliases = device.aliases.iter().map(String::as_str);
             std::iter::once(device.id.as_str()).chain(aliases)
         };
         let intended_name =
-            similar::find_intended(awaited_name, devices.iter().flat_map(names_of))?;
+            similar::find_intended_name(awaited_name, devices.iter().flat_map(list_names))?;
         let device = devices
             .iter()
-            .find(|device| names_of(device).any(|name| name == intended_name))?;
-        let name = self.write_name(device, intended_name)?.text;
+            .find(|device| list_names(device).any(|name| name == intended_name))?;
+        let name = self.format_name(device, intended_name)?.text;
         let other_aliases = device.aliases.iter().filter_map(|alias| {
-            let written = self.write_name(device, alias)?;
-            (written.is_unique && alias != intended_name).then_some(written.text)
+            let request_text = self.format_name(device, alias)?;
+            (request_text.is_unique && alias != intended_name).then_some(request_text.text)
         });
         Some(SimilarDevice {
             aliases: other_aliases.collect(),
@@ -156,31 +154,31 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns whether a name means `device` and no other device of its resource.
-    pub(crate) fn means_only_device(&self, device: &Device, name: &str) -> bool {
+    /// Returns whether a name selects `device` and no other device of its resource.
+    pub(crate) fn identifies_device(&self, device: &Device, name: &str) -> bool {
         let positions = self.find_by_name(name, Some(device.resource.as_str()), false);
         let devices = &self.inventory.devices;
         matches!(positions.devices.as_slice(), [index] if devices[*index].id == device.id)
     }
 
-    /// Resolves an item of a request. Only paths and CDI kinds take precedence over the names of
-    /// devices, and ranges of indices are tried last, so that an item never means something else
-    /// than the device with this name.
+    /// Resolves an item of a request: as a path or a CDI name, then as the name of a device, and last
+    /// as a range of indices. So a name that looks like a range still selects the device with this
+    /// name.
     ///
     /// # Errors
-    /// Returns an error if the item means no device.
-    pub(super) fn resolve(&self, item: &Item) -> Result<ResolvedItem, RequestError> {
-        let (kind, text) = split_kind(item, &self.class.spec);
+    /// Returns an error if the item selects no device.
+    pub(super) fn resolve_item(&self, item: &Item) -> Result<ResolvedItem, RequestError> {
+        let (kind, text) = split_cdi_kind(item, &self.class.spec);
         let resource = match kind {
-            Some(Kind::Resource(resource)) => Some(resource),
-            Some(Kind::AnyResource) | None => None,
+            Some(CdiKind::Resource(resource)) => Some(resource),
+            Some(CdiKind::AnyResource) | None => None,
         };
         if let Some(resource) = resource.filter(|_| text.eq_ignore_ascii_case("all")) {
             return self
                 .find_healthy_devices(resource)
                 .map(ResolvedItem::Devices);
         }
-        let positions = match as_path(text) {
+        let positions = match parse_dev_path(text) {
             Some(path) => self.find_by_path(path, resource)?,
             None => self.find_by_name(text, resource, item.is_quoted),
         };
@@ -213,12 +211,12 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the device that an item names by an alias or by a symbolic link, if it is exactly
-    /// one. The name of a device node is not accepted, because it is not stable: the kernel numbers
-    /// nodes in the order in which it detects devices.
+    /// Returns the device that an item names by an alias or by a symbolic link, if exactly one device
+    /// has this name. The name of a device node is not accepted, because it is not stable: the kernel
+    /// numbers nodes in the order in which it detects devices.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
-        let (_, text) = split_kind(item, &self.class.spec);
-        let is_alias_or_path = as_path(text).is_some()
+        let (_, text) = split_cdi_kind(item, &self.class.spec);
+        let is_alias_or_path = parse_dev_path(text).is_some()
             || self
                 .device_names
                 .find_by_kind(text, NameKind::Id)
@@ -227,7 +225,7 @@ impl<'a> RequestNames<'a> {
                     .device_names
                     .find_by_kind(text, NameKind::Alias)
                     .is_empty();
-        let Ok(ResolvedItem::Devices(positions)) = self.resolve(item) else {
+        let Ok(ResolvedItem::Devices(positions)) = self.resolve_item(item) else {
             return None;
         };
         let (true, true, [position]) = (
@@ -239,7 +237,7 @@ impl<'a> RequestNames<'a> {
         };
         let device = &self.inventory.devices[*position];
         let is_node = |node: &FoundNode| {
-            node.host == Path::new(text) || node.host.file_name() == Some(text.as_ref())
+            node.host_path == Path::new(text) || node.host_path.file_name() == Some(text.as_ref())
         };
         (!device.nodes.iter().any(is_node)).then_some(device)
     }
@@ -253,8 +251,8 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Finds the devices with an index. If a device that is divided into parts has the
-    /// index, only this device without its parts is found.
+    /// Finds the devices with an index. If a partitioned device has the index, only this device is
+    /// found, and not its parts.
     pub(super) fn find_by_index(&self, index: u32) -> Option<DevicePositions> {
         let index = index.to_string();
         Some(self.find_by_kind(&index, NameKind::Index, None))
@@ -283,16 +281,15 @@ impl<'a> RequestNames<'a> {
             return Err(self.unknown_device_error(&format!("{resource}=all")));
         }
         let unhealthy_devices = unhealthy_devices.into_iter().map(|(device, _)| device);
-        Err(RequestError::for_unhealthy_devices(
+        Err(RequestError::from_unhealthy_devices(
             &self.class.name,
             unhealthy_devices,
         ))
     }
 
-    /// Finds the devices that have a name; only those of `resource`, if there is one. The kinds of
-    /// names are searched in a fixed order, and the first kind with a match applies. A quoted name
-    /// is never an index: if the device with the name is unplugged, the name must not mean another
-    /// device with this index.
+    /// Finds the devices that have a name; if `resource` is set, only its devices. The kinds of names
+    /// are searched in a fixed order, and the first kind with a match applies. A quoted name is never
+    /// an index, because it must not select another device when its own device is unplugged.
     fn find_by_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> DevicePositions {
         let name_kinds = NameKind::LOOKUP_ORDER.into_iter();
         let mut candidates = name_kinds
@@ -303,12 +300,12 @@ impl<'a> RequestNames<'a> {
             .unwrap_or_default()
     }
 
-    /// Finds the devices that have a name of one kind, such as an id or an alias. If a device that is
-    /// divided into parts and its parts have the name, only the device without its parts is found.
+    /// Finds the devices that have a name of one kind, such as an id or an alias. If a partitioned
+    /// device and its parts have the same name, only the device is found, and not its parts.
     fn find_by_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> DevicePositions {
         let mut positions = DevicePositions::default();
         if resource.is_none() {
-            positions.divided_devices = self.divided_names.find_by_kind(name, kind);
+            positions.divided_devices = self.partitioned_names.find_by_kind(name, kind);
         }
         if positions.divided_devices.is_empty() {
             positions.devices = self.device_names.find_by_kind(name, kind);
@@ -324,7 +321,7 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Finds the device of the node to which a host path leads. The scan of the host has resolved the
+    /// Finds the device of the node to which a host path leads, as the scan of the host resolved the
     /// path.
     ///
     /// # Errors
@@ -349,10 +346,10 @@ impl<'a> RequestNames<'a> {
                 },
             }
         };
-        let ids = match self.find_node(path) {
+        let ids = match self.find_path_target(path) {
             Some(PathTarget::Devices { ids, .. }) => ids,
             Some(PathTarget::Absent(reason)) => return Err(unknown_path_error(reason, true)),
-            Some(PathTarget::Nothing(reason)) => return Err(unknown_path_error(reason, false)),
+            Some(PathTarget::NoDevice(reason)) => return Err(unknown_path_error(reason, false)),
             None => {
                 return Err(unknown_path_error(
                     "paths of the host are not read here",
@@ -388,15 +385,15 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the node to which a host path leads, as the scan of the host resolved it.
-    pub(super) fn find_node(&self, path: &Path) -> Option<&'a PathTarget> {
+    /// Returns the target of a host path, as the scan of the host resolved the path.
+    pub(super) fn find_path_target(&self, path: &Path) -> Option<&'a PathTarget> {
         let mut paths = self.inventory.paths.iter();
         let entry = paths.find(|(scanned_path, _)| scanned_path.as_os_str() == path.as_os_str());
         entry.map(|(_, node)| node)
     }
 
-    /// Returns the device of the inventory at `positions`, if they mean exactly one device.
-    pub(super) fn find_single(&self, positions: &DevicePositions) -> Option<&'a Device> {
+    /// Returns the device at `positions`, or `None` unless there is exactly one.
+    pub(super) fn find_single_device(&self, positions: &DevicePositions) -> Option<&'a Device> {
         match (
             positions.divided_devices.as_slice(),
             positions.devices.as_slice(),
@@ -442,16 +439,19 @@ fn parse_host_path(item: &str) -> Option<&str> {
 
 /// The kind in a CDI name: the part `vendor.com/class` of `vendor.com/class=name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind<'a> {
-    /// The kind stands for all devices of the class.
+pub(super) enum CdiKind<'a> {
+    /// The kind of the class, which all its devices have.
     AnyResource,
-    /// The kind is this resource, which only some devices of the class have.
+    /// The name of a resource, which only some devices of the class have.
     Resource(&'a str),
 }
 
-/// Splits a CDI name into its kind and the name after it. If the item is not a CDI name of the class,
-/// returns no kind and the whole text.
-pub(super) fn split_kind<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
+/// Splits a CDI name into its kind and the name of the device. If the item is not a CDI name of the
+/// class, returns `None` and the whole text.
+pub(super) fn split_cdi_kind<'a>(
+    item: &'a Item,
+    class: &ClassSpec,
+) -> (Option<CdiKind<'a>>, &'a str) {
     let text = item.text.as_str();
     let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
         return (None, text);
@@ -465,12 +465,12 @@ pub(super) fn split_kind<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<
         .iter()
         .any(|known_kind| known_kind == kind)
     {
-        (Some(Kind::AnyResource), name)
+        (Some(CdiKind::AnyResource), name)
     } else if !class.may_offer(kind) {
         (None, text)
     } else if has_one_resource || means_no_device {
-        (Some(Kind::AnyResource), name)
+        (Some(CdiKind::AnyResource), name)
     } else {
-        (Some(Kind::Resource(kind)), name)
+        (Some(CdiKind::Resource(kind)), name)
     }
 }

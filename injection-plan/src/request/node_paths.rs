@@ -6,20 +6,20 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
-use device_class::discover::{Device, FoundNode, Inventory, PathTarget, as_path};
+use device_class::discover::{Device, FoundNode, Inventory, PathTarget, parse_dev_path};
 use device_class::name::DeviceId;
 use serde::{Deserialize, Serialize};
 
 use super::list::Item;
-use super::names::{RequestNames, ResolvedItem, split_kind};
+use super::names::{RequestNames, ResolvedItem, split_cdi_kind};
 use super::{RequestError, Selection};
 
 /// The maximum length in bytes of a path in the container. The kernel accepts 4095 bytes.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// The entries of /dev that every container has, which no requested path may replace, because
+/// The names in /dev that no requested path may replace, because every container has these files and
 /// programs rely on them: the default devices of the OCI runtime specification (config-linux), and
-/// the mounts that engines make.
+/// the mounts of engines.
 const RUNTIME_DEV_ENTRIES: [&str; 17] = [
     "console",
     "core",
@@ -44,32 +44,37 @@ const RUNTIME_DEV_ENTRIES: [&str; 17] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedNodePath {
-    /// The nodes have their usual paths.
-    Usual,
-    /// The nodes have their usual paths, and the container gets the link `path` of the host as well,
-    /// which leads to one of them.
+    /// The nodes have the paths that the class file gives them.
+    #[serde(rename = "usual")]
+    DefaultPath,
+    /// The nodes have their default paths. In addition, the container gets a symbolic link of the
+    /// host that leads to one of the nodes.
     Link {
-        path: PathBuf,
+        #[serde(rename = "path")]
+        link_path: PathBuf,
         /// The path of the node on the host.
-        node: PathBuf,
+        #[serde(rename = "node")]
+        host_path: PathBuf,
     },
-    /// The request chooses the path in the container of one node. The other nodes of the device
-    /// have their usual paths.
+    /// The request sets the path in the container for one node of the device. The other nodes have
+    /// their default paths.
     #[serde(rename = "at")]
     ContainerPath {
-        path: PathBuf,
+        #[serde(rename = "path")]
+        container_path: PathBuf,
         /// The path of the node on the host. `None` means that the device has only one node.
-        node: Option<PathBuf>,
+        #[serde(rename = "node")]
+        host_path: Option<PathBuf>,
     },
 }
 
-/// Checks the path in the container of an item by its text alone, without the files of the host.
+/// Checks the container path of an item: its text only, without access to the host's files.
 pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     let Some(path) = &item.container_path else {
         return Ok(());
     };
     let refuse = |reason| {
-        Err(RequestError::BadContainerPath {
+        Err(RequestError::InvalidContainerPath {
             path: path.to_string_lossy().into_owned(),
             reason,
         })
@@ -93,7 +98,7 @@ pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     if text.chars().any(char::is_control) {
         return refuse("it has control characters");
     }
-    if !is_plain(path) {
+    if !is_normalized(path) {
         return refuse(
             "it is not a plain path below /dev, without `.`, `..` and a slash at its end",
         );
@@ -108,18 +113,16 @@ pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Returns whether a path is absolute, has only plain components, and has no `.`, `..` or extra
-/// slash.
-fn is_plain(path: &Path) -> bool {
+/// Returns whether a path is absolute and normalized: it has no `.`, no `..` and no extra slash.
+fn is_normalized(path: &Path) -> bool {
     let mut components = path.components();
     let begins_at_root = components.next() == Some(Component::RootDir);
-    let has_plain_components =
-        components.all(|component| matches!(component, Component::Normal(_)));
+    let has_only_names = components.all(|component| matches!(component, Component::Normal(_)));
     let normalized_path: PathBuf = path.components().collect();
-    begins_at_root && has_plain_components && normalized_path.as_os_str() == path.as_os_str()
+    begins_at_root && has_only_names && normalized_path.as_os_str() == path.as_os_str()
 }
 
-/// Returns the error for an item that has one path in the container and means several nodes.
+/// Returns the error for an item that sets one container path for several nodes.
 pub(super) fn several_nodes_error(item: &Item, meaning: String) -> RequestError {
     let path = item.container_path.as_deref().unwrap_or(Path::new(""));
     RequestError::SeveralNodesForPath {
@@ -130,8 +133,8 @@ pub(super) fn several_nodes_error(item: &Item, meaning: String) -> RequestError 
 }
 
 impl Selection {
-    /// Returns an error if an item has a path in the container. `requester` is the party that cannot
-    /// respect such a path, as text for the message.
+    /// Returns an error if an item has a container path. `requester` names the party that cannot
+    /// choose such paths, for the error message.
     pub(crate) fn check_no_container_path(
         &self,
         requester: &'static str,
@@ -151,12 +154,12 @@ impl Selection {
         })
     }
 
-    /// Returns the node paths that the request chooses, by device. The result has only devices that
-    /// the request names by a link of the host or with a path in the container. The nodes of other
-    /// devices have their usual paths.
+    /// Returns the node paths that the request chooses, by device id. A device is in the result only
+    /// if the request names it by a symbolic link of the host, or sets a path in the container. The
+    /// nodes of all other devices have their default paths.
     ///
     /// # Errors
-    /// Returns an error if an item with one path in the container means several nodes.
+    /// Returns an error if an item sets one container path for several nodes.
     pub fn find_node_paths(
         &self,
         class: &DeviceClass,
@@ -166,16 +169,16 @@ impl Selection {
         let Selection::Items(items) = self else {
             return Ok(node_paths);
         };
-        let is_plain_name =
+        let has_no_path =
             |item: &Item| item.container_path.is_none() && !item.text.contains("/dev/");
-        if items.iter().all(is_plain_name) {
+        if items.iter().all(has_no_path) {
             return Ok(node_paths);
         }
         let names = RequestNames::new(class, inventory);
         for item in items {
             // An item with an error is skipped, because `choose_devices` resolves it as well and reports the
             // error.
-            let positions = match names.resolve(item) {
+            let positions = match names.resolve_item(item) {
                 Ok(ResolvedItem::Devices(positions)) => positions,
                 Ok(ResolvedItem::Range(_)) if item.container_path.is_some() => {
                     let meaning = "a range of devices".to_owned();
@@ -183,13 +186,13 @@ impl Selection {
                 }
                 Ok(ResolvedItem::Range(_)) | Err(_) => continue,
             };
-            let (_, text) = split_kind(item, &class.spec);
-            let path = as_path(text);
-            let single_device = names.find_single(&positions);
+            let (_, text) = split_cdi_kind(item, &class.spec);
+            let path = parse_dev_path(text);
+            let single_device = names.find_single_device(&positions);
             let Some(container_path) = &item.container_path else {
-                for device in positions.devices_in(inventory) {
+                for device in positions.select_devices(inventory) {
                     let link = path.and_then(|path| find_link_to_node(path, &names));
-                    let node_path = link.unwrap_or(RequestedNodePath::Usual);
+                    let node_path = link.unwrap_or(RequestedNodePath::DefaultPath);
                     node_paths
                         .entry(device.id.clone())
                         .or_default()
@@ -200,47 +203,51 @@ impl Selection {
             let Some(device) = single_device else {
                 return Err(several_nodes_error(item, "several devices".to_owned()));
             };
-            let node = match path.and_then(|path| names.find_node(path)) {
-                Some(PathTarget::Devices { node, .. }) => Some(node.clone()),
+            let requested_node = match path.and_then(|path| names.find_path_target(path)) {
+                Some(PathTarget::Devices { node_path, .. }) => Some(node_path.clone()),
                 _ => None,
             };
-            let node = match (node, device.nodes.as_slice()) {
-                // A single node is not recorded by its path, so that it keeps its path in the
-                // container if the host gives it another name.
+            let host_path = match (requested_node, device.nodes.as_slice()) {
+                // The host path of a single node is not stored. So the node keeps its container path
+                // even if its name on the host changes later.
                 (_, [] | [_]) => None,
                 (Some(node), _) => Some(node),
                 (None, nodes) => {
-                    let paths = nodes.iter().map(|node| node.host.display().to_string());
+                    let paths = nodes
+                        .iter()
+                        .map(|node| node.host_path.display().to_string());
                     let paths: Vec<String> = paths.collect();
                     let meaning = format!("a device with the nodes {}", paths.join(", "));
                     return Err(several_nodes_error(item, meaning));
                 }
             };
-            let path = container_path.clone();
-            let node_path = RequestedNodePath::ContainerPath { path, node };
+            let node_path = RequestedNodePath::ContainerPath {
+                container_path: container_path.clone(),
+                host_path,
+            };
             node_paths
                 .entry(device.id.clone())
                 .or_default()
                 .push(node_path);
         }
-        // A device that is requested only by its name has its usual paths.
+        // Only devices with another path than the default one are returned.
         node_paths.retain(|_, device_paths| {
             device_paths
                 .iter()
-                .any(|path| *path != RequestedNodePath::Usual)
+                .any(|path| *path != RequestedNodePath::DefaultPath)
         });
         Ok(node_paths)
     }
 }
 
-/// Returns the link that the container gets for a device that is requested by `path`. Returns
-/// `None` if the path is not a link, but the node itself.
+/// Returns the link that the container gets for a device that is requested by the host path `path`.
+/// Returns `None` if the path is not a symbolic link, but the node itself.
 fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedNodePath> {
-    match names.find_node(path) {
-        Some(PathTarget::Devices { node, .. }) if node != path && is_plain(path) => {
+    match names.find_path_target(path) {
+        Some(PathTarget::Devices { node_path, .. }) if node_path != path && is_normalized(path) => {
             Some(RequestedNodePath::Link {
-                path: path.to_owned(),
-                node: node.clone(),
+                link_path: path.to_owned(),
+                host_path: node_path.clone(),
             })
         }
         _ => None,
@@ -248,51 +255,51 @@ fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedN
 }
 
 impl RequestedNodePath {
-    /// Returns the nodes that a container gets for one node of a device, with the paths and links of
-    /// `requested_paths`: one node for each path.
+    /// Returns the nodes that a container gets for the host's node `node` of a device: one for each
+    /// container path in `requested_paths`.
     pub(crate) fn list_container_nodes(
         requested_paths: &[Self],
         device: &Device,
         node: &FoundNode,
     ) -> Vec<FoundNode> {
-        let is_for_node = |host_path: &Option<PathBuf>| match host_path {
-            Some(host_path) => *host_path == node.host,
+        let matches_node = |host_path: &Option<PathBuf>| match host_path {
+            Some(host_path) => *host_path == node.host_path,
             None => device.nodes.len() == 1,
         };
         let mut container_paths = Vec::new();
         let mut links = node.links.clone();
-        let mut has_usual_path = requested_paths.is_empty();
+        let mut has_default_path = requested_paths.is_empty();
         for requested_path in requested_paths {
             match requested_path {
-                RequestedNodePath::Usual => has_usual_path = true,
+                RequestedNodePath::DefaultPath => has_default_path = true,
                 RequestedNodePath::Link {
-                    path,
-                    node: link_target,
+                    link_path,
+                    host_path,
                 } => {
-                    has_usual_path = true;
-                    if *link_target == node.host && *path != node.container && !links.contains(path)
-                    {
-                        links.push(path.clone());
+                    has_default_path = true;
+                    let is_new = *link_path != node.container_path && !links.contains(link_path);
+                    if *host_path == node.host_path && is_new {
+                        links.push(link_path.clone());
                     }
                 }
                 RequestedNodePath::ContainerPath {
-                    path,
-                    node: host_path,
-                } if is_for_node(host_path) => {
-                    container_paths.push(path.clone());
+                    container_path,
+                    host_path,
+                } if matches_node(host_path) => {
+                    container_paths.push(container_path.clone());
                 }
                 // The path is for another node of the device.
                 RequestedNodePath::ContainerPath { .. } => {}
             }
         }
-        if has_usual_path || container_paths.is_empty() {
-            container_paths.insert(0, node.container.clone());
+        if has_default_path || container_paths.is_empty() {
+            container_paths.insert(0, node.container_path.clone());
         }
         let nodes = container_paths
             .into_iter()
             .zip(0..)
             .map(|(container, index)| FoundNode {
-                container,
+                container_path: container,
                 links: if index == 0 {
                     links.clone()
                 } else {

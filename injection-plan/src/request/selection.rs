@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
-use device_class::discover::{Device, Inventory, as_path};
+use device_class::discover::{Device, Inventory, parse_dev_path};
 use device_class::name::{DeviceId, IndexRange, is_reserved_name};
 
 use super::RequestError;
 use super::list::{DeviceList, Item, split_list};
-use super::names::{DevicePositions, Kind, RequestNames, ResolvedItem, split_kind};
+use super::names::{CdiKind, DevicePositions, RequestNames, ResolvedItem, split_cdi_kind};
 use super::node_paths;
 use super::waiting;
 
@@ -30,15 +30,14 @@ pub enum Selection {
     FilesOnly,
     /// The request is `all`. The container gets every healthy device.
     All,
-    /// The request is a list of items. [`Selection::choose_devices`] finds the devices that they mean on a
-    /// host.
+    /// The request is a list of items. [`Selection::choose_devices`] finds their devices on a host.
     Items(Vec<Item>),
 }
 
 impl Selection {
-    /// Parses a request: a comma-separated list, whose empty items are ignored. A reserved
-    /// word anywhere in the list replaces the whole list: `void` if the list has it, and
-    /// otherwise the first one of `none` and `all`.
+    /// Parses a request: a comma-separated list, whose empty items are ignored. A reserved word
+    /// replaces the whole list. If there are several reserved words, `void` applies, or else the first
+    /// one.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
         check_length(text)?;
         Self::from_items(split_list(text)?, class)
@@ -84,23 +83,25 @@ impl Selection {
         let Selection::Items(items) = self else {
             return Vec::new();
         };
-        let paths = items.iter().map(|item| as_path(split_kind(item, class).1));
+        let paths = items
+            .iter()
+            .map(|item| parse_dev_path(split_cdi_kind(item, class).1));
         paths.flatten().map(PathBuf::from).collect()
     }
 
-    /// Returns whether a request requests nothing, whatever its class is: because it is an empty
-    /// list, or because it has the word `void`.
+    /// Returns whether a request selects nothing, regardless of its class: it is an empty list, or it
+    /// has the word `void`.
     pub fn requests_nothing(text: &str) -> bool {
         let is_void = |item: &Item| !item.is_quoted && item.text.eq_ignore_ascii_case("void");
         split_list(text).is_ok_and(|items| items.is_empty() || items.iter().any(is_void))
     }
 
-    /// Returns the requested devices, each once. The devices that are divided into parts come
-    /// first, then the others in the order of the inventory. The name of a divided device means the
-    /// device without its parts.
+    /// Returns the requested devices without duplicates: first the partitioned devices, then the
+    /// others, in the order of the inventory. The name of a partitioned device selects the device
+    /// without its parts.
     ///
     /// # Errors
-    /// Returns an error if an item means no device, unless the class ignores unknown items.
+    /// Returns an error if an item selects no device, unless the class ignores unknown items.
     pub fn choose_devices<'a>(
         &self,
         class: &DeviceClass,
@@ -120,7 +121,7 @@ impl Selection {
         let mut chosen = ChosenDevices::new(inventory);
         let mut ranges = Vec::new();
         for item in items {
-            match names.resolve(item) {
+            match names.resolve_item(item) {
                 Ok(ResolvedItem::Devices(positions)) => chosen.add(&positions),
                 Ok(ResolvedItem::Range(range)) => ranges.push(range),
                 Err(error) if waiting::is_awaited(item, &error, &class.spec) => {}
@@ -129,9 +130,9 @@ impl Selection {
             }
         }
         for IndexRange { first, last } in merge_ranges(ranges) {
-            // A range may have 2^32 indices. If the class ignores unknown indices, the range is cut
-            // at the number of devices. Otherwise the loop ends at the first index that no device
-            // has.
+            // A range may have 2^32 indices, so the loop is limited. If the class ignores unknown
+            // indices, the range ends at the number of devices. Otherwise the first unknown index is
+            // an error.
             let device_count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             let last_index = if ignores_unknown {
                 last.min(device_count)
@@ -149,9 +150,9 @@ impl Selection {
         Ok(chosen.into_devices())
     }
 
-    /// Returns the aliases and paths by which the request names single devices, by device id. Such
-    /// a name finds the device again after its id has changed. Ids, indices, ranges and `all` are
-    /// left out.
+    /// Returns the aliases and paths by which the request names single devices, by device id. Such a
+    /// name identifies the device even after its id has changed. Ids, indices, ranges and `all` do
+    /// not, and are not returned.
     pub fn find_stable_names(
         &self,
         class: &DeviceClass,
@@ -170,7 +171,7 @@ impl Selection {
         names_by_device
     }
 
-    /// Returns the items of the request that mean neither a device of the host nor an awaited device.
+    /// Returns the items of the request that select neither a device of the host nor an awaited one.
     pub fn find_unknown_items<'s>(
         &'s self,
         class: &DeviceClass,
@@ -180,7 +181,7 @@ impl Selection {
             return Vec::new();
         };
         let names = RequestNames::new(class, inventory);
-        let unknown_items = items.iter().filter(|item| match names.resolve(item) {
+        let unknown_items = items.iter().filter(|item| match names.resolve_item(item) {
             Err(error) => !waiting::is_awaited(item, &error, &class.spec),
             Ok(_) => false,
         });
@@ -195,12 +196,12 @@ fn check_length(text: &str) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Returns the reserved word (`all`, `none`, `void`) that an item consists of. Returns `None` if a
-/// CDI kind for a single resource precedes the word, because the word then applies only to that
-/// resource and not to the whole list.
+/// Returns the reserved word of an item: `all`, `none` or `void`. Returns `None` if the word follows
+/// the CDI kind of a single resource, because it then applies only to this resource, and not to the
+/// whole list.
 fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
-    match split_kind(item, class) {
-        (Some(Kind::Resource(_)), _) => None,
+    match split_cdi_kind(item, class) {
+        (Some(CdiKind::Resource(_)), _) => None,
         (_, text) => (!item.is_quoted && is_reserved_name(text)).then_some(text),
     }
 }
@@ -209,26 +210,26 @@ fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> 
 struct ChosenDevices<'a> {
     inventory: &'a Inventory,
     /// For each device of the inventory, whether it was chosen.
-    device_flags: Vec<bool>,
-    /// For each device that is divided into parts, whether it was chosen.
-    divided_flags: Vec<bool>,
+    are_devices_chosen: Vec<bool>,
+    /// For each partitioned device of the inventory, whether it was chosen.
+    are_divided_chosen: Vec<bool>,
 }
 
 impl<'a> ChosenDevices<'a> {
     fn new(inventory: &'a Inventory) -> Self {
         ChosenDevices {
             inventory,
-            device_flags: vec![false; inventory.devices.len()],
-            divided_flags: vec![false; inventory.divided_devices.len()],
+            are_devices_chosen: vec![false; inventory.devices.len()],
+            are_divided_chosen: vec![false; inventory.divided_devices.len()],
         }
     }
 
     fn add(&mut self, positions: &DevicePositions) {
         for position in &positions.devices {
-            self.device_flags[*position] = true;
+            self.are_devices_chosen[*position] = true;
         }
         for position in &positions.divided_devices {
-            self.divided_flags[*position] = true;
+            self.are_divided_chosen[*position] = true;
         }
     }
 
@@ -237,8 +238,8 @@ impl<'a> ChosenDevices<'a> {
             .inventory
             .divided_devices
             .iter()
-            .zip(self.divided_flags);
-        let devices = self.inventory.devices.iter().zip(self.device_flags);
+            .zip(self.are_divided_chosen);
+        let devices = self.inventory.devices.iter().zip(self.are_devices_chosen);
         let chosen_devices = divided_devices
             .chain(devices)
             .filter(|(_, is_chosen)| *is_chosen);
@@ -246,7 +247,7 @@ impl<'a> ChosenDevices<'a> {
     }
 }
 
-/// Returns sorted ranges that do not overlap and contain the same indices as `ranges`.
+/// Merges overlapping ranges. Returns sorted ranges with the same indices as `ranges`.
 fn merge_ranges(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
     let ranges: BTreeSet<IndexRange> = inserted(ranges);
     let mut merged_ranges: Vec<IndexRange> = Vec::new();

@@ -9,12 +9,12 @@ use device_class::name::{CapabilityName, DeviceId, ListName, excerpt};
 
 use super::{Environment, MAX_REQUEST_BYTES, RequestError, VariablePair};
 
-/// The maximum number of pairs of variables. The names of a pair's variables end with a number that
+/// The maximum number of variable pairs. The names of a pair's variables end with its number, which
 /// is less than this limit.
 const MAX_PAIRS: u32 = 64;
 
 /// The maximum number of file lists that a container may request.
-pub(super) const MAX_LISTS: usize = 16;
+pub(super) const MAX_FILE_LISTS: usize = 16;
 
 /// The maximum number of unknown capabilities that are listed in a note.
 const MAX_LISTED_CAPABILITIES: usize = 8;
@@ -35,7 +35,7 @@ pub(super) fn parse_requirements(
     {
         return Ok(Vec::new());
     }
-    let requirements = env.select(|name| spec.is_requirement(name));
+    let requirements = env.select_variables(|name| spec.is_requirement(name));
     let length = requirements.iter().map(|(_, text)| text.len()).sum();
     if length > MAX_REQUEST_BYTES {
         return Err(RequestError::TooLong { length });
@@ -43,8 +43,7 @@ pub(super) fn parse_requirements(
     Ok(requirements)
 }
 
-/// Returns whether Go's `strconv.ParseBool`, which the vendors' programs use, parses the text as
-/// true.
+/// Returns whether a text is true for Go's `strconv.ParseBool`, which the vendors' programs use.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
@@ -56,7 +55,7 @@ pub(super) fn parse_pairs<'a>(
     let mut pairs = Vec::new();
     for number in 0..spec.map_or(0, |_| MAX_PAIRS) {
         let Some(spec) = spec else { break };
-        let selector_name = format!("{}{number}", spec.select_env);
+        let selector_name = format!("{}{number}", spec.selector_env);
         let Some(selector) = get_env(&selector_name) else {
             continue;
         };
@@ -65,14 +64,14 @@ pub(super) fn parse_pairs<'a>(
             name: selector_name.clone(),
             missing_name: state_name.clone(),
         })?;
-        // Both values can become parts of paths and command lines, so they may only have the
-        // characters of device ids.
+        // Both values can become parts of paths and command lines. So only the characters of device
+        // ids are allowed.
         for text in [selector, state] {
             DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Name)?;
         }
         pairs.push(VariablePair {
-            selector: spec.canonical(selector),
-            state: spec.canonical(state),
+            selector: spec.normalize_value(selector),
+            state: spec.normalize_value(state),
             selector_name,
         });
     }
@@ -80,7 +79,7 @@ pub(super) fn parse_pairs<'a>(
 }
 
 /// Parses the value of the variable that requests file lists, and returns each name once.
-pub(super) fn parse_lists(text: &str) -> Result<Vec<ListName>, RequestError> {
+pub(super) fn parse_list_names(text: &str) -> Result<Vec<ListName>, RequestError> {
     let length = text.len();
     if length > MAX_REQUEST_BYTES {
         return Err(RequestError::TooLong { length });
@@ -94,27 +93,28 @@ pub(super) fn parse_lists(text: &str) -> Result<Vec<ListName>, RequestError> {
         }
     }
     match list_names.len() {
-        0..=MAX_LISTS => Ok(list_names),
+        0..=MAX_FILE_LISTS => Ok(list_names),
         count => Err(RequestError::TooManyLists { count }),
     }
 }
 
-/// Returns the capabilities that a request may list, in two sets: those that add files or nodes, and
-/// the exceptions, which remove some. A capability that has a variable of its own is in neither set.
-fn listable_capabilities(
+/// Returns two sets of capabilities that a request may list: those that add files or nodes, and the
+/// exceptions, which remove some of them. A capability that is requested by a separate variable is
+/// in neither set.
+fn list_requestable_capabilities(
     class: &DeviceClass,
 ) -> (BTreeSet<CapabilityName>, BTreeSet<CapabilityName>) {
-    let switchable = class.spec.request.switchable_capabilities();
+    let switchable_capabilities = class.spec.request.switchable_capabilities();
     let mut capabilities = class.spec.capabilities();
-    capabilities.retain(|name| !switchable.contains(name));
-    let mut exceptions = class.spec.exceptions();
-    exceptions.retain(|name| !switchable.contains(name));
+    capabilities.retain(|name| !switchable_capabilities.contains(name));
+    let mut exceptions = class.spec.list_excluding_capabilities();
+    exceptions.retain(|name| !switchable_capabilities.contains(name));
     (capabilities, exceptions)
 }
 
 /// Returns the names of all capabilities that a request may list, as text for a message.
 pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
-    let (capabilities, exceptions) = listable_capabilities(class);
+    let (capabilities, exceptions) = list_requestable_capabilities(class);
     let names: Vec<&str> = capabilities
         .union(&exceptions)
         .map(CapabilityName::as_str)
@@ -122,9 +122,9 @@ pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
     names.join(", ")
 }
 
-/// Parses a list of capabilities. Returns the capabilities of the class in it, and the names that the
-/// class does not have. Images list all capabilities that they could use, so an unknown name is an
-/// error only if the class file says so. The word `all` may be combined with exceptions.
+/// Parses a list of capabilities. Returns the capabilities that the class has, and the unknown names.
+/// Images list all capabilities that they could use, so an unknown name is an error only if the class
+/// file says so. The word `all` can be combined with exceptions.
 ///
 /// # Errors
 /// Returns an error if the list is too long, or if it names a capability that is forbidden,
@@ -148,23 +148,23 @@ pub(super) fn parse_capabilities(
         let default_capabilities = class.spec.request.default_capabilities.iter();
         return Ok((inserted(default_capabilities.cloned()), Vec::new()));
     }
-    let forbidden_names = class.settings.forbid.iter();
-    let mut requested_forbidden = forbidden_names
+    let forbidden_names = class.settings.forbidden_capabilities.iter();
+    let mut forbidden_requests = forbidden_names
         .filter(|name| remaining_names.contains_key(&name.as_str().to_ascii_lowercase()));
-    if let Some(capability) = requested_forbidden.next() {
+    if let Some(capability) = forbidden_requests.next() {
         return Err(RequestError::ForbiddenCapability {
             class: class.name.clone(),
             capability: capability.clone(),
         });
     }
-    let (additive, exceptions) = listable_capabilities(class);
+    let (additive_capabilities, exceptions) = list_requestable_capabilities(class);
     let lists_all = remaining_names.remove("all").is_some();
     let mut capabilities = BTreeSet::new();
-    for name in additive.union(&exceptions) {
+    for name in additive_capabilities.union(&exceptions) {
         let is_listed = remaining_names
             .remove(&name.as_str().to_ascii_lowercase())
             .is_some();
-        if is_listed || lists_all && additive.contains(name) {
+        if is_listed || lists_all && additive_capabilities.contains(name) {
             capabilities.insert(name.clone());
         }
     }

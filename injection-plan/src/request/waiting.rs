@@ -10,7 +10,7 @@ use device_class::name::IndexRange;
 use serde::{Deserialize, Serialize};
 
 use super::list::{DeviceList, Item, item_name};
-use super::names::{Kind, RequestNames, split_kind};
+use super::names::{CdiKind, RequestNames, split_cdi_kind};
 use super::{RequestError, Selection};
 
 /// The maximum number of awaited devices of one class that a container may request by their names.
@@ -34,8 +34,8 @@ pub enum AwaitedDevice {
 }
 
 impl AwaitedDevice {
-    /// Returns a device list that requests this device. For every device of a class it is `all`.
-    pub fn to_list(&self) -> DeviceList {
+    /// Returns the device list that requests this device, or `all` for every device of a class.
+    pub fn to_device_list(&self) -> DeviceList {
         DeviceList::from_item(match self {
             AwaitedDevice::All => Item::from_unquoted_text("all"),
             AwaitedDevice::Device { name, path: None } => name.clone(),
@@ -47,8 +47,8 @@ impl AwaitedDevice {
     }
 
     /// Returns the request for this device as text for messages.
-    pub fn to_request(&self) -> String {
-        self.to_list().to_string()
+    pub fn to_request_text(&self) -> String {
+        self.to_device_list().to_string()
     }
 
     /// Returns the name of the device without its quotes, or the last component of its path. Returns
@@ -61,12 +61,12 @@ impl AwaitedDevice {
     }
 }
 
-/// Returns an error if an index has the suffix `?` of an awaited device. An index does not identify a
-/// device, because it means another device once one is plugged in or removed.
+/// Returns an error if the item is an index with the suffix `?` of an awaited device. An index does
+/// not identify a device: it changes when other devices are plugged in or removed.
 pub(super) fn check_awaited_name(item: &Item, class: &ClassSpec) -> Result<(), RequestError> {
-    let (_, text) = split_kind(item, class);
+    let (_, text) = split_cdi_kind(item, class);
     if item.may_arrive_later && !item.is_quoted && is_index(text) {
-        return Err(RequestError::WaitsForIndex(text.to_owned()));
+        return Err(RequestError::AwaitedIndex(text.to_owned()));
     }
     Ok(())
 }
@@ -77,10 +77,10 @@ fn is_index(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_index_character) || IndexRange::parse(text).is_some()
 }
 
-/// Returns whether an item requests an awaited device. `error` is the reason why the item matched no
+/// Returns whether an item requests an awaited device. `error` is the reason why the item selects no
 /// device of the host.
 pub(super) fn is_awaited(item: &Item, error: &RequestError, class: &ClassSpec) -> bool {
-    let (_, text) = split_kind(item, class);
+    let (_, text) = split_cdi_kind(item, class);
     let is_absent = match error {
         RequestError::UnknownDevice { .. } => !text.eq_ignore_ascii_case("all"),
         RequestError::UnknownPath { is_absent, .. } => *is_absent,
@@ -110,18 +110,18 @@ impl Selection {
             return Ok(Vec::new());
         }
         let names = RequestNames::new(class, inventory);
-        let is_awaited_item = |item: &&Item| match names.resolve(item) {
+        let is_awaited_item = |item: &&Item| match names.resolve_item(item) {
             Err(error) => is_awaited(item, &error, &class.spec),
             Ok(_) => false,
         };
         let awaited_devices = items.iter().filter(is_awaited_item).map(|item| {
-            let (kind, text) = split_kind(item, &class.spec);
+            let (kind, text) = split_cdi_kind(item, &class.spec);
             AwaitedDevice::Device {
-                // The quotes keep a name that looks like an index from meaning the device with this
-                // index.
+                // The name is quoted: a name that looks like an index must not select the device with
+                // this index.
                 name: match kind {
-                    None | Some(Kind::AnyResource) => Item::from_quoted_name(text),
-                    Some(Kind::Resource(_)) => item.without_suffix(),
+                    None | Some(CdiKind::AnyResource) => Item::from_quoted_name(text),
+                    Some(CdiKind::Resource(_)) => item.without_suffix(),
                 },
                 path: item.container_path.clone(),
             }
@@ -129,7 +129,7 @@ impl Selection {
         let awaited_devices: Vec<AwaitedDevice> = awaited_devices.collect();
         match awaited_devices.len() {
             0..=MAX_AWAITED_DEVICES => Ok(awaited_devices),
-            count => Err(RequestError::TooManyAwaited { count }),
+            count => Err(RequestError::TooManyAwaitedDevices { count }),
         }
     }
 
@@ -138,8 +138,8 @@ impl Selection {
         matches!(self, Selection::Items(items) if items.iter().any(|item| item.may_arrive_later))
     }
 
-    /// Lets every named device of the request arrive later, as if each name had the suffix `?`.
-    /// Indices and ranges are not changed.
+    /// Adds the suffix `?` to every name in the request, so that its device may arrive later. Indices
+    /// and ranges are not changed.
     pub(super) fn await_named_devices(&mut self, class: &ClassSpec) {
         let Selection::Items(items) = self else {
             return;

@@ -10,15 +10,15 @@ use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
 use injection_plan::cdi::{
-    DescribedDevices, Description, GeneratedSpecifications, Generator, SpecificationOwner,
+    CdiDevices, GeneratedSpecifications, Generator, SpecificationForm, SpecificationOwner,
 };
 use serde_json::{Value, json};
 
 use crate::planning::{directory, recordings, shipped, shipped_class};
 
 /// The plain form.
-fn plain() -> Description<'static> {
-    Description {
+fn plain() -> SpecificationForm<'static> {
+    SpecificationForm {
         hook: None,
         host_root: Path::new("/"),
     }
@@ -30,13 +30,13 @@ fn mounts(edits: &Value) -> BTreeSet<String> {
 }
 
 /// Describes the devices of a class on a recorded host, as `boathook cdi generate` does.
-fn describe(class: &DeviceClass, case: &Path) -> DescribedDevices {
+fn describe(class: &DeviceClass, case: &Path) -> CdiDevices {
     let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
     let host = RecordedHost::parse(&text).unwrap();
     let capabilities = class.spec.request.default_capabilities.iter().cloned();
     let capabilities: BTreeSet<CapabilityName> = capabilities.collect();
     let found = discover::look_up_class(class, (&capabilities).into(), &host).unwrap();
-    plain().describe_devices(class, &found)
+    plain().build_cdi_devices(class, &found)
 }
 
 /// Returns edits without their mounts.
@@ -53,7 +53,7 @@ fn path(mount: &str) -> String {
 
 /// Compares a specification with the descriptions of its devices. Returns the number of its common
 /// mounts.
-fn compare(specification: &Value, described: &DescribedDevices) -> usize {
+fn compare(specification: &Value, described: &CdiDevices) -> usize {
     let common = mounts(&specification["containerEdits"]);
     for device in specification["devices"].as_array().unwrap() {
         let name = device["name"].as_str().unwrap();
@@ -92,7 +92,7 @@ fn common_mounts_change_nothing_for_a_container() {
             let described = describe(&class, &case);
             let again = describe(&class, &case);
             let generated =
-                GeneratedSpecifications::from_described(again, SpecificationOwner::People);
+                GeneratedSpecifications::from_cdi_devices(again, SpecificationOwner::People);
             for specification in &generated.specifications {
                 let specification = serde_json::to_value(specification).unwrap();
                 with_common += usize::from(compare(&specification, &described) > 0);
@@ -114,7 +114,8 @@ fn the_libraries_of_a_driver_are_written_once() {
         .map(|(_, device)| serde_json::to_string_pretty(device).unwrap().len())
         .sum();
     let names = described.devices.len();
-    let generated = GeneratedSpecifications::from_described(described, SpecificationOwner::People);
+    let generated =
+        GeneratedSpecifications::from_cdi_devices(described, SpecificationOwner::People);
     let [specification] = &generated.specifications[..] else {
         panic!("{:?}", generated.specifications.len());
     };
@@ -134,8 +135,8 @@ fn a_node_that_programs_need_and_the_host_lacks_is_named() {
     let omissions = |host: &str| {
         let host = RecordedHost::parse(host).unwrap();
         let generator = Generator {
-            only_classes: &[],
-            description: plain(),
+            selected_classes: &[],
+            form: plain(),
         };
         let generated = generator.generate([Ok(shipped_class("nvidia-gpu"))], &host);
         assert!(!generated.specifications.is_empty());

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use device_class::host::RecordedHost;
 use device_class::load;
 use device_class::name::CdiName;
-use injection_plan::cdi::{Description, Generator, Specification, ThinHook};
+use injection_plan::cdi::{Generator, Specification, SpecificationForm, ThinHook};
 use serde::Deserialize;
 
 use crate::planning::{directory, recordings};
@@ -174,8 +174,8 @@ fn lowest_version(file: &File) -> &'static str {
 fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
     let sources = load::read_sources(&[directory("classes")]).unwrap();
     let generator = Generator {
-        only_classes: &[],
-        description: Description {
+        selected_classes: &[],
+        form: SpecificationForm {
             hook,
             host_root: Path::new("/"),
         },
@@ -188,9 +188,9 @@ fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specif
 #[test]
 fn every_class_on_every_recorded_host_keeps_to_the_format() {
     let thin = Some(ThinHook {
-        program: Path::new("/opt/boathook/current/bin/boathook-hook"),
-        timeout: 110,
-        config: None,
+        program_path: Path::new("/opt/boathook/current/bin/boathook-hook"),
+        timeout_seconds: 110,
+        config_path: None,
     });
     let mut kinds = BTreeSet::new();
     for case in recordings(directory("testdata")) {

@@ -40,14 +40,14 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
         if let Action::Mask {
             path,
             files,
-            shown_mounts,
+            visible_mounts,
             ..
         } = &step.action
         {
             seen.push(path.display().to_string());
             let files = files.iter();
             seen.extend(files.map(|(path, text)| format!("{}={text:?}", path.display())));
-            let shown = shown_mounts.iter();
+            let shown = visible_mounts.iter();
             seen.extend(shown.map(|mount| mount.path.display().to_string()));
         }
     }
@@ -198,9 +198,9 @@ fn links_of_the_kernel_stay_links() {
         Action::Mask {
             path,
             links,
-            shown_mounts,
+            visible_mounts,
             ..
-        } => Some((path, links, shown_mounts.len())),
+        } => Some((path, links, visible_mounts.len())),
         _ => None,
     });
     // A list that has none of the container's devices stays as it is: no mask of /sys/class/drm.

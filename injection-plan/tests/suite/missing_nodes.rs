@@ -154,7 +154,10 @@ fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
             character(1, 3)
         };
         assert_eq!((&node.number, &node.form), (&number, &NodeForm::BindMount));
-        assert_eq!(node.container, Path::new(&format!("/dev/dummy-npu{index}")));
+        assert_eq!(
+            node.container_path,
+            Path::new(&format!("/dev/dummy-npu{index}"))
+        );
         assert!(device.health.is_healthy());
     }
     assert_eq!(all("char /dev/null 1:3\n").len(), 64);

@@ -103,7 +103,7 @@ fn a_name_is_written_so_that_it_means_its_device() {
     let inventory = discover::find_devices(&class, &host);
     let names = RequestNames::new(&class, &inventory);
     let written = |device: usize, name: &str| {
-        let written = names.write_name(&inventory.devices[device], name)?;
+        let written = names.format_name(&inventory.devices[device], name)?;
         Some((written.text, written.is_unique))
     };
     let own = |text: &str| Some((text.to_owned(), true));
@@ -137,7 +137,7 @@ fn assert_written_names_mean_their_devices(class: &DeviceClass, inventory: &Inve
             .into_iter()
             .chain(device.index.as_deref());
         for name in own.chain(device.aliases.iter().map(String::as_str)) {
-            let Some(written) = names.write_name(device, name) else {
+            let Some(written) = names.format_name(device, name) else {
                 continue;
             };
             let case = format!("{}: {name:?} of {}", class.name, device.id);
@@ -160,7 +160,7 @@ fn every_printed_name_of_a_recorded_host_means_its_device() {
             let inventory = discover::find_devices(&class, &host);
             let names = RequestNames::new(&class, &inventory);
             for device in &inventory.devices {
-                let id = names.write_name(device, device.id.as_str());
+                let id = names.format_name(device, device.id.as_str());
                 assert!(id.is_some_and(|id| id.is_unique), "{}", device.id);
             }
             count += assert_written_names_mean_their_devices(&class, &inventory);

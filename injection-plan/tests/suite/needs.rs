@@ -32,7 +32,7 @@ fn a_capability_is_in_the_container_if_its_programs_can_have_it() {
         uid,
     };
     const ADMIN: &[&str] = &["CAP_CHOWN", "CAP_NET_ADMIN"];
-    let not_for = |uid| CapabilityState::NotForUser { uid };
+    let not_for = |uid| CapabilityState::FileCapabilitiesOnly { uid };
     for (capabilities, state, words) in [
         (
             spec(ADMIN, &[], 0),
@@ -41,12 +41,12 @@ fn a_capability_is_in_the_container_if_its_programs_can_have_it() {
         ),
         (
             spec(&["CAP_CHOWN"], &[], 0),
-            CapabilityState::Lacking,
+            CapabilityState::Unavailable,
             "which the container lacks",
         ),
         (
             spec(&[], &[], 1000),
-            CapabilityState::Lacking,
+            CapabilityState::Unavailable,
             "which the container lacks",
         ),
         // Only root keeps the bounding set when a program is executed (capabilities(7)).
@@ -62,7 +62,7 @@ fn a_capability_is_in_the_container_if_its_programs_can_have_it() {
         ),
     ] {
         let mut plan = plan_for("0");
-        plan.judge_needs(&capabilities);
+        plan.set_capability_states(&capabilities);
         assert_eq!(
             plan.needs[1].state_in_container,
             Some(state),

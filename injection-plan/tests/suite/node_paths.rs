@@ -365,7 +365,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
             let host = RecordedHost::parse(&text).unwrap();
             let inventory = discover::find_devices(&class, &host);
             let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
-            let paths = nodes.map(|node| node.host.clone());
+            let paths = nodes.map(|node| node.host_path.clone());
             let mut paths: Vec<PathBuf> = paths.filter(|it| it.starts_with("/dev/")).collect();
             paths.sort();
             paths.dedup();
@@ -377,7 +377,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
                 else {
                     continue;
                 };
-                let has_it = |it: &&Device| it.nodes.iter().any(|node| node.host == path);
+                let has_it = |it: &&Device| it.nodes.iter().any(|node| node.host_path == path);
                 let divided = inventory.divided_devices.iter().filter(has_it).count();
                 let users = inventory.devices.iter().filter(has_it);
                 let users: Vec<&str> = users.map(|it| it.id.as_str()).collect();

@@ -22,8 +22,9 @@ fn no_node_is_of_a_camera_and_of_a_codec() {
         let nodes = |class: &str| -> String {
             let devices = discover::find_devices(&shipped_class(class), &host).devices;
             let nodes = devices.iter().flat_map(|device| &device.nodes);
-            let nodes: BTreeSet<String> =
-                nodes.map(|node| node.host.display().to_string()).collect();
+            let nodes: BTreeSet<String> = nodes
+                .map(|node| node.host_path.display().to_string())
+                .collect();
             nodes.into_iter().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(nodes("v4l2-camera"), of_cameras, "{recorded}");

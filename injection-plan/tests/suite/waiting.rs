@@ -31,7 +31,7 @@ fn planned(
     let waiting = grant
         .awaited_devices
         .iter()
-        .map(|awaited| format!("?{}", awaited.to_request()));
+        .map(|awaited| format!("?{}", awaited.to_request_text()));
     let parts: Vec<String> = grant
         .devices
         .iter()

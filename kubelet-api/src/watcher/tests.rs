@@ -34,7 +34,7 @@ fn encode_two_calls() -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     for _ in 0..2 {
         let block = encoder.encode(SENT);
-        bytes.extend(frame(HEADERS, END_HEADERS, &block));
+        bytes.extend(frame(HEADERS_FRAME, END_HEADERS_FLAG, &block));
         bytes.extend(frame(DATA, 1, b"a message"));
     }
     bytes
@@ -49,7 +49,7 @@ fn decode_headers(mut bytes: &[u8]) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
         let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
         let payload = &bytes[FRAME_HEADER_LENGTH..FRAME_HEADER_LENGTH + length];
         match bytes[3] {
-            HEADERS => blocks.push(decoder.decode(payload).unwrap()),
+            HEADERS_FRAME => blocks.push(decoder.decode(payload).unwrap()),
             _ => assert_eq!(payload, b"a message"),
         }
         bytes = &bytes[FRAME_HEADER_LENGTH + length..];
@@ -63,7 +63,7 @@ fn the_authority_is_replaced_in_pieces_of_any_size() {
     for size in [1, 2, 9, 23, 24, 25, 64, sent.len()] {
         let mut requests = RequestBytes::default();
         for bytes in sent.chunks(size) {
-            requests.push(bytes).unwrap();
+            requests.process_bytes(bytes).unwrap();
         }
         let expected = READ.map(|(name, value)| (name.to_vec(), value.to_vec()));
         let headers = decode_headers(&requests.corrected_bytes);
@@ -92,20 +92,23 @@ fn unknown_forms_of_headers_and_long_frames_end_the_connection() {
         block.extend([0xbe; 1_000]);
         block
     };
-    let headers = |flags, payload| frame(HEADERS, END_HEADERS | flags, payload);
+    let headers = |flags, payload| frame(HEADERS_FRAME, END_HEADERS_FLAG | flags, payload);
     for (name, frame) in [
         ("too long", vec![0, 0x40, 1, DATA, 0, 0, 0, 0, 1]),
         ("padded", headers(8, &block)),
         ("with a priority", headers(0x20, &block)),
-        ("not complete", frame(HEADERS, 0, &block)),
-        ("continued", frame(CONTINUATION, END_HEADERS, &block)),
+        ("not complete", frame(HEADERS_FRAME, 0, &block)),
+        (
+            "continued",
+            frame(CONTINUATION_FRAME, END_HEADERS_FLAG, &block),
+        ),
         ("cut", headers(0, &block[..block.len() - 1])),
         ("an index of nothing", headers(0, &[0xff, 0xff, 0x7f])),
         ("a bomb", headers(0, &bomb)),
     ] {
         let mut requests = RequestBytes::default();
-        requests.push(PREFACE).unwrap();
-        let error = requests.push(&frame).unwrap_err();
+        requests.process_bytes(PREFACE).unwrap();
+        let error = requests.process_bytes(&frame).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData, "{name}");
     }
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use device_class::DeviceClass;
 use device_class::discover::{self, FoundClass, FoundEdits, FoundNode, Health};
 use injection_plan::cdi::directory::{
-    self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange, UnusableClasses,
+    self, DirectoryError, DirectoryUpdate, SpecFileKind, SpecificationChange, UnusableClasses,
 };
 use injection_plan::cdi::{
-    DescribedDevices, Description, GeneratedSpecifications, Omission, Specification,
+    CdiDevices, GeneratedSpecifications, Omission, Specification, SpecificationForm,
     SpecificationOwner, ThinHook,
 };
 use nix::errno::Errno;
@@ -33,32 +33,32 @@ pub(crate) struct CdiFiles {
     hook_config_path: Option<PathBuf>,
     /// The host's root directory, as engines see it.
     host_root: PathBuf,
-    /// The names of the files that this process wrote, and of an earlier process's files for
-    /// classes that cannot be used now. All other files belong to other programs. `None` means that
-    /// this process has not written a file yet. Then each file with a kind of the plugin counts as
-    /// an earlier process's file and is replaced.
-    own_files: Option<BTreeSet<String>>,
+    /// The names of the CDI files that this plugin manages: those that this process wrote, and
+    /// those of an earlier process for classes that are unusable now. Files of other programs are
+    /// not changed. `None` means that this process has not written a file yet. Then every file with
+    /// a CDI kind of the plugin counts as an earlier process's file and is replaced.
+    managed_files: Option<BTreeSet<String>>,
     allocations: PodAllocations,
     /// The names of files whose kinds are no longer served. The files are kept because pods still
     /// have their devices.
-    retained_files: BTreeSet<String>,
+    retained_file_names: BTreeSet<String>,
 }
 
-/// Builds the CDI descriptions of a class's devices, and appends them to `described_devices`. Marks
-/// a device as unhealthy if it cannot be described, and returns the inventory with these marks.
+/// Builds the CDI devices of a class, and appends them to `described_devices`. If a device cannot
+/// be described, marks it as unhealthy in the returned inventory.
 pub(super) fn describe_devices(
-    description: Description<'_>,
+    description: SpecificationForm<'_>,
     class: &DeviceClass,
     inventory: discover::Inventory,
     control_nodes: Vec<FoundNode>,
-    described_devices: &mut DescribedDevices,
+    described_devices: &mut CdiDevices,
 ) -> discover::Inventory {
     let edits = FoundEdits {
         nodes: control_nodes,
         ..FoundEdits::default()
     };
     let found_class = FoundClass { inventory, edits };
-    let mut class_devices = description.describe_devices(class, &found_class);
+    let mut class_devices = description.build_cdi_devices(class, &found_class);
     let mut inventory = found_class.inventory;
     for omission in &class_devices.omissions {
         if let Omission::Device { device, error, .. } = omission
@@ -91,9 +91,9 @@ impl CdiFiles {
             hook_path,
             hook_config_path: None,
             host_root,
-            own_files: None,
+            managed_files: None,
             allocations,
-            retained_files: BTreeSet::new(),
+            retained_file_names: BTreeSet::new(),
         }
     }
 
@@ -109,12 +109,12 @@ impl CdiFiles {
         self.directory.clone()
     }
 
-    pub(super) fn description(&self) -> Description<'_> {
-        Description {
+    pub(super) fn description(&self) -> SpecificationForm<'_> {
+        SpecificationForm {
             hook: Some(ThinHook {
-                program: &self.hook_path,
-                timeout: runtime_config::HOOK_TIMEOUT_SECONDS,
-                config: self.hook_config_path.as_deref(),
+                program_path: &self.hook_path,
+                timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
+                config_path: self.hook_config_path.as_deref(),
             }),
             host_root: &self.host_root,
         }
@@ -127,17 +127,19 @@ impl CdiFiles {
     /// restart a container.
     pub(super) fn write(
         &mut self,
-        described_devices: DescribedDevices,
+        described_devices: CdiDevices,
         resources: &mut Resources,
         unusable_classes: &UnusableClasses,
     ) -> Vec<String> {
-        let generated =
-            GeneratedSpecifications::from_described(described_devices, SpecificationOwner::Plugin);
+        let generated = GeneratedSpecifications::from_cdi_devices(
+            described_devices,
+            SpecificationOwner::Plugin,
+        );
         let specifications = generated.specifications.iter();
         let new_files: BTreeSet<String> = specifications
             .map(|specification| specification.file_name())
             .collect();
-        let earlier_files = self.own_files.as_ref();
+        let earlier_files = self.managed_files.as_ref();
         let files_in_use = OnceCell::new();
         let retained_names = RefCell::new(BTreeSet::new());
         let is_obsolete = |name: &str| {
@@ -163,7 +165,7 @@ impl CdiFiles {
             owner,
             unusable_classes,
             is_obsolete,
-            |text| read_yaml_kind(&text).map(ForeignKind::Known),
+            |text| read_yaml_kind(&text).map(SpecFileKind::Known),
         );
         let omissions = generated.omissions.into_iter();
         let omission_errors = omissions.filter(|omission| omission.is_error());
@@ -175,30 +177,30 @@ impl CdiFiles {
             Ok(DirectoryUpdate {
                 changes,
                 failures,
-                retained_files,
+                retained_file_names,
             }) => {
                 for (kind, error) in failures {
                     let has_old_file = is_out_of_descriptors(&error)
-                        && self.has_written(&generated.specifications, &kind);
-                    let text = format!("{:#}", anyhow::Error::new(error));
+                        && self.has_written_kind(&generated.specifications, &kind);
+                    let error_text = format!("{:#}", anyhow::Error::new(error));
                     if has_old_file {
-                        errors.push(text);
+                        errors.push(error_text);
                     } else {
-                        unwritten_kinds.insert(kind, text);
+                        unwritten_kinds.insert(kind, error_text);
                     }
                 }
                 let retained_names = retained_names.into_inner();
-                for name in retained_names.difference(&self.retained_files) {
+                for name in retained_names.difference(&self.retained_file_names) {
                     tracing::info!(
                         "CDI: {} stays until no pod has devices of it: they are not served any more",
                         self.directory.join(name).display()
                     );
                 }
-                let own_files = self.own_files.get_or_insert_default();
+                let own_files = self.managed_files.get_or_insert_default();
                 own_files.extend(new_files);
-                own_files.extend(retained_files);
+                own_files.extend(retained_file_names);
                 own_files.extend(retained_names.iter().cloned());
-                self.retained_files = retained_names;
+                self.retained_file_names = retained_names;
                 for change in changes {
                     let text = change.to_string();
                     if let SpecificationChange::Conflict { kind, .. } = change {
@@ -209,21 +211,22 @@ impl CdiFiles {
                 }
             }
             Err(error) => {
-                // The files that this process wrote before still exist if it has only run out of
-                // file descriptors.
+                // If the process has run out of file descriptors, the files that it wrote before
+                // still exist. Only the resources of missing files become unhealthy.
                 let lacks_descriptors = is_out_of_descriptors(&error);
-                let existing_files = self.own_files.as_ref().filter(|_| lacks_descriptors);
-                let text = format!("{:#}", anyhow::Error::new(error));
-                let exists =
+                let existing_files = self.managed_files.as_ref().filter(|_| lacks_descriptors);
+                let error_text = format!("{:#}", anyhow::Error::new(error));
+                let file_exists =
                     |name: &String| existing_files.is_some_and(|names| names.contains(name));
                 let specifications = generated.specifications.into_iter();
                 let missing_specifications =
-                    specifications.filter(|specification| !exists(&specification.file_name()));
+                    specifications.filter(|specification| !file_exists(&specification.file_name()));
                 unwritten_kinds.extend(
-                    missing_specifications.map(|specification| (specification.kind, text.clone())),
+                    missing_specifications
+                        .map(|specification| (specification.kind, error_text.clone())),
                 );
                 if unwritten_kinds.is_empty() {
-                    errors.push(text);
+                    errors.push(error_text);
                 }
             }
         }
@@ -240,14 +243,15 @@ impl CdiFiles {
         errors
     }
 
-    /// Returns whether this process has written the specification of this CDI kind before.
-    fn has_written(&self, specifications: &[Specification], kind: &str) -> bool {
+    /// Returns whether this process has written a file for this CDI kind before.
+    fn has_written_kind(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|candidate| candidate.kind == kind);
-        let (Some(own_files), Some(specification)) = (&self.own_files, specification) else {
+        let (Some(managed_files), Some(specification)) = (&self.managed_files, specification)
+        else {
             return false;
         };
-        own_files.contains(&specification.file_name())
+        managed_files.contains(&specification.file_name())
     }
 }
 

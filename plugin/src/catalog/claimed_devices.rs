@@ -8,7 +8,7 @@ use std::path::Path;
 
 use device_class::discover::{Device, Health};
 use device_class::name::{ClassName, DeviceRef};
-use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, parse_uid_of_file_name};
+use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, parse_uid_from_file_name};
 use rooted_path::read_own_text;
 
 /// The devices that prepared claims use or may use.
@@ -24,17 +24,19 @@ pub(crate) struct ClaimedDevices {
 }
 
 impl ClaimedDevices {
-    /// Reads the claim records of a directory. Also returns one line for each unreadable record.
+    /// Reads the claim records of a directory. Also returns an error message for each unreadable
+    /// record.
     pub(crate) fn read(directory: &Path) -> (Self, Vec<String>) {
         let (mut claimed_devices, mut problems) = (Self::default(), Vec::new());
-        let mut report_unreadable = |path: &Path, error: &io::Error| {
-            let shown_path = path.display();
+        let mut report_unreadable_record = |path: &Path, error: &io::Error| {
+            let displayed_path = path.display();
             problems.push(format!(
-                "{shown_path}: no device is offered, since a claim may have it, and its record cannot be \
+                "{displayed_path}: no device is offered, since a claim may have it, and its record cannot be \
                  read ({error}); remove the file if no pod has a claim on this node"
             ));
-            let reason =
-                format!("a resource claim may have it, whose record {shown_path} is unreadable");
+            let reason = format!(
+                "a resource claim may have it, whose record {displayed_path} is unreadable"
+            );
             claimed_devices.unreadable_reason = Some(reason);
         };
         let entries = match fs::read_dir(directory) {
@@ -43,7 +45,7 @@ impl ClaimedDevices {
                 return (claimed_devices, problems);
             }
             Err(error) => {
-                report_unreadable(directory, &error);
+                report_unreadable_record(directory, &error);
                 return (claimed_devices, problems);
             }
         };
@@ -51,16 +53,23 @@ impl ClaimedDevices {
             let path = match entry {
                 Ok(entry) => entry.path(),
                 Err(error) => {
-                    report_unreadable(directory, &error);
+                    report_unreadable_record(directory, &error);
                     break;
                 }
             };
-            if path.file_name().and_then(parse_uid_of_file_name).is_none() {
+            if path
+                .file_name()
+                .and_then(parse_uid_from_file_name)
+                .is_none()
+            {
                 continue;
             }
             match read_record(&path) {
                 Ok(record) => {
-                    let devices = record.devices.iter().filter(|device| !device.admin);
+                    let devices = record
+                        .devices
+                        .iter()
+                        .filter(|device| !device.has_admin_access);
                     claimed_devices
                         .devices
                         .extend(devices.map(|device| device.device_ref()));
@@ -72,13 +81,14 @@ impl ClaimedDevices {
                 // The record is ignored, because the claim was unprepared after the directory was
                 // listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => report_unreadable(&path, &error),
+                Err(error) => report_unreadable_record(&path, &error),
             }
         }
         (claimed_devices, problems)
     }
 
-    /// Marks a device as unhealthy if a claim uses it or may use it.
+    /// Marks a device as unhealthy if a claim uses it or may use it, so that the plugin does not
+    /// offer it.
     pub(super) fn withhold_device(&self, class: &ClassName, device: &mut Device) {
         let device_ref = DeviceRef::new(class, &device.id);
         let reason = match &self.unreadable_reason {

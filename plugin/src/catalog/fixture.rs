@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use device_class::class::Preference;
+use device_class::class::PlacementPolicy;
 use device_class::discover::Health;
 use device_class::{DeviceClass, HostView};
 use host_inventory::{ScanMemory, scan_host};
@@ -33,7 +33,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         requires_one_device: false,
         uses_cdi: false,
         is_count_only: false,
-        placement: Preference::Packed,
+        placement: PlacementPolicy::Packed,
     };
     Resource::new(name, Arc::new(properties), devices)
 }

@@ -16,14 +16,14 @@ use super::resource::{AdvertisedDevice, Resource};
 pub(crate) struct GracePeriod {
     duration: Duration,
     /// The time at which each missing device was first missed.
-    missing_since: BTreeMap<(ResourceName, DeviceId), Instant>,
+    first_missed_times: BTreeMap<(ResourceName, DeviceId), Instant>,
 }
 
 impl GracePeriod {
     pub(crate) fn new(duration: Duration) -> Self {
         GracePeriod {
             duration,
-            missing_since: BTreeMap::new(),
+            first_missed_times: BTreeMap::new(),
         }
     }
 
@@ -38,7 +38,7 @@ impl GracePeriod {
         classes: &BTreeSet<ClassName>,
         now: Instant,
     ) -> Resources {
-        let mut missing_since = BTreeMap::new();
+        let mut first_missed_times = BTreeMap::new();
         for (name, old_resource) in previous_resources
             .iter()
             .filter(|(_, resource)| classes.contains(&resource.properties.class))
@@ -60,10 +60,10 @@ impl GracePeriod {
                 .filter(|device| !is_present(&device.id))
             {
                 let key = (name.clone(), device.id.clone());
-                let start = *self.missing_since.get(&key).unwrap_or(&now);
+                let start = *self.first_missed_times.get(&key).unwrap_or(&now);
                 if now.duration_since(start) < self.duration {
-                    missing_since.insert(key, start);
-                    missing_devices.push(mark_missing(device));
+                    first_missed_times.insert(key, start);
+                    missing_devices.push(mark_device_missing(device));
                 }
             }
             if !missing_devices.is_empty() {
@@ -81,18 +81,18 @@ impl GracePeriod {
                 scanned_resources.insert(name.clone(), Arc::new(resource));
             }
         }
-        self.missing_since = missing_since;
+        self.first_missed_times = first_missed_times;
         scanned_resources
     }
 
     /// Returns the time at which the grace period of the first missing device ends.
     pub(crate) fn next_end_time(&self) -> Option<Instant> {
-        let first_missing_time = self.missing_since.values().min();
-        first_missing_time.map(|start| *start + self.duration)
+        let earliest_time = self.first_missed_times.values().min();
+        earliest_time.map(|time| *time + self.duration)
     }
 }
 
-fn mark_missing(device: &AdvertisedDevice) -> AdvertisedDevice {
+fn mark_device_missing(device: &AdvertisedDevice) -> AdvertisedDevice {
     let reason = "the device has disappeared".to_owned();
     AdvertisedDevice {
         health: Health::Unhealthy { reason },

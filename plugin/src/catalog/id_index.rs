@@ -12,14 +12,14 @@ pub(super) struct IdIndex(Vec<u32>);
 const UNUSED_SLOT: u32 = u32::MAX;
 
 impl IdIndex {
-    /// Creates an index of `count` devices. `id_at` returns the id of the device at a position. If
-    /// several devices have the same id, the index finds the first one.
-    pub(super) fn new<'d>(count: usize, id_at: impl Fn(usize) -> &'d str) -> Self {
+    /// Creates an index of `count` devices. `get_id` returns the id of the device at a position. If
+    /// several devices have the same id, the index finds the first of them.
+    pub(super) fn new<'d>(count: usize, get_id: impl Fn(usize) -> &'d str) -> Self {
         // At least a quarter of the slots remains unused, so that searches are short.
         let slot_count = (count + count / 3 + 1).next_power_of_two();
         let mut index = IdIndex(vec![UNUSED_SLOT; slot_count]);
         for (position, entry) in (0..count).zip(0..UNUSED_SLOT) {
-            if let Err(slot) = index.search_slot(id_at(position), &id_at) {
+            if let Err(slot) = index.find_slot(get_id(position), &get_id) {
                 index.0[slot] = entry;
             }
         }
@@ -30,14 +30,14 @@ impl IdIndex {
     pub(super) fn find_position<'d>(
         &self,
         id: &str,
-        id_at: impl Fn(usize) -> &'d str,
+        get_id: impl Fn(usize) -> &'d str,
     ) -> Option<usize> {
-        self.search_slot(id, id_at).ok()
+        self.find_slot(id, get_id).ok()
     }
 
-    /// Returns the position of the device with this id. Otherwise, the error is the unused slot at
-    /// which the search ended.
-    fn search_slot<'d>(&self, id: &str, id_at: impl Fn(usize) -> &'d str) -> Result<usize, usize> {
+    /// Returns the position of the device with this id. If there is none, the error is the unused
+    /// slot at which the id can be inserted.
+    fn find_slot<'d>(&self, id: &str, get_id: impl Fn(usize) -> &'d str) -> Result<usize, usize> {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let mask = self.0.len() - 1;
@@ -51,7 +51,7 @@ impl IdIndex {
                 UNUSED_SLOT => return Err(slot),
                 position => position as usize,
             };
-            if id_at(position) == id {
+            if get_id(position) == id {
                 return Ok(position);
             }
             slot = (slot + 1) & mask;

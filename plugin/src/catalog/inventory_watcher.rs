@@ -19,11 +19,11 @@ use crate::node_labels::{LabelFile, NodeLabels};
 /// The task that scans the host and keeps the published resources up to date.
 #[derive(Debug)]
 pub(crate) struct InventoryWatcher {
-    host: HostWatcher,
+    host_watcher: HostWatcher,
     metrics: Metrics,
     grace_period: GracePeriod,
     /// The directory with the claim records of `boathook-dra`.
-    claim_records: PathBuf,
+    claim_records_dir: PathBuf,
     /// The CDI specifications, which are written before their devices are published. `None` means
     /// that something else, such as a runtime handler, adds the hook to containers.
     cdi_files: Option<CdiFiles>,
@@ -34,22 +34,22 @@ pub(crate) struct InventoryWatcher {
 }
 
 impl InventoryWatcher {
-    /// Creates a watcher for the classes of a configuration. `claim_records` is the directory with
+    /// Creates a watcher for the classes of a configuration. `claim_records_dir` is the directory with
     /// the claim records of `boathook-dra`.
     pub(crate) fn new(
         config: Config,
         grace_period: GracePeriod,
-        claim_records: PathBuf,
+        claim_records_dir: PathBuf,
         cdi_files: Option<CdiFiles>,
         scan_pause: ScanPause,
         metrics: Metrics,
     ) -> Self {
-        let host = HostWatcher::new(config, Server::Plugin);
-        metrics.set_class_errors(host.class_errors());
+        let host_watcher = HostWatcher::new(config, Server::Plugin);
+        metrics.set_class_errors(host_watcher.class_errors());
         InventoryWatcher {
             grace_period,
-            claim_records,
-            host,
+            claim_records_dir,
+            host_watcher,
             metrics,
             cdi_files,
             scan_pause,
@@ -64,7 +64,7 @@ impl InventoryWatcher {
     }
 
     pub(crate) fn scan_progress(&self) -> ScanProgress {
-        self.host.scan_progress()
+        self.host_watcher.scan_progress()
     }
 
     /// Returns a receiver for the resources, which is notified of changes.
@@ -73,16 +73,20 @@ impl InventoryWatcher {
     }
 
     /// Scans the host at once, every `scan_interval`, and whenever an event may concern a device.
-    /// Loads the class files again when one has changed, and for each of `reloads`. Returns if the
+    /// Loads the class files again when one has changed, and for each of `reload_notifications`. Returns if the
     /// directory of CDI specifications was removed on the host while it is mounted in this
     /// container.
     ///
     /// During a [`ScanPause`] nothing is scanned, written or published.
-    pub(crate) async fn run(mut self, scan_interval: Duration, mut reloads: Notifications) {
-        let mut classes_changed = true;
+    pub(crate) async fn run(
+        mut self,
+        scan_interval: Duration,
+        mut reload_notifications: Notifications,
+    ) {
+        let mut have_classes_changed = true;
         loop {
             self.scan_pause.wait_for_end().await;
-            self.scan(classes_changed).await;
+            self.scan(have_classes_changed).await;
             let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
             if directory.is_some_and(|directory| is_mount_removed(&directory)) {
                 return;
@@ -91,12 +95,14 @@ impl InventoryWatcher {
             // The directory of CDI specifications is watched too, so that a removed file is
             // written again.
             let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
-            let next_task = self
-                .host
-                .wait_for_change(scan_interval, directory, &mut reloads)
+            let due_task = self
+                .host_watcher
+                .wait_for_change(scan_interval, directory, &mut reload_notifications)
                 .await;
-            classes_changed = next_task == WatcherTask::Load && self.host.load_classes();
-            self.metrics.set_class_errors(self.host.class_errors());
+            have_classes_changed =
+                due_task == WatcherTask::LoadClasses && self.host_watcher.load_classes();
+            self.metrics
+                .set_class_errors(self.host_watcher.class_errors());
         }
     }
 
@@ -109,14 +115,14 @@ impl InventoryWatcher {
         })
     }
 
-    async fn scan(&mut self, classes_changed: bool) {
+    async fn scan(&mut self, have_classes_changed: bool) {
         let mut cdi_files = self.cdi_files.clone();
-        let claim_records = self.claim_records.clone();
+        let claim_records_dir = self.claim_records_dir.clone();
         // The devices of a class with an unreadable file may still exist, so their specifications
         // are kept.
-        let broken_classes = self.host.broken_classes().cloned();
+        let broken_classes = self.host_watcher.broken_classes().cloned();
         let label_file = self.label_file.clone();
-        let scan_task = self.host.scan(move |host_scan| {
+        let scan_task = self.host_watcher.scan(move |host_scan| {
             // The previous labels are kept while the scan is incomplete: a class file is
             // unreadable, or devices are held back until their names are known.
             let is_complete = broken_classes.as_ref().is_some_and(BTreeSet::is_empty)
@@ -124,12 +130,12 @@ impl InventoryWatcher {
             let label_file = label_file.filter(|_| is_complete);
             let label_error = label_file
                 .and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
-            let (claimed_devices, record_errors) = ClaimedDevices::read(&claim_records);
+            let (claimed_devices, record_errors) = ClaimedDevices::read(&claim_records_dir);
             let description = cdi_files.as_ref().map(CdiFiles::description);
             let mut scan = build_resources(host_scan, &claimed_devices, description);
             let described_devices = std::mem::take(&mut scan.described_devices);
             let mut unusable_classes = UnusableClasses {
-                may_be_any: broken_classes.is_none(),
+                may_include_others: broken_classes.is_none(),
                 names: broken_classes.unwrap_or_default(),
             };
             unusable_classes
@@ -153,11 +159,12 @@ impl InventoryWatcher {
         };
         self.cdi_files = cdi_files;
         self.metrics.set_cdi_errors(cdi_error_count);
-        self.metrics.set_class_errors(self.host.class_errors());
+        self.metrics
+            .set_class_errors(self.host_watcher.class_errors());
         // No grace period applies after a change of the classes, because a missing device may have
         // lost its class.
-        let classes = self.host.classes().iter();
-        let classes: BTreeSet<_> = if classes_changed {
+        let classes = self.host_watcher.classes().iter();
+        let classes: BTreeSet<_> = if have_classes_changed {
             BTreeSet::new()
         } else {
             classes.map(|class| class.name.clone()).collect()

@@ -33,7 +33,7 @@ pub(crate) use resource::{AdvertisedDevice, Resource};
 #[cfg(test)]
 pub(crate) use scan::ResourceScan;
 pub(crate) use scan::build_resources;
-pub(crate) use scan_pause::{ReplacedServerGuard, ScanPause};
+pub(crate) use scan_pause::{ScanPause, ScanPauseGuard};
 pub(crate) use used_files::PodAllocations;
 
 /// The resources of the node, by name.

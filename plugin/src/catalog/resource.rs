@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use device_class::DeviceClass;
-use device_class::class::{Preference, ReplicaCount};
+use device_class::class::{PlacementPolicy, ReplicaCount};
 use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
@@ -39,12 +39,13 @@ pub(crate) struct ResourceProperties {
     pub(crate) max_shares_per_container: Option<u16>,
     /// Whether all shares of one container must be of the same device.
     pub(crate) requires_one_device: bool,
-    /// Whether the answer to Allocate has CDI device names, because of which the engine calls the
-    /// hook.
+    /// Whether the answer to Allocate names CDI devices. The engine then calls the hook, because
+    /// the CDI specification contains it.
     pub(crate) uses_cdi: bool,
-    /// Whether the resource only tells how many devices a class has, and cannot be allocated.
+    /// Whether the resource only shows how many devices a class has. Such a resource cannot be
+    /// allocated.
     pub(crate) is_count_only: bool,
-    pub(crate) placement: Preference,
+    pub(crate) placement: PlacementPolicy,
 }
 
 impl ResourceProperties {
@@ -53,18 +54,18 @@ impl ResourceProperties {
         ResourceProperties {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
-            container_shares_env: sharing.and_then(|sharing| sharing.count_env.clone()),
-            call_shares_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
+            container_shares_env: sharing.and_then(|sharing| sharing.container_shares_env.clone()),
+            call_shares_env: sharing.and_then(|sharing| sharing.call_shares_env.clone()),
             max_shares_per_container: class.settings.max_per_container.map(ReplicaCount::get),
-            requires_one_device: sharing.is_some_and(|sharing| sharing.one_device),
+            requires_one_device: sharing.is_some_and(|sharing| sharing.requires_one_device),
             uses_cdi,
             is_count_only: false,
             placement: class.spec.allocate.placement,
         }
     }
 
-    /// Builds the properties of the resource that only tells how many devices a class has.
-    pub(crate) fn for_count_resource(class: &DeviceClass) -> Self {
+    /// Builds the properties of a resource that only shows how many devices a class has.
+    pub(crate) fn new_count_only(class: &DeviceClass) -> Self {
         ResourceProperties {
             is_count_only: true,
             ..ResourceProperties::from_class(class, false)
@@ -124,8 +125,8 @@ impl Resource {
 
     /// Returns the position of a device in [`Resource::devices`].
     pub(crate) fn find_position(&self, id: &str) -> Option<usize> {
-        let id_at = |position: usize| self.devices[position].id.as_str();
-        self.id_index.find_position(id, id_at)
+        let get_id = |position: usize| self.devices[position].id.as_str();
+        self.id_index.find_position(id, get_id)
     }
 
     /// Returns the hardware number of the device at a position. All shares of one device have the
@@ -135,14 +136,14 @@ impl Resource {
     }
 
     /// Returns whether the kubelet would get the same ListAndWatch message for both resources.
-    pub(crate) fn has_same_list(&self, other: &Resource) -> bool {
-        let listed_state = |device: &AdvertisedDevice| (device.is_healthy(), device.numa_node);
+    pub(crate) fn has_same_device_list(&self, other: &Resource) -> bool {
+        let get_listed_state = |device: &AdvertisedDevice| (device.is_healthy(), device.numa_node);
         self.devices.len() == other.devices.len()
             && self
                 .devices
                 .iter()
                 .zip(&other.devices)
-                .all(|(a, b)| a.id == b.id && listed_state(a) == listed_state(b))
+                .all(|(a, b)| a.id == b.id && get_listed_state(a) == get_listed_state(b))
     }
 
     /// Builds the message that a ListAndWatch stream sends for this resource.
@@ -160,10 +161,10 @@ impl Resource {
 /// Returns the hardware number of each device. Numbers are assigned in the order in which the
 /// hardware first appears in the list.
 fn assign_hardware_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
-    let mut number_of_hardware: HashMap<&DeviceId, u32> = HashMap::new();
+    let mut numbers_by_hardware: HashMap<&DeviceId, u32> = HashMap::new();
     let mut free_numbers = 0..;
-    let mut find_number = |hardware| {
-        *number_of_hardware
+    let mut assign_number = |hardware| {
+        *numbers_by_hardware
             .entry(hardware)
             .or_insert_with(|| free_numbers.next().unwrap_or(0))
     };
@@ -173,8 +174,10 @@ fn assign_hardware_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
         let same_hardware = previous_share
             .zip(device.shared_device_id.as_ref())
             .filter(|((previous, _), hardware)| Arc::ptr_eq(previous, hardware));
-        let number =
-            same_hardware.map_or_else(|| find_number(device.hardware()), |((_, number), _)| number);
+        let number = same_hardware.map_or_else(
+            || assign_number(device.hardware()),
+            |((_, number), _)| number,
+        );
         previous_share = device
             .shared_device_id
             .as_ref()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device_class::discover::Device;
 use device_class::name::ResourceName;
 use host_inventory::{ClassScan, HostScan};
-use injection_plan::cdi::{DescribedDevices, Description, Omission};
+use injection_plan::cdi::{CdiDevices, Omission, SpecificationForm};
 use kubelet_api::MAX_MESSAGE_BYTES;
 
 use super::cdi_files::describe_devices;
@@ -14,7 +14,8 @@ use super::resource::{Resource, ResourceProperties};
 use super::resource_devices::ResourceDevices;
 use super::{ClaimedDevices, Resources};
 
-/// The result of one scan: the resources, and what could not be offered or described.
+/// The result of one scan: the resources, and the devices and classes that could not be offered or
+/// described.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceScan {
     pub(crate) resources: Resources,
@@ -26,7 +27,7 @@ pub(crate) struct ResourceScan {
     pub(super) undescribed_classes: BTreeSet<String>,
     /// The devices as CDI specifications describe them. It is empty if `build_resources` got no
     /// description.
-    pub(super) described_devices: DescribedDevices,
+    pub(super) described_devices: CdiDevices,
 }
 
 /// Groups the devices of a host scan into resources. With `description`, also describes the devices
@@ -34,7 +35,7 @@ pub(crate) struct ResourceScan {
 pub(crate) fn build_resources(
     host_scan: HostScan<'_>,
     claimed_devices: &ClaimedDevices,
-    description: Option<Description<'_>>,
+    description: Option<SpecificationForm<'_>>,
 ) -> ResourceScan {
     let HostScan {
         classes,
@@ -49,7 +50,7 @@ pub(crate) fn build_resources(
         incomplete_classes.map(|class| class.to_string()).collect();
     let mut count_conflicts = BTreeSet::new();
     let mut resources: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
-    let mut described_devices = DescribedDevices::default();
+    let mut described_devices = CdiDevices::default();
     for ClassScan {
         class,
         mut inventory,
@@ -93,7 +94,7 @@ pub(crate) fn build_resources(
                     Ok(()) => resources
                         .entry(name.clone())
                         .or_insert_with(|| {
-                            ResourceDevices::new(Arc::new(ResourceProperties::for_count_resource(
+                            ResourceDevices::new(Arc::new(ResourceProperties::new_count_only(
                                 class,
                             )))
                         })

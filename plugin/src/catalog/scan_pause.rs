@@ -16,7 +16,7 @@ struct ServerCounts {
 }
 
 impl ServerCounts {
-    fn must_scan(&self) -> bool {
+    fn should_scan(&self) -> bool {
         self.replaced_count == 0 || self.replaced_count < self.total_count
     }
 }
@@ -29,22 +29,22 @@ impl ScanPause {
     }
 
     /// Counts a server whose resource a newer instance serves, until the returned guard is dropped.
-    pub(crate) fn add_replaced_server(&self) -> ReplacedServerGuard {
+    pub(crate) fn add_replaced_server(&self) -> ScanPauseGuard {
         self.0.send_modify(|counts| counts.replaced_count += 1);
-        ReplacedServerGuard(self.clone())
+        ScanPauseGuard(self.clone())
     }
 
     /// Waits while a newer instance serves the resources of all servers.
     pub(super) async fn wait_for_end(&self) {
         // The result is ignored: this value owns the sender, so the channel cannot be closed.
-        let _ = self.0.subscribe().wait_for(ServerCounts::must_scan).await;
+        let _ = self.0.subscribe().wait_for(ServerCounts::should_scan).await;
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct ReplacedServerGuard(ScanPause);
+pub(crate) struct ScanPauseGuard(ScanPause);
 
-impl Drop for ReplacedServerGuard {
+impl Drop for ScanPauseGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|counts| counts.replaced_count -= 1);
     }
@@ -66,18 +66,18 @@ mod tests {
     #[test]
     fn scans_pause_only_if_each_server_has_a_pause() {
         let pause = ScanPause::default();
-        let must_scan = || pause.0.borrow().must_scan();
-        assert!(must_scan(), "the first scan is before the first server");
+        let should_scan = || pause.0.borrow().should_scan();
+        assert!(should_scan(), "the first scan is before the first server");
         let (_one, other) = (pause.add_server(), pause.add_server());
         let first = pause.add_replaced_server();
-        assert!(must_scan());
+        assert!(should_scan());
         let second = pause.add_replaced_server();
-        assert!(!must_scan());
+        assert!(!should_scan());
         drop(second);
-        assert!(must_scan());
+        assert!(should_scan());
         drop(other);
-        assert!(!must_scan(), "only the server with a pause is left");
+        assert!(!should_scan(), "only the server with a pause is left");
         drop(first);
-        assert!(must_scan());
+        assert!(should_scan());
     }
 }

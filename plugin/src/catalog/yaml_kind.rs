@@ -10,7 +10,7 @@ use granit_parser::{Event, Parser};
 
 /// A node of a YAML document, reduced to the values that the search for the kind needs.
 #[derive(Clone, Default)]
-struct Node<'a> {
+struct YamlNode<'a> {
     scalar: Option<Cow<'a, str>>,
     /// The value of the key `kind` in a mapping. For a list this is the value in its first mapping
     /// that has the key, because `<<` also accepts a list of mappings.
@@ -41,7 +41,7 @@ impl<'a> Collection<'a> {
         }
     }
 
-    fn add_node(&mut self, node: Node<'a>) {
+    fn add_node(&mut self, node: YamlNode<'a>) {
         if !self.is_mapping {
             self.merged_kind = self.merged_kind.take().or(node.kind);
             return;
@@ -57,7 +57,7 @@ impl<'a> Collection<'a> {
 
 /// Returns the value of the key `kind`, or `None` if the key is missing or the text is not YAML.
 pub(super) fn read_yaml_kind(text: &str) -> Option<String> {
-    let mut anchors: BTreeMap<usize, Node<'_>> = BTreeMap::new();
+    let mut anchors: BTreeMap<usize, YamlNode<'_>> = BTreeMap::new();
     let mut open_collections: Vec<Collection<'_>> = Vec::new();
     // A byte order mark, which editors on Windows may write, is skipped.
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
@@ -73,7 +73,7 @@ pub(super) fn read_yaml_kind(text: &str) -> Option<String> {
             }
             Event::Scalar(scalar, _, anchor, _) => {
                 let scalar = Some(scalar);
-                (anchor, Node { scalar, kind: None })
+                (anchor, YamlNode { scalar, kind: None })
             }
             Event::Alias(anchor) => (0, anchors.get(&anchor).cloned().unwrap_or_default()),
             Event::MappingEnd | Event::SequenceEnd => {
@@ -82,7 +82,7 @@ pub(super) fn read_yaml_kind(text: &str) -> Option<String> {
                 if open_collections.is_empty() {
                     return kind.filter(|_| collection.is_mapping).map(Cow::into_owned);
                 }
-                (collection.anchor_id, Node { scalar: None, kind })
+                (collection.anchor_id, YamlNode { scalar: None, kind })
             }
             _ => continue,
         };
@@ -97,7 +97,7 @@ pub(super) fn read_yaml_kind(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use injection_plan::cdi::directory::{ForeignKind, scan_yaml_kind};
+    use injection_plan::cdi::directory::{SpecFileKind, scan_yaml_kind};
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
     fn a_plain_kind_is_known_without_a_parser() {
         let text = "cdiVersion: 0.5.0\nkind: c.com/d\ndevices:\n- name: \"a.com/b\\x20\"\n";
         let found = scan_yaml_kind(text.to_owned());
-        assert_eq!(found, ForeignKind::Known("c.com/d".to_owned()));
+        assert_eq!(found, SpecFileKind::Known("c.com/d".to_owned()));
         assert!(!found.may_match("a.com/b"));
         let quoted = "kind: 'c.com/d'\nannotations: {pattern: 'a\\.com'}\n";
         assert!(!scan_yaml_kind(quoted.to_owned()).may_match("a.com/b"));

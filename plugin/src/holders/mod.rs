@@ -19,21 +19,21 @@ use tokio::sync::mpsc;
 use crate::metrics::Metrics;
 use crate::pod_cgroups::PodCgroups;
 
-/// The delay between an allocation and the confirmation of a conflict. In this time the processes
-/// of an ended pod exit, and the kubelet writes its checkpoint.
-const CONFIRM_DELAY: Duration = Duration::from_secs(10);
+/// The delay between an allocation and the confirmation of a conflict. Within this time the
+/// processes of an ended pod exit, and the kubelet writes its checkpoint.
+const CONFIRMATION_DELAY: Duration = Duration::from_secs(10);
 
-/// The delay between an allocation and the next reading of the checkpoint, in which the kubelet
-/// writes the file.
-const CHECKPOINT_DELAY: Duration = Duration::from_secs(1);
+/// The delay between an allocation and the next reading of the checkpoint. Within this time the
+/// kubelet writes the file.
+const CHECKPOINT_WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// The interval at which the checkpoint is read while nothing is allocated.
-const READ_INTERVAL: Duration = Duration::from_secs(30);
+const CHECKPOINT_READ_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The maximum number of allocations that wait for the check. Further allocations are not checked.
 const MAX_QUEUED_ALLOCATIONS: usize = 1024;
 
-/// The maximum number of devices whose holders are remembered.
+/// The maximum number of devices whose holders are kept in memory.
 const MAX_REMEMBERED_DEVICES: usize = 1 << 16;
 
 /// A resource name and the id of one of its devices or shares.
@@ -57,11 +57,11 @@ struct SuspectedConflict {
     allocation_time: Instant,
 }
 
-/// The sender of allocations to the [`HolderWatch`]. All clones use one queue.
+/// The sender of allocations to the [`AllocationChecker`]. All clones use one queue.
 #[derive(Debug, Clone)]
-pub(crate) struct AllocationReports(mpsc::Sender<Vec<DeviceKey>>);
+pub(crate) struct AllocationReporter(mpsc::Sender<Vec<DeviceKey>>);
 
-impl AllocationReports {
+impl AllocationReporter {
     pub(crate) fn report_allocation(&self, resource: &ResourceName, ids: &[String]) {
         let devices = ids.iter().map(|id| (resource.to_string(), id.clone()));
         // An error is ignored: an allocation that does not fit into the queue is not checked.
@@ -71,7 +71,7 @@ impl AllocationReports {
 
 /// The task that checks allocations for conflicts.
 #[derive(Debug)]
-pub(crate) struct HolderWatch {
+pub(crate) struct AllocationChecker {
     memory: HolderMemory,
     allocations: mpsc::Receiver<Vec<DeviceKey>>,
     metrics: Metrics,
@@ -85,48 +85,47 @@ struct HolderMemory {
     suspected_conflicts: Vec<SuspectedConflict>,
 }
 
-impl HolderWatch {
+impl AllocationChecker {
     /// Creates the task and the sender of its allocations. The arguments are the path of the
     /// kubelet checkpoint and the host's root directory.
     pub(crate) fn new(
         checkpoint_path: PathBuf,
         host_root: &Path,
         metrics: Metrics,
-    ) -> (Self, AllocationReports) {
-        let (reports, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
+    ) -> (Self, AllocationReporter) {
+        let (reporter, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
         let memory = HolderMemory::new(checkpoint_path, host_root);
-        let watch = HolderWatch {
+        let watch = AllocationChecker {
             memory,
             allocations,
             metrics,
         };
-        (watch, AllocationReports(reports))
+        (watch, AllocationReporter(reporter))
     }
 
     /// Checks allocations until it is cancelled. A separate thread reads the files, because reading
     /// may block.
     pub(crate) async fn run(self) {
-        let HolderWatch {
+        let AllocationChecker {
             mut memory,
             mut allocations,
             metrics,
         } = self;
-        let mut period = READ_INTERVAL;
+        let mut max_wait = CHECKPOINT_READ_INTERVAL;
         loop {
             let timeout = match memory.suspected_conflicts.first() {
-                Some(oldest) => {
-                    period.min(CONFIRM_DELAY.saturating_sub(oldest.allocation_time.elapsed()))
-                }
-                None => period,
+                Some(oldest) => max_wait
+                    .min(CONFIRMATION_DELAY.saturating_sub(oldest.allocation_time.elapsed())),
+                None => max_wait,
             };
             let devices = tokio::select! {
                 Some(devices) = allocations.recv() => devices,
                 () = tokio::time::sleep(timeout) => Vec::new(),
             };
-            period = if devices.is_empty() {
-                READ_INTERVAL
+            max_wait = if devices.is_empty() {
+                CHECKPOINT_READ_INTERVAL
             } else {
-                CHECKPOINT_DELAY
+                CHECKPOINT_WRITE_DELAY
             };
             let previous_count = memory.holders.len();
             let check_task = tokio::task::spawn_blocking(move || {
@@ -185,8 +184,8 @@ impl HolderMemory {
             holders.is_some_and(|holders| holders.contains(holder))
         };
         for device in allocated_devices {
-            let known_holders = self.holders.get(device).into_iter().flatten();
-            let missing_holders = known_holders.filter(|holder| !is_recorded(device, holder));
+            let earlier_holders = self.holders.get(device).into_iter().flatten();
+            let missing_holders = earlier_holders.filter(|holder| !is_recorded(device, holder));
             self.suspected_conflicts
                 .extend(missing_holders.map(|holder| SuspectedConflict {
                     device: device.clone(),
@@ -197,20 +196,21 @@ impl HolderMemory {
         let (due_conflicts, pending_conflicts) = std::mem::take(&mut self.suspected_conflicts)
             .into_iter()
             .partition(|conflict| {
-                now.saturating_duration_since(conflict.allocation_time) >= CONFIRM_DELAY
+                now.saturating_duration_since(conflict.allocation_time) >= CONFIRMATION_DELAY
             });
         self.suspected_conflicts = pending_conflicts;
         let due_conflicts: Vec<SuspectedConflict> = due_conflicts;
         let conflicts = due_conflicts.into_iter().filter(|conflict| {
             // It is no conflict if the kubelet has allocated the device to a new container of the
             // same pod.
-            let has_same_pod = current_holders
-                .get(&conflict.device)
-                .is_some_and(|holders| {
-                    let mut pods = holders.iter().map(|holder| &holder.pod_uid);
-                    pods.any(|pod| *pod == conflict.holder.pod_uid)
-                });
-            !has_same_pod && self.cgroups.has_running_container(&conflict.holder.pod_uid)
+            let has_holder_in_same_pod =
+                current_holders
+                    .get(&conflict.device)
+                    .is_some_and(|holders| {
+                        let mut pods = holders.iter().map(|holder| &holder.pod_uid);
+                        pods.any(|pod| *pod == conflict.holder.pod_uid)
+                    });
+            !has_holder_in_same_pod && self.cgroups.has_running_container(&conflict.holder.pod_uid)
         });
         let conflicts = conflicts
             .map(|conflict| (conflict.device, conflict.holder))

@@ -60,7 +60,7 @@ impl Host {
         let now = Instant::now();
         assert_eq!(self.memory.check_allocations(&[device], now), []);
         then(self);
-        let conflicts = self.memory.check_allocations(&[], now + CONFIRM_DELAY);
+        let conflicts = self.memory.check_allocations(&[], now + CONFIRMATION_DELAY);
         conflicts
             .into_iter()
             .map(|(_, holder)| holder.pod_uid)

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use device_class::name::excerpt;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
-use kubelet_api::ask_pod_resources;
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
+use kubelet_api::query_pod_resources;
 
 use crate::catalog::Resources;
 use crate::pod_cgroups::PodCgroups;
@@ -40,7 +40,7 @@ impl AllocatedDevices {
 
     /// Asks the PodResources API for the devices of all pods, and stores the answer.
     pub(super) async fn refresh_listed_pods(&self) {
-        let answer = ask_pod_resources(&self.socket_path, async |kubelet| {
+        let answer = query_pod_resources(&self.socket_path, async |kubelet| {
             kubelet.list(ListPodResourcesRequest {}).await
         });
         let pods = answer.await.map(|answer| answer.into_inner().pod_resources);
@@ -55,21 +55,24 @@ impl AllocatedDevices {
     /// Without a checkpoint nothing is allocated, because the kubelet writes the file at its first
     /// allocation.
     pub(super) fn count_devices(&self, resources: &Resources) -> BTreeMap<ContainerLabels, usize> {
-        let is_own_resource =
-            |name: &str| resources.keys().any(|own_name| own_name.as_str() == name);
+        let is_plugin_resource = |name: &str| {
+            resources
+                .keys()
+                .any(|plugin_resource| plugin_resource.as_str() == name)
+        };
         match &*self
             .listed_pods
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
         {
-            Some(pods) => count_in_pods(pods, is_own_resource),
-            None => self.count_in_checkpoint(is_own_resource),
+            Some(pods) => count_in_pods(pods, is_plugin_resource),
+            None => self.count_in_checkpoint(is_plugin_resource),
         }
     }
 
     fn count_in_checkpoint(
         &self,
-        is_own_resource: impl Fn(&str) -> bool,
+        is_plugin_resource: impl Fn(&str) -> bool,
     ) -> BTreeMap<ContainerLabels, usize> {
         let mut counts = BTreeMap::new();
         let checkpoint = match KubeletCheckpoint::read(&self.checkpoint_path) {
@@ -84,7 +87,7 @@ impl AllocatedDevices {
         // Pods that have ended are skipped, because the kubelet removes them from the checkpoint
         // only at its next allocation.
         let allocations = checkpoint.allocations().filter(|allocation| {
-            is_own_resource(allocation.resource) && self.cgroups.may_exist(allocation.pod_uid)
+            is_plugin_resource(allocation.resource) && self.cgroups.may_exist(allocation.pod_uid)
         });
         for allocation in allocations {
             let labels = vec![
@@ -100,13 +103,13 @@ impl AllocatedDevices {
 
 fn count_in_pods(
     pods: &[PodResources],
-    is_own_resource: impl Fn(&str) -> bool,
+    is_plugin_resource: impl Fn(&str) -> bool,
 ) -> BTreeMap<ContainerLabels, usize> {
     let mut counts = BTreeMap::new();
     for pod in pods {
         for container in &pod.containers {
             let devices = container.devices.iter();
-            for devices in devices.filter(|devices| is_own_resource(&devices.resource_name)) {
+            for devices in devices.filter(|devices| is_plugin_resource(&devices.resource_name)) {
                 let labels = vec![
                     ("resource", devices.resource_name.clone()),
                     ("namespace", excerpt(&pod.namespace)),

@@ -14,19 +14,19 @@ use host_inventory::ScanProgress;
 use super::allocated_devices::AllocatedDevices;
 use crate::catalog::Resources;
 use crate::server::YieldedResources;
-use crate::service::Streams;
+use crate::service::OpenStreamCounts;
 
 /// The sources from which the state is read for each request.
 #[derive(Debug, Clone)]
-pub(crate) struct CurrentState {
+pub(crate) struct StateSources {
     pub(crate) inventory: watch::Receiver<Resources>,
-    pub(crate) streams: Streams,
+    pub(crate) streams: OpenStreamCounts,
     pub(crate) yielded_resources: YieldedResources,
     pub(crate) scan_progress: ScanProgress,
     pub(crate) allocated_devices: AllocatedDevices,
 }
 
-impl CurrentState {
+impl StateSources {
     /// Returns a message for the probe `/readyz`, as an error if the plugin is not ready. The
     /// plugin is ready if the kubelet has a ListAndWatch stream for every resource that is not left
     /// to another plugin.
@@ -34,17 +34,17 @@ impl CurrentState {
         if !self.scan_progress.has_ended() {
             return Err("the first device scan has not ended".to_owned());
         }
-        let mut unstreamed_resources = self
+        let mut resources_without_stream = self
             .streams
-            .find_unstreamed_resources(&self.inventory.borrow());
-        unstreamed_resources.retain(|name| !self.yielded_resources.contains(name));
-        if unstreamed_resources.is_empty() {
+            .find_resources_without_stream(&self.inventory.borrow());
+        resources_without_stream.retain(|name| !self.yielded_resources.contains(name));
+        if resources_without_stream.is_empty() {
             return Ok(match self.yielded_resources.resource_names().join(", ") {
                 names if names.is_empty() => "ok".to_owned(),
                 names => format!("ok; left to another plugin: {names}"),
             });
         }
-        let names: Vec<&str> = unstreamed_resources
+        let names: Vec<&str> = resources_without_stream
             .iter()
             .map(|name| name.as_str())
             .collect();
@@ -53,7 +53,7 @@ impl CurrentState {
     }
 }
 
-impl Collector for CurrentState {
+impl Collector for StateSources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let inventory = self.inventory.borrow().clone();
         let gauge = MetricType::Gauge;

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
 use super::allocated_devices::AllocatedDevices;
-use super::current_state::CurrentState;
+use super::current_state::StateSources;
 use crate::metrics::Metrics;
 
 /// The page `/metrics`: the counters of the plugin, and the values that are read at each request.
@@ -18,7 +18,7 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    pub(crate) fn new(metrics: &Metrics, state: CurrentState) -> Self {
+    pub(crate) fn new(metrics: &Metrics, state: StateSources) -> Self {
         let mut registry = Registry::with_prefix("boathook");
         let allocated_devices = state.allocated_devices.clone();
         registry.register_collector(Box::new(state));
@@ -35,9 +35,10 @@ impl MetricsPage {
         }
     }
 
-    /// Returns the text of the page. The kubelet has 2 s to answer which devices pods have; without
-    /// an answer its checkpoint is read, which may have megabytes. A separate thread builds the
-    /// page for one client at a time, so that at most one thread exists even if reading hangs.
+    /// Returns the text of the page. First asks the kubelet for the allocated devices, which takes
+    /// at most 2 s. If the kubelet does not answer, its checkpoint is read, which may have
+    /// megabytes. A separate thread builds the page for one client at a time, so that at most one
+    /// thread hangs if reading hangs.
     pub(crate) async fn render_text(&self) -> String {
         let registry = Arc::clone(&self.registry).lock_owned().await;
         self.allocated_devices.refresh_listed_pods().await;
@@ -66,12 +67,16 @@ mod tests {
     use crate::catalog::fixture::{device, resource, unhealthy_device};
     use crate::pod_cgroups::PodCgroups;
     use crate::server::YieldedResources;
-    use crate::service::Streams;
+    use crate::service::OpenStreamCounts;
 
-    fn state(resources: Resources, streams: &Streams, checkpoint: PathBuf) -> CurrentState {
+    fn state(
+        resources: Resources,
+        streams: &OpenStreamCounts,
+        checkpoint: PathBuf,
+    ) -> StateSources {
         let cgroups = PodCgroups::new(Path::new("/nowhere"));
         let allocated = AllocatedDevices::new("/nowhere".into(), checkpoint, cgroups);
-        CurrentState {
+        StateSources {
             inventory: watch::channel(resources).1,
             streams: streams.clone(),
             yielded_resources: YieldedResources::default(),
@@ -89,7 +94,7 @@ mod tests {
         ]));
         let name = npus.name.clone();
         let resources = Resources::from([(name.clone(), npus)]);
-        let (metrics, streams) = (Metrics::default(), Streams::default());
+        let (metrics, streams) = (Metrics::default(), OpenStreamCounts::default());
         let directory = tempfile::tempdir().unwrap();
         let record = directory
             .path()
@@ -145,7 +150,11 @@ mod tests {
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.create_counters(&resource(vec![]).name);
-        let none = state(Resources::new(), &Streams::default(), "/nowhere".into());
+        let none = state(
+            Resources::new(),
+            &OpenStreamCounts::default(),
+            "/nowhere".into(),
+        );
         let page = MetricsPage::new(&metrics, none);
         let page = encode_metrics(&page.registry.blocking_lock());
         let families: Vec<&str> = page

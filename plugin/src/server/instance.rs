@@ -15,7 +15,7 @@
 //!
 //! Between steps 2 and 3 the kubelet does not notice the end of any instance, and keeps the
 //! devices. An instance that receives SIGTERM between these steps therefore registers before it
-//! ends. If it is killed instead, the mark of [`super::handover_mark`] remains for the next
+//! ends. If it is killed instead, the marker file of [`super::handover_marker`] remains for the next
 //! instance.
 //!
 //! If the newer instance receives SIGTERM while the earlier one still runs, for example because an
@@ -34,10 +34,10 @@ use tokio::time::Instant;
 
 use super::socket::is_served;
 
-/// The interval at which an instance with a full backlog is checked for its end.
+/// The interval at which an instance with a full backlog is checked until it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Another instance of the plugin, whose end this instance waits for.
+/// Another instance of the plugin. This instance waits until the other one has ended.
 #[derive(Debug)]
 pub(super) enum Peer {
     /// An idle connection to the instance. It is closed when the instance ends.

@@ -2,7 +2,7 @@
 //! together.
 
 mod backoff;
-mod handover_mark;
+mod handover_marker;
 mod instance;
 mod lifecycle;
 mod next_step;
@@ -28,18 +28,20 @@ use register::register;
 pub(crate) use socket::remove_stale_sockets;
 
 use crate::catalog::{Resource, ScanPause};
-use crate::holders::AllocationReports;
+use crate::holders::AllocationReporter;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
-use crate::service::{OptionsRefusal, PluginInfoService, Service, Streams, supported_options};
+use crate::service::{
+    OpenStreamCounts, OptionsRefusal, PluginInfoService, Service, build_supported_options,
+};
 use host_inventory::{FaultLog, Notifications};
 use kubelet_api::WatcherStream;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
-use lifecycle::{LAST_REGISTRATION_TIMEOUT, Lifecycle, RETURN_TIMEOUT};
+use lifecycle::{LAST_REGISTRATION_TIMEOUT, Lifecycle, PREDECESSOR_RETURN_TIMEOUT};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RegisterBy {
+pub(crate) enum RegistrationMethod {
     /// Call Register at kubelet.sock
     Kubelet,
     /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
@@ -82,7 +84,7 @@ const CLIENT_END_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// The time limit for ending a server. Only the end of a handover takes longer than
 /// [`CLIENT_END_TIMEOUT`].
-pub(crate) const END_TIMEOUT: Duration = RETURN_TIMEOUT
+pub(crate) const SERVER_END_TIMEOUT: Duration = PREDECESSOR_RETURN_TIMEOUT
     .saturating_add(LAST_REGISTRATION_TIMEOUT)
     .saturating_add(CLIENT_END_TIMEOUT);
 
@@ -90,29 +92,29 @@ pub(crate) const END_TIMEOUT: Duration = RETURN_TIMEOUT
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) kubelet_dir: KubeletDir,
-    pub(crate) register_by: RegisterBy,
+    pub(crate) registration_method: RegistrationMethod,
     /// Whether a resource is registered even if another plugin already serves it.
-    pub(crate) take_over: bool,
+    pub(crate) should_take_over: bool,
     /// The resources that are left to other plugins.
     pub(crate) yielded_resources: YieldedResources,
     /// Pauses the device scans while a newer instance of this plugin serves the resources, because
     /// that instance writes the CDI specifications.
     pub(crate) scan_pause: ScanPause,
     pub(crate) timing: Timing,
-    pub(crate) allocation_reports: AllocationReports,
+    pub(crate) allocation_reporter: AllocationReporter,
     pub(crate) metrics: Metrics,
-    pub(crate) streams: Streams,
+    pub(crate) streams: OpenStreamCounts,
 }
 
-/// Serves and registers one resource until the sender of `resource` is dropped. `socket_changes`
+/// Serves and registers one resource until the sender of `resource` is dropped. `socket_notifications`
 /// reports changes in the directories of the kubelet's and the plugin's sockets.
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,
-    socket_changes: Notifications,
+    socket_notifications: Notifications,
 ) -> anyhow::Result<()> {
     let name = resource.borrow().name.clone();
-    let options = supported_options();
+    let options = build_supported_options();
     context.metrics.create_counters(&name);
     let _server_guard = context.scan_pause.add_server();
     let stream_count = context.streams.create_count(name.clone());
@@ -124,7 +126,7 @@ pub(crate) async fn serve(
         resource: served_resource.subscribe(),
         stream_count: stream_count.clone(),
         refusal: refusal.clone(),
-        allocation_reports: context.allocation_reports.clone(),
+        allocation_reporter: context.allocation_reporter.clone(),
         metrics: context.metrics.clone(),
     });
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
@@ -151,7 +153,7 @@ pub(crate) async fn serve(
         context,
         listener_sender,
         (stream_count, refusal),
-        socket_changes,
+        socket_notifications,
     );
     tokio::select! {
         // The end of the resource is polled first, so that an end of the server at the same time
@@ -177,7 +179,7 @@ pub(crate) async fn serve(
         result = &mut server => return result.context(SERVER_END_MESSAGE),
         () = &mut accept_task => {}
     }
-    // Dropping the lifecycle removes the socket, so that no further client can connect. Streams
+    // Dropping the lifecycle removes the socket, so that no further client can connect. OpenStreamCounts
     // that are still open end with the server.
     drop((lifecycle, accept_task, shutdown));
     match tokio::time::timeout(CLIENT_END_TIMEOUT, server).await {
@@ -223,7 +225,7 @@ async fn accept_connections(
                     // The process has probably run out of file descriptors. The next attempt waits
                     // until some may be free.
                     let error = format!("cannot accept a connection: {error}");
-                    fault_log.report([error], |error| tracing::warn!("{error}"));
+                    fault_log.report_faults([error], |error| tracing::warn!("{error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

@@ -21,7 +21,8 @@ pub(super) enum RegistrationStep {
 /// The state of a resource's registration, which determines the next step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RegistrationState {
-    /// The state of the path of the plugin's socket, or `None` if it has not created a socket.
+    /// The state of the plugin's socket path. `None` means that the plugin has not created a
+    /// socket.
     pub(super) path_state: Option<PathState>,
     /// The time for which no ListAndWatch stream has been open. It is set only if the plugin
     /// registers through the kubelet's plugin watcher.
@@ -39,25 +40,25 @@ pub(super) struct RegistrationState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PredecessorState {
     /// There is no predecessor, or it runs and the kubelet ignores its end.
-    AbsentOrReleased,
+    NoReleaseNeeded,
     /// The predecessor runs, and the kubelet would disconnect this instance when the predecessor
     /// ends.
-    NotReleased,
+    ReleaseNeeded,
     /// The predecessor was released before it ended. The value is the time since its end.
-    Ended(Duration),
+    EndedAfterRelease(Duration),
 }
 
 pub(super) fn determine_next_step(state: RegistrationState, timing: &Timing) -> RegistrationStep {
     match (state.path_state, state.kubelet_socket, state.registration) {
-        (None | Some(PathState::Free), ..) => RegistrationStep::Bind,
+        (None | Some(PathState::Unserved), ..) => RegistrationStep::Bind,
         // Another process, which is a newer instance of the plugin, serves the resource.
-        (Some(PathState::OtherSocket), ..) => RegistrationStep::Wait(timing.poll_interval),
+        (Some(PathState::ServedByOtherProcess), ..) => RegistrationStep::Wait(timing.poll_interval),
         // A new socket is created, because the plugin watcher registers a plugin again only if it
         // finds a new socket.
         (_, None, _)
             if state
                 .idle_duration
-                .is_some_and(|idle| idle >= timing.poll_interval) =>
+                .is_some_and(|duration| duration >= timing.poll_interval) =>
         {
             RegistrationStep::Bind
         }
@@ -70,21 +71,21 @@ pub(super) fn determine_next_step(state: RegistrationState, timing: &Timing) -> 
             (streams, _) if streams.open_count == 0 => {
                 // The kubelet has closed the stream, or has not opened a stream since the
                 // registration.
-                let remaining = timing.stream_timeout.saturating_sub(age);
-                if streams.has_opened || remaining.is_zero() {
+                let remaining_time = timing.stream_timeout.saturating_sub(age);
+                if streams.has_opened || remaining_time.is_zero() {
                     RegistrationStep::Register(kubelet)
                 } else {
-                    RegistrationStep::Wait(remaining)
+                    RegistrationStep::Wait(remaining_time)
                 }
             }
-            (_, PredecessorState::NotReleased) => RegistrationStep::ReleasePredecessor(kubelet),
-            (_, PredecessorState::Ended(elapsed)) => {
+            (_, PredecessorState::ReleaseNeeded) => RegistrationStep::ReleasePredecessor(kubelet),
+            (_, PredecessorState::EndedAfterRelease(elapsed)) => {
                 match timing.end_notice_delay.saturating_sub(elapsed) {
                     Duration::ZERO => RegistrationStep::Register(kubelet),
-                    remaining => RegistrationStep::Wait(remaining),
+                    remaining_time => RegistrationStep::Wait(remaining_time),
                 }
             }
-            (_, PredecessorState::AbsentOrReleased) => RegistrationStep::Wait(timing.poll_interval),
+            (_, PredecessorState::NoReleaseNeeded) => RegistrationStep::Wait(timing.poll_interval),
         },
     }
 }
@@ -93,7 +94,7 @@ pub(super) fn determine_next_step(state: RegistrationState, timing: &Timing) -> 
 mod tests {
     use super::super::socket::Socket;
     use super::*;
-    use crate::service::Streams;
+    use crate::service::OpenStreamCounts;
 
     #[tokio::test]
     async fn each_situation_has_its_step() {
@@ -105,26 +106,26 @@ mod tests {
         let timing = Timing::default();
         let (poll, moment) = (timing.poll_interval, Duration::from_secs(1));
         let [ours, taken, free] = [
-            PathState::OwnSocket,
-            PathState::OtherSocket,
-            PathState::Free,
+            PathState::ServedByThisProcess,
+            PathState::ServedByOtherProcess,
+            PathState::Unserved,
         ]
         .map(Some);
         let listen_on = RegistrationStep::Wait(timing.stream_timeout - moment);
         let too_late = Some((new, timing.stream_timeout));
         let known = Some((new, moment));
         let name = "a.b/c".to_owned().try_into().unwrap();
-        let streams = Streams::default().create_count(name);
+        let streams = OpenStreamCounts::default().create_count(name);
         let never = *streams.subscribe().borrow();
         let guard = streams.count_stream();
         let open = *streams.subscribe().borrow();
         drop(guard);
         let closed = *streams.subscribe().borrow();
         let [absent, still_known] = [
-            PredecessorState::AbsentOrReleased,
-            PredecessorState::NotReleased,
+            PredecessorState::NoReleaseNeeded,
+            PredecessorState::ReleaseNeeded,
         ];
-        let ended = PredecessorState::Ended;
+        let ended = PredecessorState::EndedAfterRelease;
         let settled = RegistrationStep::Wait(timing.end_notice_delay - moment);
         for (socket, kubelet, registered, streams, predecessor, wanted) in [
             (None, None, None, never, absent, RegistrationStep::Bind),

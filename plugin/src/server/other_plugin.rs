@@ -11,15 +11,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::name::ResourceName;
-use kubelet_api::ask_pod_resources;
 use kubelet_api::podresources::AllocatableResourcesRequest;
+use kubelet_api::query_pod_resources;
 use tokio::sync::watch;
 
 /// Returns whether the kubelet's PodResources API at `socket` lists healthy devices of a resource.
 /// Returns `None` if the API cannot be called, because the kubelet does not serve it or the
 /// directory of its socket is not mounted.
 pub(super) async fn lists_healthy_devices(socket: &Path, resource: &ResourceName) -> Option<bool> {
-    let answer = ask_pod_resources(socket, async |kubelet| {
+    let answer = query_pod_resources(socket, async |kubelet| {
         kubelet
             .get_allocatable_resources(AllocatableResourcesRequest {})
             .await

@@ -17,21 +17,21 @@ const MAX_QUOTED_CHARS: usize = 300;
 /// plugin's socket, which is in the same directory as the kubelet's socket. `options` tells which
 /// optional calls the plugin supports.
 pub(crate) async fn register(
-    kubelet_socket: &Path,
+    kubelet_socket_path: &Path,
     socket_name: &str,
     resource: &ResourceName,
     options: DevicePluginOptions,
     timeout: Duration,
 ) -> anyhow::Result<()> {
     let registration = async {
-        let path = kubelet_socket.display();
+        let path = kubelet_socket_path.display();
         let describe_connect_error = |error: tonic::transport::Error| {
             // Only the root cause is reported, because the outer errors of the chain say only
             // "transport error".
             let error = anyhow::Error::new(error);
             anyhow!("cannot reach the kubelet at {path}: {}", error.root_cause())
         };
-        let channel = connect(kubelet_socket)
+        let channel = connect(kubelet_socket_path)
             .await
             .map_err(describe_connect_error)?;
         let request = RegisterRequest {
@@ -59,10 +59,10 @@ pub(crate) async fn register(
 /// Formats a gRPC status as one log line. Shortens its message to [`MAX_QUOTED_CHARS`] and escapes
 /// control characters.
 fn format_status(status: &tonic::Status) -> String {
-    let quoted = status
+    let quoted_chars = status
         .message()
         .chars()
         .take(MAX_QUOTED_CHARS)
         .flat_map(char::escape_debug);
-    format!("{:?}: {}", status.code(), quoted.collect::<String>())
+    format!("{:?}: {}", status.code(), quoted_chars.collect::<String>())
 }

@@ -20,8 +20,8 @@ use tokio::net::UnixListener;
 /// watcher ignores names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
-/// The difference that is set between the modification times of two sockets if the clock does not
-/// make the newer one later.
+/// The minimum difference between the modification times of two sockets. It is enforced if the
+/// clock does not make the newer socket later.
 const MIN_AGE_DIFFERENCE: Duration = Duration::from_millis(1);
 
 /// The identity of a socket file: its inode and modification time. It does not change with the
@@ -62,26 +62,32 @@ impl SocketId {
 }
 
 /// Returns the modification time of the socket at `path`, since the Unix epoch. This is the time at
-/// which the socket was bound, unless [`Socket::bind`] or [`Socket::make_older_than`] changed it.
+/// which the socket was bound, unless [`Socket::bind`] or [`Socket::backdate`] changed it.
 pub(super) fn modification_time(path: &Path) -> Option<Duration> {
     SocketId::read(path).map(|id| id.modification_time)
 }
 
 fn set_modification_time(path: &Path, time: Duration) -> io::Result<()> {
     let flag = UtimensatFlags::NoFollowSymlink;
-    let (access, modification) = (TimeSpec::UTIME_OMIT, TimeSpec::from_duration(time));
-    Ok(utimensat(AT_FDCWD, path, &access, &modification, flag)?)
+    let (access_time, modification_time) = (TimeSpec::UTIME_OMIT, TimeSpec::from_duration(time));
+    Ok(utimensat(
+        AT_FDCWD,
+        path,
+        &access_time,
+        &modification_time,
+        flag,
+    )?)
 }
 
 /// The state of the path at which this process created its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathState {
     /// The path has the socket of this process.
-    OwnSocket,
+    ServedByThisProcess,
     /// The path has no socket, or a socket at which no process listens.
-    Free,
+    Unserved,
     /// The path has a socket at which another process listens.
-    OtherSocket,
+    ServedByOtherProcess,
 }
 
 /// A listening Unix socket and its file. Dropping it removes the file.
@@ -96,12 +102,12 @@ pub(crate) struct Socket {
 impl Socket {
     /// Creates a socket at `path` that only root can connect to. Replaces an existing socket
     /// atomically, because another instance would bind a path that is free for a moment. The new
-    /// socket gets a later modification time than `newest_peer`, even if the clock was set back.
+    /// socket gets a later modification time than `newest_peer_time`, even if the clock was set back.
     ///
     /// # Errors
     /// Returns an error if the directory is missing or not writable, or if the file at `path` is
     /// not a socket.
-    pub(crate) fn bind(path: PathBuf, newest_peer: Option<Duration>) -> io::Result<Self> {
+    pub(crate) fn bind(path: PathBuf, newest_peer_time: Option<Duration>) -> io::Result<Self> {
         if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -119,7 +125,7 @@ impl Socket {
             listener,
         };
         fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
-        if let Some(peer_time) = newest_peer
+        if let Some(peer_time) = newest_peer_time
             && id.modification_time <= peer_time
         {
             set_modification_time(&socket.path, peer_time + MIN_AGE_DIFFERENCE)?;
@@ -129,15 +135,18 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Gives this socket a modification time earlier than `other_time`.
+    /// Gives this socket a modification time earlier than `reference_time`.
     ///
     /// # Errors
     /// Returns an error if the file cannot be changed, or is not the file of this socket.
-    pub(super) fn make_older_than(&self, other_time: Duration) -> io::Result<()> {
+    pub(super) fn backdate(&self, reference_time: Duration) -> io::Result<()> {
         if !self.owns_path() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        set_modification_time(&self.path, other_time.saturating_sub(MIN_AGE_DIFFERENCE))
+        set_modification_time(
+            &self.path,
+            reference_time.saturating_sub(MIN_AGE_DIFFERENCE),
+        )
     }
 
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
@@ -146,9 +155,9 @@ impl Socket {
 
     pub(crate) fn path_state(&self) -> PathState {
         match SocketId::read(&self.path) {
-            Some(id) if id.inode == self.inode => PathState::OwnSocket,
-            Some(_) if is_served(&self.path) => PathState::OtherSocket,
-            _ => PathState::Free,
+            Some(id) if id.inode == self.inode => PathState::ServedByThisProcess,
+            Some(_) if is_served(&self.path) => PathState::ServedByOtherProcess,
+            _ => PathState::Unserved,
         }
     }
 
@@ -201,13 +210,13 @@ pub(crate) fn remove_stale_sockets(directory: &Path) {
         let is_own = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
             || name.starts_with(TEMPORARY_PREFIX);
         if is_own {
-            remove_if_stale(&path);
+            remove_socket_if_stale(&path);
         }
     }
 }
 
 /// Removes the socket at `path` if no process listens at it.
-pub(crate) fn remove_if_stale(path: &Path) {
+pub(crate) fn remove_socket_if_stale(path: &Path) {
     if SocketId::read(path).is_some() && !is_served(path) {
         match remove_file_if_exists(path) {
             Ok(()) => tracing::info!("removed stale socket {}", path.display()),
@@ -231,19 +240,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
         let first = Socket::bind(path.clone(), None).unwrap();
-        assert_eq!(first.path_state(), PathState::OwnSocket);
+        assert_eq!(first.path_state(), PathState::ServedByThisProcess);
         // As restorecon and chown do: it stays the same socket.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(first.path_state(), PathState::OwnSocket);
+        assert_eq!(first.path_state(), PathState::ServedByThisProcess);
         set_modification_time(&path, Duration::from_secs(1)).unwrap();
-        assert_eq!(first.path_state(), PathState::OwnSocket);
+        assert_eq!(first.path_state(), PathState::ServedByThisProcess);
         fs::remove_file(&path).unwrap();
-        assert_eq!(first.path_state(), PathState::Free);
+        assert_eq!(first.path_state(), PathState::Unserved);
         let second = Socket::bind(path.clone(), None).unwrap();
-        assert_eq!(first.path_state(), PathState::OtherSocket);
+        assert_eq!(first.path_state(), PathState::ServedByOtherProcess);
         drop(first);
         // The first may not remove the second's.
-        assert_eq!(second.path_state(), PathState::OwnSocket);
+        assert_eq!(second.path_state(), PathState::ServedByThisProcess);
         drop(second);
         assert!(!path.exists());
     }
@@ -297,13 +306,11 @@ mod tests {
         let _first = Socket::bind(first.clone(), None).unwrap();
         let newer = Socket::bind(second.clone(), modification_time(&first)).unwrap();
         assert!(modification_time(&second) > modification_time(&first));
-        newer
-            .make_older_than(modification_time(&first).unwrap())
-            .unwrap();
+        newer.backdate(modification_time(&first).unwrap()).unwrap();
         assert!(modification_time(&second) < modification_time(&first));
-        assert_eq!(newer.path_state(), PathState::OwnSocket);
+        assert_eq!(newer.path_state(), PathState::ServedByThisProcess);
         fs::remove_file(&second).unwrap();
-        assert!(newer.make_older_than(Duration::from_secs(1)).is_err());
+        assert!(newer.backdate(Duration::from_secs(1)).is_err());
     }
 
     #[tokio::test]
@@ -345,7 +352,7 @@ mod tests {
         let asked = path.clone();
         std::thread::spawn(move || sender.send(is_served(&asked)));
         assert_eq!(receiver.recv_timeout(Duration::from_secs(30)), Ok(true));
-        remove_if_stale(&path);
+        remove_socket_if_stale(&path);
         assert!(path.exists());
     }
 

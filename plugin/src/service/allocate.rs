@@ -94,7 +94,10 @@ pub(crate) fn answer_container(
              shares are not more of a device"
         )));
     }
-    let mut hardware_ids: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
+    let mut hardware_ids: Vec<&str> = devices
+        .iter()
+        .map(|device| device.hardware().as_str())
+        .collect();
     // It suffices to remove adjacent duplicates, because the shares of a device are adjacent in the
     // resource.
     hardware_ids.dedup();

@@ -17,10 +17,10 @@ pub(crate) use options_refusal::OptionsRefusal;
 pub(crate) use plugin_info::PluginInfoService;
 use preferred::choose_devices;
 use streams::{DeviceStream, stream_lists};
-pub(crate) use streams::{RegistrationStreams, StreamCount, Streams};
+pub(crate) use streams::{OpenStreamCounts, RegistrationStreams, StreamCount};
 
 use crate::catalog::Resource;
-use crate::holders::AllocationReports;
+use crate::holders::AllocationReporter;
 use crate::metrics::Metrics;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
 use kubelet_api::deviceplugin::{
@@ -30,7 +30,7 @@ use kubelet_api::deviceplugin::{
 };
 
 /// Returns the options of the plugin: the optional calls that the kubelet may make.
-pub(crate) fn supported_options() -> DevicePluginOptions {
+pub(crate) fn build_supported_options() -> DevicePluginOptions {
     DevicePluginOptions {
         pre_start_required: false,
         get_preferred_allocation_available: true,
@@ -46,7 +46,7 @@ pub(crate) struct Service {
     pub(crate) resource: watch::Receiver<Arc<Resource>>,
     pub(crate) stream_count: StreamCount,
     pub(crate) refusal: OptionsRefusal,
-    pub(crate) allocation_reports: AllocationReports,
+    pub(crate) allocation_reporter: AllocationReporter,
     pub(crate) metrics: Metrics,
 }
 
@@ -65,7 +65,7 @@ impl DevicePlugin for Service {
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
         self.refusal.refuse_if_active()?;
-        Ok(Response::new(supported_options()))
+        Ok(Response::new(build_supported_options()))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
@@ -104,23 +104,23 @@ impl DevicePlugin for Service {
         &self,
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
-        let start = Instant::now();
+        let start_time = Instant::now();
         let resource = self.current_resource();
         let containers = request.into_inner().container_requests;
-        let asked: Vec<&[String]> = containers
+        let requested_ids: Vec<&[String]> = containers
             .iter()
-            .map(|asked| asked.devices_ids.as_slice())
+            .map(|container| container.devices_ids.as_slice())
             .collect();
-        let answers = answer_call(&resource, &asked);
+        let answers = answer_call(&resource, &requested_ids);
         self.metrics
-            .count_allocation(&resource.name, answers.is_ok(), start.elapsed());
+            .count_allocation(&resource.name, answers.is_ok(), start_time.elapsed());
         let container_responses = answers.inspect_err(|refusal| {
             tracing::warn!(resource = %resource.name, "allocation refused: {}", refusal.message());
         })?;
-        for asked in &containers {
-            self.allocation_reports
-                .report_allocation(&resource.name, &asked.devices_ids);
-            tracing::debug!(resource = %resource.name, devices = ?asked.devices_ids, "allocated");
+        for container in &containers {
+            self.allocation_reporter
+                .report_allocation(&resource.name, &container.devices_ids);
+            tracing::debug!(resource = %resource.name, devices = ?container.devices_ids, "allocated");
         }
         Ok(Response::new(AllocateResponse {
             container_responses,

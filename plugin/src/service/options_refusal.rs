@@ -27,7 +27,8 @@ impl OptionsRefusal {
         self.0.send_replace(RefusalState::Active);
     }
 
-    /// Ends the refusal. Returns whether a call was refused since its start.
+    /// Ends the refusal. Returns whether the kubelet has made the call while the refusal was
+    /// active.
     pub(crate) fn end(&self) -> bool {
         self.0.send_replace(RefusalState::Inactive) == RefusalState::CallRefused
     }

@@ -17,9 +17,9 @@ use kubelet_api::deviceplugin::ListAndWatchResponse;
 /// The numbers of open ListAndWatch streams, by resource. All clones share these numbers. If the
 /// kubelet reads the streams of two registrations of a resource, both are counted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
+pub(crate) struct OpenStreamCounts(watch::Sender<BTreeMap<ResourceName, usize>>);
 
-impl Streams {
+impl OpenStreamCounts {
     /// Creates the stream count of a server of `resource`. The count begins at 0.
     pub(crate) fn create_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
@@ -34,10 +34,10 @@ impl Streams {
     }
 
     /// Returns the names of the resources that have no open stream.
-    pub(crate) fn find_unstreamed_resources(&self, resources: &Resources) -> Vec<ResourceName> {
+    pub(crate) fn find_resources_without_stream(&self, resources: &Resources) -> Vec<ResourceName> {
         let counts = self.0.borrow();
-        let unstreamed = resources.keys().filter(|name| !counts.contains_key(*name));
-        unstreamed.cloned().collect()
+        let names_without_stream = resources.keys().filter(|name| !counts.contains_key(*name));
+        names_without_stream.cloned().collect()
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct RegistrationStreams {
 pub(crate) struct StreamCount {
     registration_streams: watch::Sender<RegistrationStreams>,
     resource: ResourceName,
-    all_server_streams: Streams,
+    all_server_streams: OpenStreamCounts,
 }
 
 impl StreamCount {
@@ -142,15 +142,15 @@ pub(crate) fn stream_lists(
     resource: watch::Receiver<Arc<Resource>>,
     guard: StreamGuard,
 ) -> DeviceStream {
-    let mut last_sent: Option<Arc<Resource>> = None;
+    let mut last_sent_resource: Option<Arc<Resource>> = None;
     let lists = WatchStream::new(resource).filter_map(move |resource| {
         // The closure owns the guard, so that the stream counts as open until it is dropped.
         let _ = &guard;
-        let previous_resource = last_sent.replace(Arc::clone(&resource));
+        let previous_resource = last_sent_resource.replace(Arc::clone(&resource));
         // A change that affects only the answers to Allocate is not sent, because the list is the
         // same.
         let is_unchanged = previous_resource
-            .is_some_and(|previous_resource| previous_resource.has_same_list(&resource));
+            .is_some_and(|previous_resource| previous_resource.has_same_device_list(&resource));
         (!is_unchanged).then(|| Ok(resource.to_list_message()))
     });
     Box::pin(lists)
@@ -167,7 +167,7 @@ mod tests {
     async fn a_list_is_sent_at_once_and_then_only_when_it_differs() {
         let (sender, receiver) = watch::channel(Arc::new(resource(vec![device("a")])));
         let name = resource(vec![]).name;
-        let streams = Streams::default();
+        let streams = OpenStreamCounts::default();
         let count = streams.create_count(name.clone());
         let open = count.subscribe();
         let mut stream = stream_lists(receiver, count.count_stream());
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn streams_of_earlier_registrations_do_not_count() {
-        let streams = Streams::default();
+        let streams = OpenStreamCounts::default();
         let count = streams.create_count(resource(vec![]).name);
         let earlier = count.count_stream();
         count.reset_for_registration();

@@ -98,7 +98,7 @@ fn create(root: &Path, path: &str, mode: Mode) -> crate::Result<()> {
         .iter()
         .map(Name::new)
         .collect::<Result<_, _>>()?;
-    let mut here = match end.trail.into_iter().next_back() {
+    let mut here = match end.opened_components.into_iter().next_back() {
         Some(last) => last.handle,
         None => root.handle()?,
     };

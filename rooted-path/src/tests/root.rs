@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, readlinkat};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
 
-use crate::{Error, FileKind, LastLink, Resolver, RootDir, Walk, join_trail};
+use crate::{Error, FileKind, LastLink, Resolver, RootDir, Walk, join_component_names};
 
 /// The expected result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -282,7 +282,9 @@ fn a_walk_returns_each_file_before_it_opens_one_below_it() {
             steps.push(step.path(Path::new("/")).display().to_string());
         }
         let end = walk.finish().unwrap();
-        let path = join_trail(Path::new("/"), &end.trail).display().to_string();
+        let path = join_component_names(Path::new("/"), &end.opened_components)
+            .display()
+            .to_string();
         (
             steps.join(" "),
             path,
@@ -290,15 +292,15 @@ fn a_walk_returns_each_file_before_it_opens_one_below_it() {
             end.is_dangling,
         )
     };
-    let (follow, keep) = (LastLink::Follow, LastLink::Keep);
+    let (follow, no_follow) = (LastLink::Follow, LastLink::NoFollow);
     let lib = "/lib /usr /usr/lib";
     let release = format!("{lib} /usr/lib/up /etc /etc/os-release");
     for (path, last, steps, end, missing, is_dangling) in [
         ("lib/up", follow, &*release, "/etc/os-release", 0, false),
-        ("lib/up", keep, lib, "/usr/lib/up", 0, false),
+        ("lib/up", no_follow, lib, "/usr/lib/up", 0, false),
         ("etc/x/../y", follow, "/etc", "/etc", 3, false),
         ("dangling", follow, "/dangling", "/", 1, true),
-        ("dangling", keep, "", "/dangling", 0, false),
+        ("dangling", no_follow, "", "/dangling", 0, false),
         ("/", follow, "", "/", 0, false),
     ] {
         let expected = (steps.to_owned(), end.to_owned(), missing, is_dangling);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use toml_edit::{Item, TableLike, Value};
 
 use super::handler::{Handlers, KeyValues, RUNC_V2_SHIM, collect_handlers};
-use super::schema::{self, Schema, V2, V3};
-use super::{Layout, documents, own_drop_in_path, template};
+use super::schema::{self, SCHEMA_V2, SCHEMA_V3, Schema};
+use super::{Layout, boathook_drop_in_path, documents, template};
 use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
 use crate::drop_in;
 use crate::error::Error;
@@ -22,7 +22,7 @@ const CONTAINERD_V1_RUNC_SHIMS: [&str; 2] =
 
 /// The settings that decide what the default runtime is (containerd, docs/cri/config.md). The
 /// first `*` stands for the name of a plugin.
-const RUNTIME_SETTINGS: [&str; 8] = [
+const DEFAULT_RUNTIME_SETTINGS: [&str; 8] = [
     "version",
     "imports",
     "plugins.*.containerd.default_runtime_name",
@@ -42,23 +42,23 @@ pub(crate) fn find_default_runtime(
     layout: &Layout,
     snapshot: &Snapshot,
 ) -> Result<DefaultRuntime, Error> {
-    let (schema, config_files) = find_config_files(layout, snapshot)?;
-    for path in &config_files {
-        refuse_precedence(layout, schema, snapshot, path)?;
+    let (schema, config_paths) = find_config_paths(layout, snapshot)?;
+    for path in &config_paths {
+        refuse_setting_with_precedence(layout, schema, snapshot, path)?;
     }
     // k0s itself merges configuration files, whatever their version is.
     let merges_sections = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
     let Handlers {
         default_name,
         handlers,
-    } = collect_handlers(schema, &config_files, snapshot, merges_sections)?;
+    } = collect_handlers(schema, &config_paths, snapshot, merges_sections)?;
     let handler = handlers
         .into_iter()
         .find(|(name, ..)| *name == default_name);
     Ok(match handler {
         Some((name, settings, options)) => get_handler_runtime(&name, &settings, &options),
         None if default_name == "runc" => DefaultRuntime::new_runc(),
-        None => DefaultRuntime::new_other(&default_name, "a handler that no file describes"),
+        None => DefaultRuntime::new_unsupported(&default_name, "a handler that no file describes"),
     })
 }
 
@@ -75,7 +75,7 @@ fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) ->
     let program = get_string(options, "BinaryName");
     let has_setting = |key: &str| !get_string(settings, key).is_empty();
     if has_setting("runtime_path") || has_setting("runtime_engine") {
-        return DefaultRuntime::new_other(name, "a shim of its own");
+        return DefaultRuntime::new_unsupported(name, "a shim of its own");
     }
     // The handler `runc` has a built-in type in containerd if no file sets one.
     let is_runc_v2 = shim == RUNC_V2_SHIM || shim.is_empty() && name == "runc";
@@ -84,63 +84,73 @@ fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) ->
             DefaultRuntime::new_program(name, "runc")
         }
         program if is_runc_v2 => DefaultRuntime::new_program(name, program),
-        _ => DefaultRuntime::new_other(name, format!("runtime_type {shim}")),
+        _ => DefaultRuntime::new_unsupported(name, format!("runtime_type {shim}")),
     }
 }
 
 /// Returns the schema of the configuration, and its files in load order.
-fn find_config_files(
+fn find_config_paths(
     layout: &Layout,
     snapshot: &Snapshot,
 ) -> Result<(&'static Schema, Vec<PathBuf>), Error> {
     match layout {
-        Layout::File { main_file, conf_d } => {
-            let main_file = Path::new(main_file);
-            if snapshot.text(main_file).is_some() {
-                let schema = schema::detect_schema(snapshot, main_file)?.unwrap_or(&V2);
-                return Ok((schema, documents::list_in_load_order(snapshot, main_file)?));
+        Layout::File {
+            main_path,
+            conf_d_dir,
+        } => {
+            let main_path = Path::new(main_path);
+            if snapshot.get_text(main_path).is_some() {
+                let schema = schema::detect_schema(snapshot, main_path)?.unwrap_or(&SCHEMA_V2);
+                return Ok((
+                    schema,
+                    documents::list_files_in_load_order(snapshot, main_path)?,
+                ));
             }
             // Newer releases of containerd read the drop-ins even if there is no main file.
-            let drop_ins = conf_d.map(|dir| drop_in::list_in_load_order(snapshot, &[], dir));
-            Ok((&V3, drop_ins.unwrap_or_default()))
+            let drop_ins =
+                conf_d_dir.map(|dir| drop_in::list_files_in_load_order(snapshot, &[], dir));
+            Ok((&SCHEMA_V3, drop_ins.unwrap_or_default()))
         }
         Layout::Template { dir } => {
-            let generated_file = template::generated_path(dir);
-            let schema = schema::detect_schema(snapshot, &generated_file)?.unwrap_or(&V3);
-            let config_files = documents::list_in_load_order(snapshot, &generated_file)?;
-            Ok((schema, config_files))
+            let generated_path = template::generated_config_path(dir);
+            let schema = schema::detect_schema(snapshot, &generated_path)?.unwrap_or(&SCHEMA_V3);
+            let config_paths = documents::list_files_in_load_order(snapshot, &generated_path)?;
+            Ok((schema, config_paths))
         }
         Layout::DropIns {
             dir,
-            generated_files,
+            generated_paths,
         } => {
-            let mut config_files = Vec::new();
-            for file in generated_files {
-                config_files.extend(documents::list_in_load_order(snapshot, Path::new(file))?);
+            let mut config_paths = Vec::new();
+            for file in generated_paths {
+                config_paths.extend(documents::list_files_in_load_order(
+                    snapshot,
+                    Path::new(file),
+                )?);
             }
-            for path in drop_in::list_in_load_order(snapshot, &[], dir) {
-                if !config_files.contains(&path) {
-                    config_files.push(path);
+            for path in drop_in::list_files_in_load_order(snapshot, &[], dir) {
+                if !config_paths.contains(&path) {
+                    config_paths.push(path);
                 }
             }
-            let schema =
-                schema::detect_schema(snapshot, Path::new(generated_files[0]))?.unwrap_or(&V2);
-            Ok((schema, config_files))
+            let schema = schema::detect_schema(snapshot, Path::new(generated_paths[0]))?
+                .unwrap_or(&SCHEMA_V2);
+            Ok((schema, config_paths))
         }
     }
 }
 
 /// Returns an error if a setting in the file `path` has precedence over the default runtime that
 /// Boathook's file sets.
-fn refuse_precedence(
+fn refuse_setting_with_precedence(
     layout: &Layout,
     schema: &Schema,
     snapshot: &Snapshot,
     path: &Path,
 ) -> Result<(), Error> {
-    let text = snapshot.text(path).unwrap_or_default();
+    let text = snapshot.get_text(path).unwrap_or_default();
     let doc = parse_document(path, text)?;
-    key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
+    key_case::check_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
     let Some(table) = get_item(&doc, &schema.handlers_table_path()).and_then(Item::as_table_like)
     else {
         return Ok(());
@@ -150,7 +160,7 @@ fn refuse_precedence(
         find_line_number(text, key.map_or(0, |span| span.start))
     };
     let default_runtime = table.get("default_runtime").and_then(Item::as_table_like);
-    if default_runtime.is_some_and(names_shim) {
+    if default_runtime.is_some_and(sets_runtime_type) {
         let problem = "default_runtime has precedence over default_runtime_name: write it as a \
                        handler below runtimes and name that, or leave --set-default out";
         return Err(Error::new_at_line(
@@ -160,13 +170,13 @@ fn refuse_precedence(
         ));
     }
     let drop_in_dir = match layout {
-        Layout::File { conf_d, .. } => conf_d.map(PathBuf::from),
+        Layout::File { conf_d_dir, .. } => conf_d_dir.map(PathBuf::from),
         Layout::Template { dir } => Some(template::drop_in_dir(dir)),
         Layout::DropIns { dir, .. } => Some(PathBuf::from(dir)),
     };
     match drop_in_dir {
         Some(dir) if table.contains_key("default_runtime_name") => refuse_later_setting(
-            &own_drop_in_path(&dir),
+            &boathook_drop_in_path(&dir),
             path,
             line_of_key("default_runtime_name"),
         ),
@@ -176,7 +186,7 @@ fn refuse_precedence(
 
 /// Returns whether the table `default_runtime` names a shim. `containerd config default` prints
 /// this table with an empty `runtime_type`, which has no effect.
-fn names_shim(table: &dyn TableLike) -> bool {
+fn sets_runtime_type(table: &dyn TableLike) -> bool {
     let shim = table.get("runtime_type").and_then(Item::as_str);
     shim.is_some_and(|shim| !shim.is_empty())
 }

@@ -14,18 +14,18 @@ use crate::toml_text::parse_document;
 const MAX_CONFIG_FILES: usize = 256;
 
 /// Reads a configuration file, and all files that it imports, into the snapshot.
-pub(crate) fn read_with_imports(
+pub(crate) fn read_file_and_imports(
     host: &HostRoot,
-    main_file: &Path,
+    main_path: &Path,
     snapshot: &mut Snapshot,
 ) -> Result<(), Error> {
-    let mut pending_files = VecDeque::from([main_file.to_path_buf()]);
-    let mut seen_files = Vec::new();
-    while let Some(path) = pending_files.pop_front() {
-        if seen_files.contains(&path) || seen_files.len() == MAX_CONFIG_FILES {
+    let mut pending_paths = VecDeque::from([main_path.to_path_buf()]);
+    let mut seen_paths = Vec::new();
+    while let Some(path) = pending_paths.pop_front() {
+        if seen_paths.contains(&path) || seen_paths.len() == MAX_CONFIG_FILES {
             continue;
         }
-        seen_files.push(path.clone());
+        seen_paths.push(path.clone());
         let Some(text) = snapshot.read(host, &path)? else {
             continue;
         };
@@ -33,7 +33,7 @@ pub(crate) fn read_with_imports(
         for pattern in parse_import_patterns(&path, text).unwrap_or_default() {
             let dir = pattern.parent().unwrap_or(&pattern);
             let names = host.list(dir)?;
-            pending_files.extend(
+            pending_paths.extend(
                 names
                     .iter()
                     .map(|name| dir.join(name))
@@ -46,16 +46,16 @@ pub(crate) fn read_with_imports(
 
 /// Returns the files of a snapshot that containerd reads, in the order in which containerd reads
 /// them.
-pub(crate) fn list_in_load_order(
+pub(crate) fn list_files_in_load_order(
     snapshot: &Snapshot,
-    main_file: &Path,
+    main_path: &Path,
 ) -> Result<Vec<PathBuf>, Error> {
-    let mut pending_files = VecDeque::from([main_file.to_path_buf()]);
-    let mut ordered_files: Vec<PathBuf> = Vec::new();
-    while let Some(path) = pending_files.pop_front() {
+    let mut pending_paths = VecDeque::from([main_path.to_path_buf()]);
+    let mut ordered_paths: Vec<PathBuf> = Vec::new();
+    while let Some(path) = pending_paths.pop_front() {
         let Some(text) = snapshot
-            .text(&path)
-            .filter(|_| !ordered_files.contains(&path))
+            .get_text(&path)
+            .filter(|_| !ordered_paths.contains(&path))
         else {
             continue;
         };
@@ -64,11 +64,11 @@ pub(crate) fn list_in_load_order(
                 .existing_files()
                 .map(|(path, _)| path)
                 .filter(|path| matches_pattern(&pattern, path));
-            pending_files.extend(files.map(Path::to_path_buf));
+            pending_paths.extend(files.map(Path::to_path_buf));
         }
-        ordered_files.push(path);
+        ordered_paths.push(path);
     }
-    Ok(ordered_files)
+    Ok(ordered_paths)
 }
 
 /// Returns whether the configuration file `path`, whose text is `text`, imports `imported_path`.
@@ -144,7 +144,7 @@ mod tests {
         set("/c/conf.d/a.toml", "");
         set("/c/last.toml", "");
         set("/c/unrelated.toml", "");
-        let order = list_in_load_order(&snapshot, Path::new("/c/config.toml")).unwrap();
+        let order = list_files_in_load_order(&snapshot, Path::new("/c/config.toml")).unwrap();
         let names: Vec<_> = order.iter().map(|p| p.to_str().unwrap()).collect();
         let expected = "/c/config.toml /c/conf.d/a.toml /c/conf.d/b.toml /c/last.toml";
         assert_eq!(names.join(" "), expected);

@@ -4,35 +4,35 @@
 use std::path::{Path, PathBuf};
 
 use super::handler::{Handler, refuse_existing_handlers};
-use super::schema::{self, V2, V3};
-use super::{PlanInputs, build_drop_in, documents, in_place, own_drop_in_path};
+use super::schema::{self, SCHEMA_V2, SCHEMA_V3};
+use super::{PlanInputs, boathook_drop_in_path, build_drop_in, documents, in_place};
 use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, format_managed_file, quote};
 
 /// Returns the files that an installation writes, each as its path and text.
 pub(super) fn plan_files(
-    main_file: &Path,
-    conf_d: Option<&Path>,
+    main_path: &Path,
+    conf_d_dir: Option<&Path>,
     inputs: &PlanInputs<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let Some(text) = inputs.snapshot.text(main_file) else {
-        return plan_without_main_file(main_file, conf_d, inputs);
+    let Some(text) = inputs.snapshot.get_text(main_path) else {
+        return plan_without_main_file(main_path, conf_d_dir, inputs);
     };
-    let schema = schema::detect_schema(inputs.snapshot, main_file)?;
-    let config_files = documents::list_in_load_order(inputs.snapshot, main_file)?;
-    let (Some(schema), Some(dir)) = (schema.filter(|schema| schema.merges_imports()), conf_d)
+    let schema = schema::detect_schema(inputs.snapshot, main_path)?;
+    let config_paths = documents::list_files_in_load_order(inputs.snapshot, main_path)?;
+    let (Some(schema), Some(dir)) = (schema.filter(|schema| schema.merges_imports()), conf_d_dir)
     else {
-        return in_place::plan_files(main_file, schema, &config_files, inputs)
+        return in_place::plan_files(main_path, schema, &config_paths, inputs)
             .map(|file| vec![file]);
     };
-    refuse_existing_handlers(schema, &config_files, inputs)?;
+    refuse_existing_handlers(schema, &config_paths, inputs)?;
     // The drop-in is written first. containerd does not read it until the main file imports it.
-    let mut files = vec![build_drop_in(dir, schema, &config_files, inputs)?];
-    let path = own_drop_in_path(dir);
-    if !documents::imports_file(main_file, text, &path)? {
-        let edited = add_to_list(main_file, text, "imports", &path.to_string_lossy())?;
-        files.push((main_file.into(), edited));
+    let mut files = vec![build_drop_in(dir, schema, &config_paths, inputs)?];
+    let path = boathook_drop_in_path(dir);
+    if !documents::imports_file(main_path, text, &path)? {
+        let edited_text = add_to_list(main_path, text, "imports", &path.to_string_lossy())?;
+        files.push((main_path.into(), edited_text));
     }
     Ok(files)
 }
@@ -43,31 +43,33 @@ pub(super) fn plan_files(
 /// import drop-ins of version 3. If the host has a drop-in of version 3, its containerd is a 2.x.
 /// Then the new main file has version 3 and imports the whole drop-in directory.
 fn plan_without_main_file(
-    main_file: &Path,
-    conf_d: Option<&Path>,
+    main_path: &Path,
+    conf_d_dir: Option<&Path>,
     inputs: &PlanInputs<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let config_files = conf_d
-        .map(|dir| drop_in::list_in_load_order(inputs.snapshot, &[], dir))
+    let config_paths = conf_d_dir
+        .map(|dir| drop_in::list_files_in_load_order(inputs.snapshot, &[], dir))
         .unwrap_or_default();
-    for path in &config_files {
-        let (Some(&V3), Some(dir)) = (schema::detect_schema(inputs.snapshot, path)?, conf_d) else {
+    for path in &config_paths {
+        let (Some(&SCHEMA_V3), Some(dir)) =
+            (schema::detect_schema(inputs.snapshot, path)?, conf_d_dir)
+        else {
             continue;
         };
-        refuse_existing_handlers(&V3, &config_files, inputs)?;
+        refuse_existing_handlers(&SCHEMA_V3, &config_paths, inputs)?;
         let imports = quote(&dir.join("*.toml").to_string_lossy());
         let body = format!("version = 3\nimports = [{imports}]\n");
-        let own_drop_in = build_drop_in(dir, &V3, &config_files, inputs)?;
+        let own_drop_in = build_drop_in(dir, &SCHEMA_V3, &config_paths, inputs)?;
         return Ok(vec![
             own_drop_in,
-            (main_file.into(), format_managed_file(&body)),
+            (main_path.into(), format_managed_file(&body)),
         ]);
     }
-    let handler = Handler::new(&V2, &[], inputs)?;
+    let handler = Handler::new(&SCHEMA_V2, &[], inputs)?;
     let tables =
         handler.format_tables() + &handler.format_runc_table() + &handler.format_default_table();
     Ok(vec![(
-        main_file.into(),
+        main_path.into(),
         format_managed_file(&format!("version = 2\n\n{tables}")),
     )])
 }

@@ -10,7 +10,7 @@ use toml_edit::{Item, TableLike};
 
 use super::PlanInputs;
 use super::schema::Schema;
-use crate::engine_properties::{ANNOTATIONS, HANDLER};
+use crate::engine_properties::{ANNOTATION_PATTERN, HANDLER};
 use crate::error::Error;
 use crate::oci_hook;
 use crate::options::Options;
@@ -26,13 +26,13 @@ pub(super) type KeyValues = Vec<(String, String)>;
 /// The runtime handler `boathook` with all its settings.
 #[derive(Debug)]
 pub(super) struct Handler {
-    plugin: &'static str,
+    plugin_id: &'static str,
     /// The names of the handler. All of them have the same settings.
     names: Vec<String>,
     is_default: bool,
     /// Whether containerd's built-in handler `runc` must be written, too. containerd 1.x drops the
     /// built-in handler as soon as a file names another one.
-    writes_runc: bool,
+    needs_runc_table: bool,
     /// The settings in the handler's own table.
     settings: KeyValues,
     /// The settings in the handler's table `options`.
@@ -40,44 +40,44 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    /// Returns the handler for a configuration that consists of `config_files`, in load order.
+    /// Returns the handler for a configuration that consists of `config_paths`, in load order.
     pub(super) fn new(
         schema: &Schema,
-        config_files: &[PathBuf],
+        config_paths: &[PathBuf],
         inputs: &PlanInputs<'_>,
     ) -> Result<Self, Error> {
         let InheritedSettings {
             mut settings,
             mut options,
-            is_built_in,
-        } = find_inherited_settings(schema, config_files, inputs.snapshot)?;
+            is_default_built_in,
+        } = find_inherited_settings(schema, config_paths, inputs.snapshot)?;
         set_key(&mut settings, "runtime_type", quote(RUNC_V2_SHIM));
         if inputs.options.base_spec.is_some() {
             set_key(
                 &mut settings,
                 "base_runtime_spec",
-                quote(&inputs.spec_path.to_string_lossy()),
+                quote(&inputs.base_spec_path.to_string_lossy()),
             );
         } else {
             set_key(
                 &mut options,
                 "BinaryName",
-                quote(&inputs.options.runtime.to_string_lossy()),
+                quote(&inputs.options.runtime_path.to_string_lossy()),
             );
         }
         let inherited_list = settings
             .iter()
             .find(|(key, _)| key == "container_annotations");
         let annotations = match inherited_list.and_then(|(_, list)| list.strip_prefix('[')) {
-            Some(list) if list.trim() != "]" => format!("[{}, {list}", quote(ANNOTATIONS)),
-            _ => format!("[{}]", quote(ANNOTATIONS)),
+            Some(list) if list.trim() != "]" => format!("[{}, {list}", quote(ANNOTATION_PATTERN)),
+            _ => format!("[{}]", quote(ANNOTATION_PATTERN)),
         };
         set_key(&mut settings, "container_annotations", annotations);
         Ok(Self {
-            plugin: schema.plugin,
+            plugin_id: schema.plugin_id,
             names: inputs.options.names().map(str::to_owned).collect(),
             is_default: inputs.options.set_default,
-            writes_runc: is_built_in && !schema.merges_handlers(),
+            needs_runc_table: is_default_built_in && !schema.merges_handlers(),
             settings,
             options,
         })
@@ -100,7 +100,10 @@ impl Handler {
     }
 
     fn format_table(&self, name: &str) -> String {
-        let table = format!("plugins.{}.containerd.runtimes.{name}", quote(self.plugin));
+        let table = format!(
+            "plugins.{}.containerd.runtimes.{name}",
+            quote(self.plugin_id)
+        );
         let mut text = format!("[{table}]\n{}", format_lines(&self.settings));
         if !self.options.is_empty() {
             text += &format!("\n[{table}.options]\n{}", format_lines(&self.options));
@@ -112,10 +115,10 @@ impl Handler {
     /// the table is not needed. In containerd 1.x a file with any handler must also have the
     /// built-in one.
     pub(super) fn format_runc_table(&self) -> String {
-        if !self.writes_runc {
+        if !self.needs_runc_table {
             return String::new();
         }
-        let table = format!("plugins.{}.containerd.runtimes.runc", quote(self.plugin));
+        let table = format!("plugins.{}.containerd.runtimes.runc", quote(self.plugin_id));
         format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2_SHIM))
     }
 
@@ -125,7 +128,7 @@ impl Handler {
         if !self.is_default {
             return String::new();
         }
-        let table = format!("plugins.{}.containerd", quote(self.plugin));
+        let table = format!("plugins.{}.containerd", quote(self.plugin_id));
         format!("\n[{table}]\ndefault_runtime_name = {}\n", quote(HANDLER))
     }
 }
@@ -136,7 +139,7 @@ struct InheritedSettings {
     options: KeyValues,
     /// Whether the default handler is built into containerd and not defined in a configuration
     /// file.
-    is_built_in: bool,
+    is_default_built_in: bool,
 }
 
 /// The handlers that the configuration files define.
@@ -147,22 +150,22 @@ pub(super) struct Handlers {
     pub(super) handlers: Vec<(String, KeyValues, KeyValues)>,
 }
 
-/// Collects the handlers that `config_files`, in load order, define. If `merges_sections` is set,
+/// Collects the handlers that `config_paths`, in load order, define. If `merges_sections` is set,
 /// the CRI section of a file extends the sections of earlier files. Otherwise the section replaces
 /// them.
 pub(super) fn collect_handlers(
     schema: &Schema,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     snapshot: &Snapshot,
     merges_sections: bool,
 ) -> Result<Handlers, Error> {
     let mut default_name = "runc".to_owned();
     let mut handlers: Vec<(String, KeyValues, KeyValues)> = Vec::new();
-    for path in config_files {
-        let doc = parse_document(path, snapshot.text(path).unwrap_or_default())?.into_mut();
+    for path in config_paths {
+        let doc = parse_document(path, snapshot.get_text(path).unwrap_or_default())?.into_mut();
         let section = doc
             .get("plugins")
-            .and_then(|plugins| plugins.get(schema.plugin));
+            .and_then(|plugins| plugins.get(schema.plugin_id));
         if section.is_some() && !merges_sections {
             handlers.clear();
             "runc".clone_into(&mut default_name);
@@ -206,13 +209,13 @@ pub(super) fn collect_handlers(
 /// default handler does not use the shim of runc, those of the handler `runc`.
 fn find_inherited_settings(
     schema: &Schema,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     snapshot: &Snapshot,
 ) -> Result<InheritedSettings, Error> {
     let Handlers {
         default_name,
         mut handlers,
-    } = collect_handlers(schema, config_files, snapshot, schema.merges_imports())?;
+    } = collect_handlers(schema, config_paths, snapshot, schema.merges_imports())?;
     let runc_shim = quote(RUNC_V2_SHIM);
     let uses_runc_shim = |settings: &KeyValues| {
         settings
@@ -226,14 +229,15 @@ fn find_inherited_settings(
                 .iter()
                 .position(|(name, settings, _)| name == wanted_name && uses_runc_shim(settings))
         });
-    let is_built_in = default_name == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
+    let is_default_built_in =
+        default_name == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
     let (_, settings, options) = index
         .map(|index| handlers.swap_remove(index))
         .unwrap_or_default();
     Ok(InheritedSettings {
         settings,
         options,
-        is_built_in,
+        is_default_built_in,
     })
 }
 
@@ -242,11 +246,11 @@ fn find_inherited_settings(
 /// earlier installation is accepted.
 pub(super) fn refuse_existing_handlers(
     schema: &Schema,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<(), Error> {
-    for path in config_files {
-        let text = inputs.snapshot.text(path).unwrap_or_default();
+    for path in config_paths {
+        let text = inputs.snapshot.get_text(path).unwrap_or_default();
         let doc = parse_document(path, text)?;
         let handlers = get_item(&doc, &schema.handlers_table_path())
             .and_then(|handlers| handlers.get("runtimes")?.as_table_like());
@@ -255,7 +259,7 @@ pub(super) fn refuse_existing_handlers(
             let Some((key, handler)) = existing else {
                 continue;
             };
-            if inputs.snapshot.is_generated(path) && is_own_handler(handler, inputs) {
+            if inputs.snapshot.is_generated(path) && is_boathook_handler(handler, inputs) {
                 continue;
             }
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));
@@ -266,13 +270,13 @@ pub(super) fn refuse_existing_handlers(
 }
 
 /// Returns whether a handler calls Boathook, by its program or by its OCI specification.
-fn is_own_handler(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
+fn is_boathook_handler(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
     let get_path = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
     let options = handler.get("options");
     let program = get_path(options.and_then(|options| options.get("BinaryName")));
     let spec = get_path(handler.get("base_runtime_spec"));
-    program.is_some_and(|program| program.file_name() == inputs.options.runtime.file_name())
-        || spec.is_some_and(|spec| spec == inputs.spec_path)
+    program.is_some_and(|program| program.file_name() == inputs.options.runtime_path.file_name())
+        || spec.is_some_and(|spec| spec == inputs.base_spec_path)
 }
 
 /// Copies the keys and values of a table to `settings`, and replaces the values of existing keys.

@@ -7,7 +7,7 @@ use toml_edit::Document;
 
 use super::PlanInputs;
 use super::handler::{Handler, refuse_existing_handlers};
-use super::schema::{Schema, V2};
+use super::schema::{SCHEMA_V2, Schema};
 use crate::engine_properties::HANDLER;
 use crate::error::Error;
 use crate::toml_text::{
@@ -19,19 +19,28 @@ use crate::toml_text::{
 /// `schema` is `None` if no file has a version or a setting that depends on it. Then the file gets
 /// version 2, which every containerd from 1.3 on reads.
 pub(super) fn plan_files(
-    main_file: &Path,
+    main_path: &Path,
     schema: Option<&'static Schema>,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let path = find_effective_file(main_file, schema.unwrap_or(&V2), config_files, inputs)?;
-    let mut text = inputs.snapshot.text(&path).unwrap_or_default().to_owned();
+    let path = find_effective_file(
+        main_path,
+        schema.unwrap_or(&SCHEMA_V2),
+        config_paths,
+        inputs,
+    )?;
+    let mut text = inputs
+        .snapshot
+        .get_text(&path)
+        .unwrap_or_default()
+        .to_owned();
     if schema.is_none() {
         text = insert_line(&path, &text, "version = 2")?;
     }
-    let schema = schema.unwrap_or(&V2);
-    refuse_existing_handlers(schema, config_files, inputs)?;
-    let handler = Handler::new(schema, config_files, inputs)?;
+    let schema = schema.unwrap_or(&SCHEMA_V2);
+    refuse_existing_handlers(schema, config_paths, inputs)?;
+    let handler = Handler::new(schema, config_paths, inputs)?;
     let mut body = handler.format_tables() + &handler.format_runc_table();
     if inputs.options.set_default {
         match set_key(
@@ -41,7 +50,7 @@ pub(super) fn plan_files(
             "default_runtime_name",
             HANDLER,
         )? {
-            Some(edited) => text = edited,
+            Some(edited_text) => text = edited_text,
             None => body += &handler.format_default_table(),
         }
     }
@@ -61,16 +70,16 @@ pub(super) fn plan_files(
 /// Returns the file whose CRI section has effect. In containerd 1.x each section replaces the
 /// sections of earlier files, so this is the last file with such a section.
 fn find_effective_file(
-    main_file: &Path,
+    main_path: &Path,
     schema: &Schema,
-    config_files: &[PathBuf],
+    config_paths: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<PathBuf, Error> {
-    for path in config_files.iter().rev() {
-        let doc = parse_document(path, inputs.snapshot.text(path).unwrap_or_default())?;
-        if get_item(&doc, &["plugins", schema.plugin]).is_some() {
+    for path in config_paths.iter().rev() {
+        let doc = parse_document(path, inputs.snapshot.get_text(path).unwrap_or_default())?;
+        if get_item(&doc, &["plugins", schema.plugin_id]).is_some() {
             return Ok(path.clone());
         }
     }
-    Ok(main_file.to_path_buf())
+    Ok(main_path.to_path_buf())
 }

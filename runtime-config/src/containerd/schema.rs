@@ -13,18 +13,18 @@ pub(crate) struct Schema {
     /// The value of `version` in a drop-in.
     pub(crate) version: i64,
     /// The plugin whose section contains the runtime handlers.
-    pub(crate) plugin: &'static str,
+    pub(crate) plugin_id: &'static str,
 }
 
 /// The format of containerd 1.3 to 1.7. containerd 2.x reads it too.
-pub(crate) const V2: Schema = Schema {
+pub(crate) const SCHEMA_V2: Schema = Schema {
     version: 2,
-    plugin: "io.containerd.grpc.v1.cri",
+    plugin_id: "io.containerd.grpc.v1.cri",
 };
 /// The format of containerd 2.0 and later.
-pub(crate) const V3: Schema = Schema {
+pub(crate) const SCHEMA_V3: Schema = Schema {
     version: 3,
-    plugin: "io.containerd.cri.v1.runtime",
+    plugin_id: "io.containerd.cri.v1.runtime",
 };
 
 impl Schema {
@@ -43,7 +43,7 @@ impl Schema {
 
     /// Returns the keys that lead to the table with the settings of the handlers.
     pub(crate) fn handlers_table_path(&self) -> [&'static str; 3] {
-        ["plugins", self.plugin, "containerd"]
+        ["plugins", self.plugin_id, "containerd"]
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn detect_schema(
     snapshot: &Snapshot,
     path: &Path,
 ) -> Result<Option<&'static Schema>, Error> {
-    let Some(text) = snapshot.text(path) else {
+    let Some(text) = snapshot.get_text(path) else {
         return Ok(None);
     };
     let doc = parse_document(path, text)?;
@@ -69,7 +69,8 @@ pub(crate) fn detect_schema(
         find_line_number(text, key.map_or(0, |span| span.start))
     };
     let disabled_plugins = doc.get("disabled_plugins").and_then(|item| item.as_array());
-    let is_cri = |name: &str| name == "cri" || name == V2.plugin || name == V3.plugin;
+    let is_cri =
+        |name: &str| name == "cri" || name == SCHEMA_V2.plugin_id || name == SCHEMA_V3.plugin_id;
     if disabled_plugins
         .is_some_and(|names| names.iter().any(|name| name.as_str().is_some_and(is_cri)))
     {
@@ -79,10 +80,10 @@ pub(crate) fn detect_schema(
         });
     }
     match doc.get("version").and_then(|value| value.as_integer()) {
-        Some(2) => Ok(Some(&V2)),
+        Some(2) => Ok(Some(&SCHEMA_V2)),
         // Version 4 moved settings of the daemon, but none of CRI. containerd accepts a drop-in
         // whose version is lower than that of the main file.
-        Some(3 | 4) => Ok(Some(&V3)),
+        Some(3 | 4) => Ok(Some(&SCHEMA_V3)),
         None | Some(0 | 1) => {
             let versioned_keys = ["plugins", "disabled_plugins", "required_plugins"];
             match versioned_keys.iter().find(|key| doc.contains_key(key)) {

@@ -5,20 +5,20 @@
 use std::path::{Path, PathBuf};
 
 use super::handler::{self, Handler};
-use super::schema::{Schema, V2, V3};
-use super::{PlanInputs, build_drop_in, documents, own_drop_in_path, schema};
+use super::schema::{SCHEMA_V2, SCHEMA_V3, Schema};
+use super::{PlanInputs, boathook_drop_in_path, build_drop_in, documents, schema};
 use crate::engine_properties::HANDLER;
 use crate::error::Error;
 use crate::toml_text::{append_block, find_line_number, format_managed_file};
 
 /// Returns the path of containerd's file, which is generated at each start. Its text shows which
 /// version of the configuration format is in use.
-pub(super) fn generated_path(dir: &str) -> PathBuf {
+pub(super) fn generated_config_path(dir: &str) -> PathBuf {
     Path::new(dir).join("config.toml")
 }
 
 fn template_path(dir: &str, schema: &Schema) -> PathBuf {
-    let name = if *schema == V3 {
+    let name = if *schema == SCHEMA_V3 {
         "config-v3.toml.tmpl"
     } else {
         "config.toml.tmpl"
@@ -29,7 +29,7 @@ fn template_path(dir: &str, schema: &Schema) -> PathBuf {
 /// Returns the path of Boathook's drop-in. Releases of k3s and rke2 since 2025 generate a file that
 /// imports drop-ins.
 fn drop_in_path(dir: &str) -> PathBuf {
-    own_drop_in_path(&drop_in_dir(dir))
+    boathook_drop_in_path(&drop_in_dir(dir))
 }
 
 pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
@@ -39,8 +39,8 @@ pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
 /// Returns the paths of all files that a plan may write.
 pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
     [
-        template_path(dir, &V2),
-        template_path(dir, &V3),
+        template_path(dir, &SCHEMA_V2),
+        template_path(dir, &SCHEMA_V3),
         drop_in_path(dir),
     ]
 }
@@ -48,24 +48,28 @@ pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
 /// Returns the path of the drop-in or template that an installation writes, and its text.
 pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
     let snapshot = inputs.snapshot;
-    let generated_file = generated_path(dir);
+    let generated_path = generated_config_path(dir);
     // Before the first start there is no generated file. Then the name of an existing template
     // shows the version of the configuration format.
-    let has_only_old_template = snapshot.text(&template_path(dir, &V2)).is_some()
-        && snapshot.text(&template_path(dir, &V3)).is_none();
-    let default_schema = if has_only_old_template { &V2 } else { &V3 };
-    let schema = schema::detect_schema(snapshot, &generated_file)?.unwrap_or(default_schema);
-    let imports_drop_in = match snapshot.text(&generated_file) {
-        Some(text) => documents::imports_file(&generated_file, text, &drop_in_path(dir))?,
+    let has_only_old_template = snapshot.get_text(&template_path(dir, &SCHEMA_V2)).is_some()
+        && snapshot.get_text(&template_path(dir, &SCHEMA_V3)).is_none();
+    let default_schema = if has_only_old_template {
+        &SCHEMA_V2
+    } else {
+        &SCHEMA_V3
+    };
+    let schema = schema::detect_schema(snapshot, &generated_path)?.unwrap_or(default_schema);
+    let imports_drop_in = match snapshot.get_text(&generated_path) {
+        Some(text) => documents::imports_file(&generated_path, text, &drop_in_path(dir))?,
         None => false,
     };
-    let config_files = documents::list_in_load_order(snapshot, &generated_file)?;
-    handler::refuse_existing_handlers(schema, &config_files, inputs)?;
+    let config_paths = documents::list_files_in_load_order(snapshot, &generated_path)?;
+    handler::refuse_existing_handlers(schema, &config_paths, inputs)?;
     if schema.merges_imports() && imports_drop_in {
-        return build_drop_in(&drop_in_dir(dir), schema, &config_files, inputs);
+        return build_drop_in(&drop_in_dir(dir), schema, &config_paths, inputs);
     }
     let path = template_path(dir, schema);
-    let text = snapshot.text(&path);
+    let text = snapshot.get_text(&path);
     for name in inputs.options.names() {
         refuse_existing_handler(&path, text.unwrap_or_default(), name)?;
     }
@@ -93,18 +97,21 @@ pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf,
 /// in quotes.
 fn refuse_existing_handler(path: &Path, text: &str, name: &str) -> Result<(), Error> {
     const TABLE_PREFIX: &str = ".runtimes.";
-    let mut tables = text.match_indices(TABLE_PREFIX).map(|(start, _)| start);
-    let has_name = |start: &usize| {
-        let header = &text[start + TABLE_PREFIX.len()..];
-        let rest = header.trim_start_matches(['"', '\'']).strip_prefix(name);
-        let next_char = rest.and_then(|rest| rest.chars().next());
-        rest.is_some() && next_char.is_none_or(|c| !c.is_ascii_alphanumeric() && !"-_".contains(c))
+    let mut prefix_offsets = text.match_indices(TABLE_PREFIX).map(|(offset, _)| offset);
+    let is_handler_header = |offset: &usize| {
+        let table_header = &text[offset + TABLE_PREFIX.len()..];
+        let text_after_name = table_header
+            .trim_start_matches(['"', '\''])
+            .strip_prefix(name);
+        let next_char = text_after_name.and_then(|text_after_name| text_after_name.chars().next());
+        text_after_name.is_some()
+            && next_char.is_none_or(|c| !c.is_ascii_alphanumeric() && !"-_".contains(c))
     };
-    match tables.find(has_name) {
+    match prefix_offsets.find(is_handler_header) {
         None => Ok(()),
-        Some(start) => Err(Error::new_name_conflict(
+        Some(offset) => Err(Error::new_name_conflict(
             path,
-            find_line_number(text, start),
+            find_line_number(text, offset),
             name,
         )),
     }

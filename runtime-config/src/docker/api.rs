@@ -30,18 +30,18 @@ pub(crate) struct Runtimes {
 
 impl Runtimes {
     /// Asks the running daemon for its runtimes. Returns `None` if no daemon answers.
-    pub(crate) fn from_daemon(host: &HostRoot) -> Option<Self> {
+    pub(crate) fn query_daemon(host: &HostRoot) -> Option<Self> {
         let (_, response) = find_answering_socket(host)?;
         let (_, body) = response.split_once("\r\n\r\n")?;
         Some(serde_json::from_str(body).unwrap_or_default())
     }
 
     /// Returns the path of the program of the runtime `name`, if the daemon reports one.
-    pub(crate) fn get_path(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get_program_path(&self, name: &str) -> Option<&str> {
         self.runtimes.get(name)?.get("path")?.as_str()
     }
 
-    pub(crate) fn is_listed(&self, name: &str) -> bool {
+    pub(crate) fn has_runtime(&self, name: &str) -> bool {
         self.runtimes.contains_key(name)
     }
 

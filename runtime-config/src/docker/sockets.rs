@@ -31,7 +31,7 @@ pub(crate) fn list_sockets(host: &HostRoot, docker_host: Option<&str>) -> Vec<Pa
     let mut addresses: Vec<String> = daemons
         .iter()
         .filter(|process| is_system_daemon(process, &config_path))
-        .flat_map(|process| process.find_options(&["-H", "--host"]))
+        .flat_map(|process| process.get_option_values(&["-H", "--host"]))
         .map(str::to_owned)
         .collect();
     addresses.extend(read_configured_addresses(host, &config_path));
@@ -40,7 +40,7 @@ pub(crate) fn list_sockets(host: &HostRoot, docker_host: Option<&str>) -> Vec<Pa
     let daemon_sockets = addresses
         .iter()
         .filter_map(|address| parse_unix_socket(address));
-    let trusted_socket = client_socket.filter(|socket| is_trusted(host, socket));
+    let trusted_socket = client_socket.filter(|socket| is_trusted_socket(host, socket));
     for socket in daemon_sockets.chain(trusted_socket) {
         if !sockets.contains(&socket) {
             sockets.push(socket);
@@ -58,17 +58,18 @@ fn parse_unix_socket(address: &str) -> Option<PathBuf> {
 
 /// Returns whether the socket belongs to root or to the user of this process. The rootless daemon
 /// of another user is not queried, because it reads the daemon.json of that user.
-fn is_trusted(host: &HostRoot, socket: &Path) -> bool {
-    let owner = host.stat(socket).map(|stat| stat.st_uid);
-    owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
+fn is_trusted_socket(host: &HostRoot, socket: &Path) -> bool {
+    let owner_uid = host.stat(socket).map(|stat| stat.st_uid);
+    owner_uid
+        .is_some_and(|owner_uid| owner_uid == 0 || owner_uid == nix::unistd::geteuid().as_raw())
 }
 
 /// Returns whether a dockerd process belongs to root and reads the daemon.json `config_path`. A
 /// process without the option `--config-file` reads the usual one.
 fn is_system_daemon(process: &Process, config_path: &Path) -> bool {
-    let file = process.find_options(&["--config-file"]).last();
-    let reads_config = Path::new(file.unwrap_or(DAEMON_JSON_PATH)) == config_path;
-    process.uid == 0 && reads_config
+    let config_file = process.get_option_values(&["--config-file"]).last();
+    let reads_config_file = Path::new(config_file.unwrap_or(DAEMON_JSON_PATH)) == config_path;
+    process.uid == 0 && reads_config_file
 }
 
 /// Returns the addresses in the list `hosts` of daemon.json. The list is empty if the file cannot

@@ -65,7 +65,7 @@ impl HostRoot {
     /// Resolves a path as [`HostRoot::resolve`] does, except that a symbolic link at the end of
     /// `path` is not followed.
     pub fn resolve_nofollow(&self, path: &Path) -> Result<HostEntry, Error> {
-        self.resolve_for_writing(path, LastLink::Keep)
+        self.resolve_for_writing(path, LastLink::NoFollow)
     }
 
     fn resolve_for_writing(&self, path: &Path, last_link: LastLink) -> Result<HostEntry, Error> {
@@ -117,7 +117,7 @@ impl HostRoot {
     /// Resolves a path for reading, without following a symbolic link at its end. Returns `None`
     /// if there is no file, and also for an error.
     pub fn find_entry(&self, path: &Path) -> Option<HostEntry> {
-        self.resolve_for_reading(path, LastLink::Keep).ok()?
+        self.resolve_for_reading(path, LastLink::NoFollow).ok()?
     }
 
     /// Returns whether a file or directory exists at `path`. Returns `false` for a symbolic link
@@ -147,7 +147,7 @@ impl HostRoot {
 
     /// Returns the target of the symbolic link at `path`, or `None` if there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
-        self.resolve_for_reading(path, LastLink::Keep)?
+        self.resolve_for_reading(path, LastLink::NoFollow)?
             .map_or(Ok(None), |entry| entry.read_link().map(Some))
             .or_else(|error| match error.kind() {
                 Some(io::ErrorKind::InvalidInput) => Ok(None),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::sys::stat::fstat;
-use rooted_path::{FileKind, LastLink, Resolver, RootDir, Waypoint};
+use rooted_path::{FileKind, LastLink, OpenedComponent, Resolver, RootDir};
 
 use super::entry::HostEntry;
 use super::trust;
@@ -31,11 +31,11 @@ impl OpenDir {
     }
 }
 
-impl From<Waypoint> for OpenDir {
-    fn from(waypoint: Waypoint) -> Self {
+impl From<OpenedComponent> for OpenDir {
+    fn from(component: OpenedComponent) -> Self {
         Self {
-            fd: Arc::new(waypoint.handle.into_fd()),
-            name: waypoint.name,
+            fd: Arc::new(component.handle.into_fd()),
+            name: component.name,
         }
     }
 }
@@ -86,7 +86,7 @@ pub(super) fn resolve(
     if policy != DirectoryPolicy::Any {
         let stat = fstat(&*root.fd).map_err(|errno| Error::io("read", root_path)(errno.into()))?;
         let problem = trust::find_untrusted_writer(&stat, policy == DirectoryPolicy::Private);
-        check_problem(problem, || root_path.into())?;
+        refuse_problem(problem, || root_path.into())?;
     }
     let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last_link).map_err(to_error)?;
     while let Some(step) = walk.step().map_err(to_error)? {
@@ -101,11 +101,11 @@ pub(super) fn resolve(
             _ if policy == DirectoryPolicy::Private => trust::find_untrusted_writer(stat, true),
             _ => None,
         };
-        check_problem(problem, || step.path(root_path))?;
+        refuse_problem(problem, || step.path(root_path))?;
     }
     let resolved = walk.finish().map_err(to_error)?;
     let mut dirs: Vec<OpenDir> = iter::once(root.clone())
-        .chain(resolved.trail.into_iter().map(OpenDir::from))
+        .chain(resolved.opened_components.into_iter().map(OpenDir::from))
         .collect();
     let mut missing_names = resolved.missing_names.into_iter();
     Ok(match missing_names.next() {
@@ -117,13 +117,17 @@ pub(super) fn resolve(
     })
 }
 
-/// Returns an error if a directory or link has a problem. `path` returns its path, for the message.
-fn check_problem(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
+/// Returns an error if a directory or link has a problem. `get_path` returns its path, for the
+/// message.
+fn refuse_problem(
+    problem: Option<String>,
+    get_path: impl FnOnce() -> PathBuf,
+) -> Result<(), Error> {
     problem.map_or(Ok(()), |problem| {
         Err(Error::Other(format!(
             "{}: {problem}, and so could replace what root runs from there; make it root's own \
              and writable by root alone (chown root:root, chmod go-w)",
-            path().display()
+            get_path().display()
         )))
     })
 }

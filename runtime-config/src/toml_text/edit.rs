@@ -19,8 +19,8 @@ pub(crate) fn format_managed_file(body: &str) -> String {
 /// Appends a block with tables to a text. The block begins with a line break, so that the text
 /// is restored exactly even if it did not end with one.
 pub(crate) fn append_block(text: &str, body: &str) -> String {
-    let gap = if text.is_empty() { "" } else { "\n" };
-    format!("{text}{gap}{BLOCK_BEGIN}\n{body}{BLOCK_END}\n")
+    let separator = if text.is_empty() { "" } else { "\n" };
+    format!("{text}{separator}{BLOCK_BEGIN}\n{body}{BLOCK_END}\n")
 }
 
 /// Inserts a top-level line before the key `version`, or at the top of a text without this key. If

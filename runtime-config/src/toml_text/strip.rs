@@ -3,7 +3,7 @@
 use toml_edit::Document;
 
 use super::{
-    ADDED_LINE_SUFFIX, BLOCK_BEGIN, BLOCK_END, FILE_BLOCK_BEGIN, OWN_FILE_STEM,
+    ADDED_LINE_SUFFIX, BLOCK_BEGIN, BLOCK_END, BOATHOOK_FILE_STEM, FILE_BLOCK_BEGIN,
     REPLACED_LINE_PREFIX,
 };
 use crate::engine_properties::HANDLER;
@@ -13,8 +13,8 @@ use crate::engine_properties::HANDLER;
 /// The function works on every text, even if it is not TOML (a Go template) or does not parse. A
 /// text without marker comments is returned unchanged.
 pub(crate) fn strip_edits(text: &str) -> Option<String> {
-    let (remaining_text, is_own_file) = strip_lines(text);
-    if is_own_file && remaining_text.is_empty() {
+    let (remaining_text, is_boathook_file) = strip_lines(text);
+    if is_boathook_file && remaining_text.is_empty() {
         return None;
     }
     Some(strip_import(&remaining_text).unwrap_or(remaining_text))
@@ -22,41 +22,43 @@ pub(crate) fn strip_edits(text: &str) -> Option<String> {
 
 /// Returns the text without blocks and marked lines, and whether Boathook created the file.
 fn strip_lines(text: &str) -> (String, bool) {
-    let mut stripped = String::with_capacity(text.len());
-    let mut is_own_file = false;
-    let mut rest = text;
+    let mut remaining_text = String::with_capacity(text.len());
+    let mut is_boathook_file = false;
+    let mut unread_text = text;
     // Whether the last line before a removed block lacks its line break.
     let mut lacks_line_break = false;
-    while !rest.is_empty() {
-        let (line, next_lines) = rest.split_at(rest.find('\n').map_or(rest.len(), |n| n + 1));
+    while !unread_text.is_empty() {
+        let (line, next_lines) =
+            unread_text.split_at(unread_text.find('\n').map_or(unread_text.len(), |n| n + 1));
         let line_text = line.strip_suffix('\n').unwrap_or(line);
         let begins_block = line_text == BLOCK_BEGIN || line_text == FILE_BLOCK_BEGIN;
         if let (true, Some(text_after_block)) = (begins_block, skip_block(next_lines)) {
-            is_own_file |= line_text == FILE_BLOCK_BEGIN;
+            is_boathook_file |= line_text == FILE_BLOCK_BEGIN;
             // `append_block` put a line break before the block, which is removed with the block.
-            lacks_line_break =
-                stripped.pop().is_some() && !stripped.is_empty() && !stripped.ends_with('\n');
-            rest = text_after_block;
+            lacks_line_break = remaining_text.pop().is_some()
+                && !remaining_text.is_empty()
+                && !remaining_text.ends_with('\n');
+            unread_text = text_after_block;
             continue;
         }
         if std::mem::take(&mut lacks_line_break) {
-            stripped.push('\n');
+            remaining_text.push('\n');
         }
         if let Some(old_line) = line.strip_prefix(REPLACED_LINE_PREFIX) {
-            stripped.push_str(old_line);
+            remaining_text.push_str(old_line);
         } else if let Some(added_line) = line_text.strip_suffix(ADDED_LINE_SUFFIX) {
             // A marked line that the user has changed since the installation is kept without its
             // mark.
             if !is_unchanged_line(added_line) {
-                stripped.push_str(added_line);
-                stripped.push('\n');
+                remaining_text.push_str(added_line);
+                remaining_text.push('\n');
             }
         } else {
-            stripped.push_str(line);
+            remaining_text.push_str(line);
         }
-        rest = next_lines;
+        unread_text = next_lines;
     }
-    (stripped, is_own_file)
+    (remaining_text, is_boathook_file)
 }
 
 /// Returns the text after the block whose first line comes before `text`. Returns `None` if the
@@ -87,19 +89,20 @@ fn is_unchanged_line(line: &str) -> bool {
 fn strip_import(text: &str) -> Option<String> {
     let doc = Document::parse(text).ok()?;
     let imports = doc.get("imports")?.as_array()?;
-    let own_index = imports.iter().position(|value| {
+    let import_index = imports.iter().position(|value| {
         value
             .as_str()
-            .is_some_and(|path| path.ends_with(&format!("/{OWN_FILE_STEM}.toml")))
+            .is_some_and(|path| path.ends_with(&format!("/{BOATHOOK_FILE_STEM}.toml")))
     })?;
     let span = |index: usize| imports.get(index).and_then(|value| value.span());
-    let own_span = span(own_index)?;
+    let import_span = span(import_index)?;
     // The separator before the element is removed, too, or the one after it if the element is the
     // first.
-    let removed_range = match own_index.checked_sub(1).and_then(span) {
-        Some(previous_span) => previous_span.end..own_span.end,
+    let removed_range = match import_index.checked_sub(1).and_then(span) {
+        Some(previous_span) => previous_span.end..import_span.end,
         None => {
-            own_span.start..span(own_index + 1).map_or(own_span.end, |next_span| next_span.start)
+            import_span.start
+                ..span(import_index + 1).map_or(import_span.end, |next_span| next_span.start)
         }
     };
     Some(format!(

@@ -11,7 +11,7 @@ use crate::tree::{self, host_with};
 use crate::{apply, options};
 
 fn plan(engine: Engine, host: &HostRoot) -> Plan {
-    let now = engine.read(host, None).unwrap();
+    let now = engine.read_snapshot(host, None).unwrap();
     engine.plan_install(&now, None, &options()).unwrap()
 }
 
@@ -65,7 +65,9 @@ fn a_made_directory_that_someone_uses_is_kept() {
     let plan = plan(Engine::Crio, &host);
     apply(&host, &plan.changes).unwrap();
     fs::write(dir.path().join("etc/crio/hooks.d/theirs.json"), "{}").unwrap();
-    let now = Engine::Crio.read(&host, plan.record.as_ref()).unwrap();
+    let now = Engine::Crio
+        .read_snapshot(&host, plan.record.as_ref())
+        .unwrap();
     let undo = Engine::Crio.plan_undo(&now, plan.record.as_ref());
     apply(&host, &undo.changes).unwrap();
     let left = tree::files(dir.path()).into_keys();
@@ -196,7 +198,9 @@ fn a_file_that_its_owner_reformatted_is_not_written_again() {
     let text = fs::read_to_string(&file).unwrap();
     let formatted: String = text.split_whitespace().collect();
     fs::write(&file, &formatted).unwrap();
-    let now = Engine::Docker.read(&host, first.record.as_ref()).unwrap();
+    let now = Engine::Docker
+        .read_snapshot(&host, first.record.as_ref())
+        .unwrap();
     let again = Engine::Docker.plan_install(&now, first.record.as_ref(), &options());
     assert!(again.unwrap().is_empty());
 }

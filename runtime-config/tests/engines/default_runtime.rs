@@ -19,10 +19,10 @@ fn planned(engine: Engine, files: HostFiles<'_>, configured: Option<&str>) -> St
     let (_dir, host) = host(files);
     let options = Options {
         set_default: true,
-        real_runtime: configured.map(Into::into),
+        real_runtime_path: configured.map(Into::into),
         ..options()
     };
-    let now = engine.read(&host, None).unwrap();
+    let now = engine.read_snapshot(&host, None).unwrap();
     match engine.plan_install(&now, None, &options) {
         Ok(plan) => {
             let replaced = plan.replaced_runtime.unwrap();
@@ -279,7 +279,7 @@ fn one_program_is_called_for_all_engines() {
             set_default: true,
             ..options()
         };
-        let now = engine.read(&host, None).unwrap();
+        let now = engine.read_snapshot(&host, None).unwrap();
         let plan = engine.plan_install(&now, None, &options).unwrap();
         (engine, plan.replaced_runtime.unwrap())
     };
@@ -325,7 +325,7 @@ fn the_default_runtime_comes_back_in_a_file_that_was_edited() {
             set_default: true,
             ..options()
         };
-        let now = Engine::Docker.read(&host, None).unwrap();
+        let now = Engine::Docker.read_snapshot(&host, None).unwrap();
         let plan = Engine::Docker.plan_install(&now, None, &options).unwrap();
         apply(&host, &plan.changes).unwrap();
         let file = dir.path().join("etc/docker/daemon.json");
@@ -333,8 +333,11 @@ fn the_default_runtime_comes_back_in_a_file_that_was_edited() {
         assert!(text.contains("\"default-runtime\": \"boathook\""), "{text}");
         fs::write(&file, text.replacen('{', "{\"debug\": true, ", 1)).unwrap();
         let record = plan.record.as_ref();
-        let now = Engine::Docker.read(&host, record).unwrap();
-        let release = Engine::Docker.plan_release(&now, record).unwrap().unwrap();
+        let now = Engine::Docker.read_snapshot(&host, record).unwrap();
+        let release = Engine::Docker
+            .plan_runtime_drop(&now, record)
+            .unwrap()
+            .unwrap();
         let default = if restored { "crun" } else { "runc" };
         let default = format!("\"default-runtime\": \"{default}\"");
         assert!(release.to_string().contains(&default), "{release}");

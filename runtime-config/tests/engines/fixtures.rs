@@ -69,12 +69,12 @@ impl Case {
     }
 
     fn plan(&self, host: &HostRoot, record: Option<&InstallationRecord>) -> Result<Plan, Error> {
-        let now = self.engine.read(host, record)?;
+        let now = self.engine.read_snapshot(host, record)?;
         self.engine.plan_install(&now, record, &self.options)
     }
 
     fn undo(&self, host: &HostRoot, record: Option<&InstallationRecord>) {
-        let now = self.engine.read(host, record).unwrap();
+        let now = self.engine.read_snapshot(host, record).unwrap();
         apply(host, &self.engine.plan_undo(&now, record).changes).unwrap();
     }
 }
@@ -132,7 +132,7 @@ fn undoing_after_a_second_version_gives_the_first_before_tree() {
         let before = tree::snapshot(dir.path());
         let first = case.plan(&host, None).unwrap();
         apply(&host, &first.changes).unwrap();
-        case.options.runtime = "/opt/elsewhere/bin/boathook-runtime".into();
+        case.options.runtime_path = "/opt/elsewhere/bin/boathook-runtime".into();
         let second = case.plan(&host, first.record.as_ref()).unwrap();
         // A record is on disk before the first change. A run that was killed between the two is
         // undone by the new record, although the files are still the old ones.
@@ -175,7 +175,10 @@ fn what_the_owner_adds_later_survives_the_undoing() {
             let now = fs::read_to_string(&file).unwrap();
             let comment = "# written later\n";
             fs::write(&file, now + comment).unwrap();
-            let undone = case.engine.read(&host, plan.record.as_ref()).unwrap();
+            let undone = case
+                .engine
+                .read_snapshot(&host, plan.record.as_ref())
+                .unwrap();
             let plan = case.engine.plan_undo(&undone, plan.record.as_ref());
             apply(&host, &plan.changes).unwrap();
             let unended = !before.is_empty() && !before.ends_with('\n');

@@ -18,10 +18,10 @@ fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
 
 fn options() -> Options {
     Options {
-        hook: "/opt/boathook/current/bin/boathook-hook".into(),
-        runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
+        hook_path: "/opt/boathook/current/bin/boathook-hook".into(),
+        runtime_path: "/opt/boathook/current/bin/boathook-runtime".into(),
         set_default: false,
-        real_runtime: None,
+        real_runtime_path: None,
         additional_names: Vec::new(),
         base_spec: None,
     }

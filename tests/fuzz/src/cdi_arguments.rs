@@ -17,7 +17,7 @@ pub(crate) fn grant(bytes: &[u8]) {
     let Ok(grant) = CdiGrant::parse(text) else {
         return;
     };
-    let claim = grant.claim.iter().map(|claim| format!("@{claim}"));
+    let claim = grant.claim_uid.iter().map(|claim| format!("@{claim}"));
     let again = format!(
         "{}={}{}",
         grant.class,

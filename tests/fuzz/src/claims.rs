@@ -1,6 +1,6 @@
 //! Resource claims: the kubelet's record, this driver's, and what the API server has.
 
-use dra::claim::{ClaimUid, Record, list_allocated_requests};
+use dra::claim::{ClaimUid, Record, list_allocated_devices};
 use injection_plan::kubelet_claims::KubeletClaims;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
@@ -54,7 +54,7 @@ pub(crate) fn parameters(bytes: &[u8]) {
     };
     let status = claim.status.as_ref();
     let reserved = status.and_then(|status| status.reserved_for.as_ref());
-    match list_allocated_requests(&claim, &uid) {
+    match list_allocated_devices(&claim, &uid) {
         Ok(devices) => {
             assert!(reserved.is_some_and(|pods| !pods.is_empty()));
             let status = serde_json::to_value(status).unwrap();

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use device_class::DeviceClass;
 use device_class::discover::{Inventory, MAX_DEVICES, scan_devices};
-use device_class::facts::{self, DriverFacts};
+use device_class::driver_properties::{self, DriverProperties};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 use device_class::template::Attributes;
@@ -114,9 +114,9 @@ fn assert_short(message: &str) {
 pub(crate) fn facts(bytes: &[u8]) {
     let (class, _) = find_class("nvidia-gpu");
     let printed = String::from_utf8_lossy(bytes);
-    let found = class.spec.facts.iter();
-    let facts = DriverFacts::from_pairs(
-        found.flat_map(|program| program.parse_facts(&printed, &Attributes::new())),
+    let found = class.spec.property_programs.iter();
+    let facts = DriverProperties::from_pairs(
+        found.flat_map(|program| program.parse_properties(&printed, &Attributes::new())),
     );
     let mut host = RecordedHost::parse(SHIPPED[1].2).unwrap();
     let text = facts.to_file_text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
@@ -127,7 +127,10 @@ pub(crate) fn facts(bytes: &[u8]) {
     }
     // A file that is as it was written, and one of others' bytes.
     for content in [text.as_bytes(), bytes] {
-        host.add_file(facts::facts_file_path(&class.name), content);
+        host.add_file(
+            driver_properties::properties_file_path(&class.name),
+            content,
+        );
         let inventory = scan_devices(class, &host);
         assert!(inventory.devices.len() <= MAX_DEVICES);
     }

@@ -28,8 +28,8 @@ pub(crate) fn review(bytes: &[u8]) {
                 known.set("fpga", name, Object::Function(function));
             }
             let listed = ["nlb0", "nlb0-pre"].map(|name| ("fpga".to_owned(), name.to_owned()));
-            known.keep_only(Kind::Function, &listed.into());
-            known.keep_only(Kind::Region, &[].into());
+            known.retain_listed(Kind::Function, &listed.into());
+            known.retain_listed(Kind::Region, &[].into());
         });
         reviewer
     });

@@ -13,8 +13,8 @@ use super::read;
 /// The types whose `Display` is for people: plans, requests and what they are made of, and what is
 /// said about a container's cgroups.
 const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepOwner CapabilityNeed \
-    SpecificationChange SystemdReport UnitOutcome LinkReport LevelReport Outcome PresentNode \
-    DeviceHolder Pod FileErrorDetails DeviceError Health Inventory Candidate Entry \
+    SpecificationChange SystemdReport UnitOutcome LinkReport CgroupReport RuleChangeOutcome \
+    PresentNode DeviceHolder Pod FileErrorDetails DeviceError Health Inventory Candidate Entry \
     SimilarDevice";
 
 /// The types whose `Display` is a format that is read again, by the kernel, by systemd, by engines

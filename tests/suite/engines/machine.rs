@@ -71,14 +71,14 @@ impl Machine {
     ) -> Result<()> {
         let options = Options {
             additional_names: additional_names.iter().map(ToString::to_string).collect(),
-            hook: binaries::program("boathook-hook")?,
-            runtime: binaries::program("boathook-runtime")?,
+            hook_path: binaries::program("boathook-hook")?,
+            runtime_path: binaries::program("boathook-runtime")?,
             set_default: false,
-            real_runtime: None,
+            real_runtime_path: None,
             base_spec,
         };
         let host = HostRoot::open(self.private.root())?;
-        let plan = engine.plan_install(&engine.read(&host, None)?, None, &options)?;
+        let plan = engine.plan_install(&engine.read_snapshot(&host, None)?, None, &options)?;
         plan.changes
             .iter()
             .try_for_each(|change| change.apply(&host))?;

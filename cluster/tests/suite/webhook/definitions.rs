@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use cluster::webhook::api::{definitions, definitions_yaml};
+use cluster::webhook::api::{build_definitions_yaml, definitions};
 use harness::manifests::{documents, repository};
 use serde_json::Value;
 
 #[test]
 fn the_definitions_are_those_of_the_types() {
-    let made = definitions_yaml().unwrap();
+    let made = build_definitions_yaml().unwrap();
     let there = fs::read_to_string(repository("deploy/helm/fpga/crds.yaml")).unwrap();
     let command = "boathook-webhook crds > deploy/helm/fpga/crds.yaml";
     assert_eq!(there, made, "generate it again: {command}");

@@ -65,7 +65,7 @@ schema_from! {
     AttributeSource => RawAttributeSource,
     Condition => RawCondition,
     Pattern => String,
-    UnplannedPattern => String,
+    ReportPattern => String,
     HealthCheck => RawHealthCheck,
     Links => RawLinks,
     Version => One,

@@ -15,7 +15,7 @@ const NUMBER_FILES: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses `announce` without `follow`, because only followed devices are announced.
 pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    if spec.announce && !spec.is_followed {
+    if spec.announces_devices && !spec.is_followed {
         Err(BrokenRule::new(
             "announce",
             "`announce = true` needs `follow = true`: containers are told of devices that they \
@@ -28,8 +28,8 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
 
 /// Refuses `late` without `follow`, because `boathook follow` is the program that gives a container
 /// a device which arrives after the container's start.
-pub(super) fn check_late(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    if spec.late && !spec.is_followed {
+pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), BrokenRule> {
+    if spec.allows_late_devices && !spec.is_followed {
         return Err(BrokenRule::new(
             "late",
             "`late = true` needs `follow = true`: `boathook follow` gives a device that comes later",
@@ -46,13 +46,13 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     }
     let numbers = AssignedNumbers::from_source(source);
     let nodes = spec.device.nodes.iter().chain(&source.nodes);
-    let numbers_of_nodes: BTreeSet<_> = nodes
+    let node_numbers: BTreeSet<_> = nodes
         .flat_map(|node| numbers.list_numbers_in_template(node.path.template()))
         .collect();
     let template = &spec.device.id;
-    let mut numbers_of_id = numbers.list_numbers_in_template(template);
+    let mut id_numbers = numbers.list_numbers_in_template(template);
     let id = template.to_string();
-    match numbers_of_id.find(|name| numbers_of_nodes.contains(name)) {
+    match id_numbers.find(|name| node_numbers.contains(name)) {
         Some(name) => Err(BrokenRule::new(
             id.as_str(),
             format!(

@@ -35,7 +35,7 @@ impl KnownAttributes {
     pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), BrokenRule> {
         let mut known_attributes = self.clone();
         if let Some(pairs) = &spec.request.pairs {
-            known_attributes.check_template(&pairs.select)?;
+            known_attributes.check_template(&pairs.selector)?;
             known_attributes.names.insert(pairs.attribute.clone());
         }
         let Some(prepare) = &spec.prepare else {
@@ -43,8 +43,8 @@ impl KnownAttributes {
         };
         // The path of the state file may not use the attribute of `[request.pairs]`, because the
         // file is also read when no container requests a value.
-        self.check_template(&prepare.file)?;
-        let mut templates = prepare.arguments.iter().chain([&prepare.equals]);
+        self.check_template(&prepare.state_file)?;
+        let mut templates = prepare.arguments.iter().chain([&prepare.expected_state]);
         templates.try_for_each(|template| known_attributes.check_template(template))?;
         KnownAttributes::default().check_template(prepare.program.template())
     }
@@ -59,12 +59,14 @@ impl KnownAttributes {
         self.check_directories(&edits.directories)?;
         for image in &edits.image_libraries {
             self.check_template(image.directory.template())?;
-            self.check_template(&image.newer_than)?;
+            self.check_template(&image.host_version)?;
             self.check_conditions(&image.require)?;
         }
-        if let Some(list) = &edits.files_listed_in {
+        if let Some(list) = &edits.file_list_path {
             let mut known_attributes = self.clone();
-            known_attributes.names.insert(AttributeName::list_name());
+            known_attributes
+                .names
+                .insert(AttributeName::list_attribute());
             known_attributes.check_template(list.template())?;
         }
         for mask in &edits.masks {
@@ -72,8 +74,8 @@ impl KnownAttributes {
             for copy in &mask.copies {
                 self.check_masked_path(copy, &None, &[mask])?;
             }
-            for text in &mask.texts {
-                self.check_masked_path(&text.path, &None, &[mask])?;
+            for file in &mask.bitmask_files {
+                self.check_masked_path(&file.path, &None, &[mask])?;
             }
         }
         edits
@@ -85,7 +87,7 @@ impl KnownAttributes {
     pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), BrokenRule> {
         conditions.iter().try_for_each(|condition| match condition {
             Condition::Value { value, .. } => self.check_template(value),
-            Condition::Exists(_) | Condition::Absent(_) => Ok(()),
+            Condition::PathExists(_) | Condition::PathAbsent(_) => Ok(()),
         })
     }
 
@@ -93,7 +95,7 @@ impl KnownAttributes {
         files.iter().try_for_each(|file| {
             let paths = [Some(&file.path), file.container_path.as_ref()];
             let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
-            self.check_paths(paths, &file.for_each)
+            self.check_paths(paths, &file.path_pattern)
         })
     }
 
@@ -107,7 +109,7 @@ impl KnownAttributes {
     pub(super) fn check_masked_path(
         &self,
         path: &PathTemplate,
-        for_each: &Option<PathPattern>,
+        path_pattern: &Option<PathPattern>,
         masks: &[&Mask],
     ) -> Result<(), BrokenRule> {
         if !masks.iter().any(|mask| path.is_under(&mask.path)) {
@@ -115,21 +117,24 @@ impl KnownAttributes {
             let message = format!("`{path}` is not in a directory of `masks`");
             return Err(BrokenRule::new(path.as_str(), message));
         }
-        self.check_paths([Some(path)], for_each)
+        self.check_paths([Some(path)], path_pattern)
     }
 
     pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), BrokenRule> {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
-            let alternative_paths = node.prefer.iter().chain(&node.links);
+            let alternative_paths = node.preferred_paths.iter().chain(&node.links);
             let paths = paths.into_iter().chain(alternative_paths.map(Some));
-            self.check_paths(paths, &node.for_each)?;
-            let known_attributes = self.with_captures(node.for_each.as_ref());
+            self.check_paths(paths, &node.path_pattern)?;
+            let known_attributes = self.with_captures(node.path_pattern.as_ref());
             if node.has_two_groups() {
                 let message = "a node has `gid`, the number of its group, or `group`, its name";
                 return Err(BrokenRule::new("group", message));
             }
-            let minor = node.make.as_ref().map(|make| &make.minor);
+            let minor = node
+                .node_creation
+                .as_ref()
+                .map(|node_creation| &node_creation.minor);
             if let (Some(minor), None) = (minor, &node.driver) {
                 let minor = minor.to_string();
                 let message = format!(
@@ -150,9 +155,9 @@ impl KnownAttributes {
     }
 
     /// Returns these attributes together with the captures of a pattern.
-    fn with_captures(&self, for_each: Option<&PathPattern>) -> Cow<'_, Self> {
+    fn with_captures(&self, path_pattern: Option<&PathPattern>) -> Cow<'_, Self> {
         let mut known_attributes = Cow::Borrowed(self);
-        if let Some(pattern) = for_each {
+        if let Some(pattern) = path_pattern {
             known_attributes
                 .to_mut()
                 .names
@@ -164,9 +169,9 @@ impl KnownAttributes {
     pub(super) fn check_paths<'a>(
         &self,
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
-        for_each: &Option<PathPattern>,
+        path_pattern: &Option<PathPattern>,
     ) -> Result<(), BrokenRule> {
-        let known_attributes = self.with_captures(for_each.as_ref());
+        let known_attributes = self.with_captures(path_pattern.as_ref());
         let mut paths = paths.into_iter().flatten();
         paths.try_for_each(|path| known_attributes.check_template(path.template()))
     }
@@ -177,12 +182,12 @@ impl KnownAttributes {
             .find(|name| !self.names.contains(*name))
         {
             None => Ok(()),
-            Some(name) => Err(self.unknown_attribute_error(name, &template.to_string())),
+            Some(name) => Err(self.new_unknown_attribute_error(name, &template.to_string())),
         }
     }
 
     /// Returns the error for a template that uses an unknown attribute.
-    pub(super) fn unknown_attribute_error(
+    pub(super) fn new_unknown_attribute_error(
         &self,
         name: &AttributeName,
         template: &str,

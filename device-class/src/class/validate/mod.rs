@@ -6,7 +6,7 @@ mod parts;
 mod sharing;
 
 use crate::inserted;
-use follow::{check_announcement, check_id, check_late};
+use follow::{check_announcement, check_id, check_late_devices};
 use known_attributes::KnownAttributes;
 use sharing::check_sharing;
 
@@ -24,7 +24,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_resource(&spec.resource)?;
     check_count_resource(spec)?;
     check_announcement(spec)?;
-    check_late(spec)?;
+    check_late_devices(spec)?;
     if spec.discover.is_empty() {
         let message = "there is no [[discover]] table, so no device can ever be found";
         return Err(BrokenRule::new(None, message));
@@ -34,7 +34,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     host_attributes.add_sources(&spec.attributes)?;
     check_labels(spec, host_attributes.clone())?;
     for (number, source) in spec.discover.iter().enumerate() {
-        let known_attributes = known_attributes_of_source(source, host_attributes.clone());
+        let known_attributes = find_source_attributes(source, host_attributes.clone());
         let known_attributes =
             known_attributes.map_err(|error| error.in_table("[[discover]]", number))?;
         let result =
@@ -42,8 +42,8 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         result.map_err(|error| error.in_table("[device]", 0))?;
         parts::check_source(spec, source, &known_attributes)?;
     }
-    for (number, unclaimed) in spec.unclaimed.iter().enumerate() {
-        let result = check_unclaimed(unclaimed, host_attributes.clone());
+    for (number, unclaimed) in spec.unclaimed_hardware.iter().enumerate() {
+        let result = check_unclaimed_hardware(unclaimed, host_attributes.clone());
         result.map_err(|error| error.in_table("[[unclaimed]]", number))?;
     }
     let directories = spec.library_directories.iter();
@@ -60,16 +60,16 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Checks that at least one source has each attribute that `[labels]` uses. A class that extends
-/// another one is not checked: its sources may lack these attributes, and it cannot remove the
-/// other class's labels. A device that lacks an attribute of a label does not get that label.
+/// Checks that at least one source sets each attribute that `[labels]` uses. A device without an
+/// attribute of a label does not get that label. A class that extends another one is not checked,
+/// because it cannot remove the labels of the extended class.
 fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<(), BrokenRule> {
     if spec.extends.is_some() {
         return Ok(());
     }
     let mut known_attributes = host_attributes.clone();
     for source in &spec.discover {
-        let source_attributes = known_attributes_of_source(source, host_attributes.clone())?;
+        let source_attributes = find_source_attributes(source, host_attributes.clone())?;
         known_attributes.names.extend(source_attributes.names);
     }
     let mut labels = spec.labels.values();
@@ -87,7 +87,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
     for source in &spec.discover {
         known_attributes
             .names
-            .append(&mut known_attributes_of_source(source, host_attributes.clone())?.names);
+            .append(&mut find_source_attributes(source, host_attributes.clone())?.names);
     }
     let filters = settings
         .allowed_devices
@@ -109,7 +109,9 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
                     .keys()
                     .find(|name| !known_attributes.names.contains(*name))
                 {
-                    return Err(known_attributes.unknown_attribute_error(name, "only or except"));
+                    return Err(
+                        known_attributes.new_unknown_attribute_error(name, "only or except")
+                    );
                 }
             }
         }
@@ -196,7 +198,7 @@ fn is_reserved_variable(variable: &EnvName) -> bool {
 
 fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let request = &spec.request;
-    let optional_variables = [&request.capabilities_env, &request.lists_env];
+    let optional_variables = [&request.capabilities_env, &request.file_lists_env];
     let optional_variables = optional_variables.into_iter().flatten();
     let mut variables = [&request.env].into_iter().chain(optional_variables);
     if let Some(reserved) = variables.find(|name| is_reserved_variable(name)) {
@@ -206,7 +208,7 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
         );
         return Err(BrokenRule::new(reserved.as_str(), message));
     }
-    let (capabilities, exceptions) = (spec.capabilities(), spec.exceptions());
+    let (capabilities, exceptions) = (spec.capabilities(), spec.list_excluding_capabilities());
     let first_capability = capabilities.union(&exceptions).next();
     if let (None, Some(name)) = (&request.capabilities_env, first_capability) {
         let message =
@@ -218,10 +220,10 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
         let message = format!("the default capability `{name}` has no [[edits]] of its own");
         return Err(BrokenRule::new(name.as_str(), message));
     }
-    let has_lists = spec.edits.iter().any(|e| e.files_listed_in.is_some());
-    let lists_key = match &request.lists_env {
+    let has_lists = spec.edits.iter().any(|e| e.file_list_path.is_some());
+    let lists_key = match &request.file_lists_env {
         Some(_) => Some("lists_env"),
-        None => (!request.default_lists.is_empty()).then_some("default_lists"),
+        None => (!request.default_file_lists.is_empty()).then_some("default_lists"),
     };
     let unpaired_key = match (has_lists, lists_key) {
         (true, None) => Some("files_listed_in"),
@@ -233,8 +235,11 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
             "`files_listed_in` of [[edits]] goes with `lists_env` or `default_lists` of [request]";
         return Err(BrokenRule::new(unpaired_key, message));
     }
-    let implied_capabilities = request.implies.values().flatten();
-    let mut names = request.implies.keys().chain(implied_capabilities);
+    let implied_capabilities = request.implied_capabilities.values().flatten();
+    let mut names = request
+        .implied_capabilities
+        .keys()
+        .chain(implied_capabilities);
     match names.find(|name| is_unknown(name) && !exceptions.contains(*name)) {
         Some(name) => Err(BrokenRule::new(
             name.as_str(),
@@ -258,7 +263,7 @@ fn check_net_device(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Err(BrokenRule::new("netdev", message))
 }
 
-fn check_unclaimed(
+fn check_unclaimed_hardware(
     unclaimed: &UnclaimedHardware,
     mut known_attributes: KnownAttributes,
 ) -> Result<(), BrokenRule> {
@@ -270,11 +275,11 @@ fn check_unclaimed(
     known_attributes.check_template(&unclaimed.report)
 }
 
-fn known_attributes_of_source(
+fn find_source_attributes(
     source: &Source,
     mut known_attributes: KnownAttributes,
 ) -> Result<KnownAttributes, BrokenRule> {
-    match (&source.path, source.count) {
+    match (&source.path, source.virtual_device_count) {
         (Some(path), None) => known_attributes.names.extend(path.captures().cloned()),
         (None, Some(_)) => known_attributes
             .names
@@ -316,8 +321,8 @@ fn check_device(
         device.numa.as_ref(),
         device.group.as_ref(),
         device.uniform.as_ref(),
-        sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
-        sharing.and_then(|sharing| sharing.combine_by.as_ref()),
+        sharing.and_then(|sharing| sharing.replica_count_template.as_ref()),
+        sharing.and_then(|sharing| sharing.combination_key.as_ref()),
         source.part_of.as_ref(),
     ];
     let templates = templates.into_iter().flatten();
@@ -326,7 +331,7 @@ fn check_device(
     }
     if let Some(links) = &device.links {
         known_attributes.check_template(&links.name)?;
-        if let LinkPeers::Fact(key) = &links.peers {
+        if let LinkPeers::DriverProperty(key) = &links.peers {
             known_attributes.check_template(key)?;
         }
     }
@@ -349,10 +354,10 @@ fn check_device(
     known_attributes.check_files(&device.files)?;
     known_attributes.check_directories(&device.directories)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
-    let mut texts = masks.iter().flat_map(|mask| &mask.texts);
-    texts.try_for_each(|text| known_attributes.check_template(&text.bit))?;
+    let mut bitmask_files = masks.iter().flat_map(|mask| &mask.bitmask_files);
+    bitmask_files.try_for_each(|file| known_attributes.check_template(&file.bit_number))?;
     for unmask in device.unmask.iter().chain(&source.unmask) {
-        known_attributes.check_masked_path(&unmask.path, &unmask.for_each, &masks)?;
+        known_attributes.check_masked_path(&unmask.path, &unmask.path_pattern, &masks)?;
     }
     known_attributes.check_preparation(spec)?;
     for check in device.health.iter().chain(&source.health) {
@@ -375,7 +380,7 @@ fn check_device(
                 let mut texts = program.command.iter().chain(regex);
                 texts.try_for_each(|text| known_attributes.check_template(text))?;
             }
-            HealthTest::Exists(_) => {}
+            HealthTest::PathExists(_) => {}
         }
     }
     Ok(())

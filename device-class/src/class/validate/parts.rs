@@ -73,7 +73,7 @@ pub(super) fn check_source(
     if source.part_of.is_some() {
         let mut parts = spec.parts.iter().enumerate();
         return parts.try_for_each(|(number, parts)| {
-            let result = known_attributes.check_template(&parts.found.value);
+            let result = known_attributes.check_template(&parts.match_rule.value);
             result.map_err(|error| error.in_table("[[parts]]", number))
         });
     }
@@ -84,11 +84,11 @@ pub(super) fn check_source(
     for (number, parts) in spec.parts.iter().enumerate() {
         let check = || {
             let mut known_attributes = known_attributes.clone();
-            if let Some(key) = &parts.each_fact {
+            if let Some(key) = &parts.property_key {
                 known_attributes.check_template(key)?;
                 known_attributes
                     .names
-                    .insert(AttributeName::each_fact_name());
+                    .insert(AttributeName::property_value_name());
             }
             known_attributes.check_conditions(&parts.require)?;
             let (common_sources, placement_sources) = parts.split_attributes();

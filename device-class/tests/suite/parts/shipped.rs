@@ -1,9 +1,9 @@
 //! The parts of shipped classes, by what their vendors' tools print. The outputs are written
 //! after published ones.
 
-use device_class::class::FactsProgram;
-use device_class::discover::{self, Divisible, PossiblePart, Step};
-use device_class::facts::DriverFacts;
+use device_class::class::PropertyProgram;
+use device_class::discover::{self, DeviceDivision, PossiblePart, Step};
+use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -15,7 +15,7 @@ fn divisible(
     host: &str,
     known: &[(&str, &str)],
     outputs: &[(&str, &str)],
-) -> (Vec<Divisible>, Vec<String>) {
+) -> (Vec<DeviceDivision>, Vec<String>) {
     let class = class(name);
     let name = |(name, value): &(&str, &str)| {
         ((*name).to_owned().try_into().unwrap(), (*value).to_owned())
@@ -24,17 +24,17 @@ fn divisible(
     let mut facts = Vec::new();
     for (argument, output) in outputs {
         let is_it =
-            |one: &&FactsProgram| one.program.iter().any(|text| text.to_string() == *argument);
-        let program = class.spec.facts.iter().find(is_it).unwrap();
-        facts.extend(program.parse_facts(&read(output), &known));
+            |one: &&PropertyProgram| one.command.iter().any(|text| text.to_string() == *argument);
+        let program = class.spec.property_programs.iter().find(is_it).unwrap();
+        facts.extend(program.parse_properties(&read(output), &known));
     }
     let mut host = RecordedHost::parse(host).unwrap();
-    let path = device_class::facts::facts_file_path(&class.name);
+    let path = device_class::driver_properties::properties_file_path(&class.name);
     let before = device_class::HostView::read(&host, &path, 1 << 20).unwrap_or_default();
     let before = String::from_utf8(before).unwrap();
     let head = "boathook uptime\t4900\n".to_owned();
     let start = if before.is_empty() { head } else { before };
-    let more = DriverFacts::from_pairs(facts).to_file_text(&host, &[]);
+    let more = DriverProperties::from_pairs(facts).to_file_text(&host, &[]);
     let more: Vec<&str> = more
         .lines()
         .filter(|line| !line.starts_with("boathook"))
@@ -44,7 +44,7 @@ fn divisible(
     discover::list_divisible_devices(&class, &inventory, &host)
 }
 
-fn named<'d>(one: &'d Divisible, profile: &str, placement: u16) -> &'d PossiblePart {
+fn named<'d>(one: &'d DeviceDivision, profile: &str, placement: u16) -> &'d PossiblePart {
     let mut parts = one.parts.iter();
     let is_it = |part: &&PossiblePart| part.profile == profile && part.placement() == placement;
     parts
@@ -86,7 +86,7 @@ fn a_gpu_in_mig_mode_has_the_instances_that_nvidia_smi_tells() {
     };
     assert_eq!(one.parts.len(), 7 + 7 + 2 + 1);
     // The GPU as such is of no use, and what is not made yet is sound.
-    assert!(!one.whole.health.is_healthy() && one.whole.is_healthy_in_parts());
+    assert!(!one.whole_device.health.is_healthy() && one.whole_device.has_healthy_parts());
     let engines = ["decoders", "encoders", "jpeg", "ofa"].map(|name| one.counters[name]);
     assert_eq!((engines, one.counters.len()), ([7, 0, 7, 1], 4 + 8));
     // Both that are made are known, and media engines are there once.
@@ -143,7 +143,7 @@ fn an_npu_has_the_virtual_ones_that_npu_smi_tells() {
     let [one] = &found[..] else {
         panic!("{found:?}")
     };
-    assert_eq!(one.whole.id.as_str(), "Ascend910-1");
+    assert_eq!(one.whole_device.id.as_str(), "Ascend910-1");
     assert_eq!(one.parts.len(), 3 * 8);
     let all = ["aicore", "memory", "vpc", "jpegd"].map(|name| one.counters[name]);
     assert_eq!(all, [20, 32, 9, 24]);
@@ -170,7 +170,10 @@ fn a_gpu_has_the_partitions_of_each_mode_that_excludes_the_others() {
     let (found, warnings) = divisible("amd-gpu-parts", &host, &[], &[]);
     assert_eq!(warnings, [""; 0]);
     // In another memory mode the driver has other modes, of which one is always set.
-    let wholes: Vec<&str> = found.iter().map(|one| one.whole.id.as_str()).collect();
+    let wholes: Vec<&str> = found
+        .iter()
+        .map(|one| one.whole_device.id.as_str())
+        .collect();
     assert_eq!(wholes, ["0000:05:00.0", "0000:15:00.0"]);
     for one in &found {
         assert_eq!(one.parts.len(), 2 + 4 + 8);
@@ -234,11 +237,11 @@ fn a_network_card_has_functions_unless_they_are_the_hosts() {
     );
     let cards = found
         .iter()
-        .map(|one| (one.whole.id.as_str(), one.parts.len()));
+        .map(|one| (one.whole_device.id.as_str(), one.parts.len()));
     let cards: Vec<_> = cards.collect();
     assert_eq!(cards, [("0000:3b:00.1", 4), ("0000:3b:00.0", 8)]);
     for one in &found {
-        assert!(!one.whole.health.is_healthy() && one.whole.is_healthy_in_parts());
+        assert!(!one.whole_device.health.is_healthy() && one.whole_device.has_healthy_parts());
     }
     let made = found[1]
         .parts
@@ -283,9 +286,9 @@ fn a_chip_of_several_on_a_card_has_virtual_ones() {
             panic!("{pci}: {found:?}")
         };
         assert!(
-            one.whole.id.as_str().ends_with("-1"),
+            one.whole_device.id.as_str().ends_with("-1"),
             "{pci}: {}",
-            one.whole.id
+            one.whole_device.id
         );
         assert_eq!(one.parts.len(), 3 * places, "{pci}");
         let part = named(one, "vir05_1c_8g", 2);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::error::BusError;
-use super::message::{Call, Writer};
+use super::message::{MessageWriter, MethodCall};
 use super::reply::{self, Message, MessageContent};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -21,17 +21,17 @@ const MAX_LINE_LENGTH: usize = 512;
 const MAX_SKIPPED_MESSAGES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sockets {
+pub(crate) struct SystemdSockets {
     /// The socket on which systemd itself accepts connections of root.
-    pub private_socket: PathBuf,
-    pub system_bus_socket: PathBuf,
+    pub private_socket_path: PathBuf,
+    pub system_bus_path: PathBuf,
 }
 
-impl Default for Sockets {
+impl Default for SystemdSockets {
     fn default() -> Self {
         Self {
-            private_socket: "/run/systemd/private".into(),
-            system_bus_socket: "/run/dbus/system_bus_socket".into(),
+            private_socket_path: "/run/systemd/private".into(),
+            system_bus_path: "/run/dbus/system_bus_socket".into(),
         }
     }
 }
@@ -45,25 +45,25 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects to systemd's private socket, or to the system bus if the private socket cannot
     /// be used. Returns `None` if nothing listens on either socket.
-    pub(super) fn open(sockets: &Sockets) -> Result<Option<Self>, BusError> {
+    pub(super) fn open(sockets: &SystemdSockets) -> Result<Option<Self>, BusError> {
         let deadline = Instant::now() + CONNECTION_TIMEOUT;
-        if let Ok(Some(connection)) = Self::connect(&sockets.private_socket, deadline) {
+        if let Ok(Some(connection)) = Self::connect(&sockets.private_socket_path, deadline) {
             return Ok(Some(connection));
         }
-        let Some(mut bus) = Self::connect(&sockets.system_bus_socket, deadline)? else {
+        let Some(mut connection) = Self::connect(&sockets.system_bus_path, deadline)? else {
             return Ok(None);
         };
         // A message bus disconnects a client whose first call is not Hello (D-Bus
         // Specification, section "Message Bus Messages").
-        bus.call([Call {
+        connection.call([MethodCall {
             destination: "org.freedesktop.DBus",
             path: "/org/freedesktop/DBus",
             interface: "org.freedesktop.DBus",
             member: "Hello",
             signature: "",
-            body: Writer::default(),
+            body: MessageWriter::default(),
         }])?;
-        Ok(Some(bus))
+        Ok(Some(connection))
     }
 
     fn connect(path: &Path, deadline: Instant) -> Result<Option<Self>, BusError> {
@@ -86,18 +86,18 @@ impl Connection {
     /// does, which saves one exchange.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.send(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes())?;
+        let hex_uid: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.send(format!("\0AUTH EXTERNAL {hex_uid}\r\nBEGIN\r\n").as_bytes())?;
         if !self.read_line()?.starts_with(b"OK ") {
             return Err(BusError::Rejected);
         }
         Ok(())
     }
 
-    /// Sends all `calls` at once, and waits for all results or for the first error.
+    /// Sends all method calls together, and waits for all results or for the first error.
     pub(super) fn call<const N: usize>(
         &mut self,
-        calls: [Call<'_>; N],
+        calls: [MethodCall<'_>; N],
     ) -> Result<[CallResults; N], BusError> {
         let first_serial = self.serial + 1;
         let mut messages = Vec::new();
@@ -163,7 +163,8 @@ impl Connection {
     fn send(&mut self, bytes: &[u8]) -> Result<(), BusError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            self.stream.set_write_timeout(Some(self.time_left()?))?;
+            self.stream
+                .set_write_timeout(Some(self.remaining_time()?))?;
             match self.stream.write(rest) {
                 Ok(0) => return Err(BusError::Closed),
                 Ok(count) => rest = &rest[count..],
@@ -185,7 +186,7 @@ impl Connection {
     /// Reads at least one byte before the deadline. The end of the stream is an error.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BusError> {
         loop {
-            self.stream.set_read_timeout(Some(self.time_left()?))?;
+            self.stream.set_read_timeout(Some(self.remaining_time()?))?;
             match self.stream.read(buffer) {
                 Ok(0) => return Err(BusError::Closed),
                 Ok(count) => return Ok(count),
@@ -195,7 +196,7 @@ impl Connection {
         }
     }
 
-    fn time_left(&self) -> Result<Duration, BusError> {
+    fn remaining_time(&self) -> Result<Duration, BusError> {
         match self.deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(BusError::Timeout),
             left => Ok(left),

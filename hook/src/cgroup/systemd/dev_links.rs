@@ -14,7 +14,7 @@ use crate::cgroup::rule::{DeviceKind, DeviceRule};
 
 /// The first version of systemd that takes the device number from the name of a link, so that
 /// the link need not exist.
-pub(super) const FIRST_VERSION_WITHOUT_LINKS: u32 = 240;
+pub(super) const FIRST_VERSION_WITHOUT_LINK_LOOKUP: u32 = 240;
 
 /// The maximum number of directory levels of `/dev` in which a device node is searched.
 const MAX_SEARCH_DEPTH: usize = 3;
@@ -22,7 +22,7 @@ const MAX_SEARCH_DEPTH: usize = 3;
 const MAX_SEARCHED_ENTRIES: usize = 20_000;
 
 /// Returns the path that names the rule's device in `DeviceAllow=`, such as `/dev/char/10:183`.
-pub(super) fn link_path(rule: &DeviceRule) -> String {
+pub(super) fn device_allow_path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
         DeviceKind::Character => "char",
@@ -30,42 +30,44 @@ pub(super) fn link_path(rule: &DeviceRule) -> String {
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
 
-/// Returns whether the link of the rule's device exists and leads to a node of that device. `dev`
-/// is the host's `/dev`.
-pub(super) fn link_exists(dev: &Path, rule: &DeviceRule) -> bool {
-    fs::metadata(link_below(dev, rule)).is_ok_and(|node| is_device(&node, rule))
+/// Returns whether the link for the rule's device exists in `dev_dir` (the host's `/dev`) and leads
+/// to a node of that device.
+pub(super) fn link_exists(dev_dir: &Path, rule: &DeviceRule) -> bool {
+    fs::metadata(resolve_link_path(dev_dir, rule)).is_ok_and(|metadata| is_device(&metadata, rule))
 }
 
-/// Searches `dev` for a node with the device number of the rule, creates a link to the node, and
-/// returns the path of the link. The call fails if there is no such node.
-pub(super) fn create_link(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
-    let link = link_below(dev, rule);
-    let node = find_node(dev, rule).ok_or_else(|| {
-        let message = format!("no node {rule} under {}", dev.display());
+/// Searches `dev_dir` for a node with the device number of the rule, creates a link to the node,
+/// and returns the path of the link. The call fails if there is no such node.
+pub(super) fn create_link(dev_dir: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
+    let link_path = resolve_link_path(dev_dir, rule);
+    let node_path = find_node(dev_dir, rule).ok_or_else(|| {
+        let message = format!("no node {rule} under {}", dev_dir.display());
         io::Error::new(io::ErrorKind::NotFound, message)
     })?;
-    if let Some(parent) = link.parent() {
+    if let Some(parent) = link_path.parent() {
         fs::create_dir_all(parent)?;
     }
     // udev creates relative links, which lead from `/dev/char` back to `/dev`.
-    let target = Path::new("..").join(node.strip_prefix(dev).unwrap_or(&node));
-    match symlink(target, &link) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && link_exists(dev, rule) => {
-            Ok(link)
+    let target = Path::new("..").join(node_path.strip_prefix(dev_dir).unwrap_or(&node_path));
+    match symlink(target, &link_path) {
+        Err(error)
+            if error.kind() == io::ErrorKind::AlreadyExists && link_exists(dev_dir, rule) =>
+        {
+            Ok(link_path)
         }
         Err(error) => Err(error),
-        Ok(()) => Ok(link),
+        Ok(()) => Ok(link_path),
     }
 }
 
-fn link_below(dev: &Path, rule: &DeviceRule) -> PathBuf {
-    let path = link_path(rule);
-    dev.join(path.trim_start_matches("/dev/"))
+fn resolve_link_path(dev_dir: &Path, rule: &DeviceRule) -> PathBuf {
+    let path = device_allow_path(rule);
+    dev_dir.join(path.trim_start_matches("/dev/"))
 }
 
-fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
+fn find_node(dev_dir: &Path, rule: &DeviceRule) -> Option<PathBuf> {
     let mut entries_left = MAX_SEARCHED_ENTRIES;
-    let mut directories = vec![dev.to_owned()];
+    let mut directories = vec![dev_dir.to_owned()];
     for _ in 0..MAX_SEARCH_DEPTH {
         let mut subdirectories = Vec::new();
         for entry in directories
@@ -86,13 +88,13 @@ fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
     None
 }
 
-fn is_device(node: &fs::Metadata, rule: &DeviceRule) -> bool {
+fn is_device(metadata: &fs::Metadata, rule: &DeviceRule) -> bool {
     let has_kind = match rule.kind() {
-        DeviceKind::Block => node.file_type().is_block_device(),
-        DeviceKind::Character => node.file_type().is_char_device(),
+        DeviceKind::Block => metadata.file_type().is_block_device(),
+        DeviceKind::Character => metadata.file_type().is_char_device(),
     };
     let number = libc::makedev(rule.major(), rule.minor());
-    has_kind && node.rdev() == number
+    has_kind && metadata.rdev() == number
 }
 
 #[cfg(test)]
@@ -110,10 +112,13 @@ mod tests {
     #[test]
     fn names_links_as_udev_does() {
         assert_eq!(
-            link_path(&rule(DeviceKind::Character, 10, 183)),
+            device_allow_path(&rule(DeviceKind::Character, 10, 183)),
             "/dev/char/10:183"
         );
-        assert_eq!(link_path(&rule(DeviceKind::Block, 8, 0)), "/dev/block/8:0");
+        assert_eq!(
+            device_allow_path(&rule(DeviceKind::Block, 8, 0)),
+            "/dev/block/8:0"
+        );
     }
 
     /// The test uses nodes of the real `/dev`, because only root can create nodes.
@@ -131,41 +136,41 @@ mod tests {
 
     #[test]
     fn knows_a_link_from_what_only_looks_like_one() {
-        let dev = tempfile::tempdir().unwrap();
+        let dev_dir = tempfile::tempdir().unwrap();
         let null = rule(DeviceKind::Character, 1, 3);
-        fs::create_dir(dev.path().join("char")).unwrap();
-        let link = dev.path().join("char/1:3");
+        fs::create_dir(dev_dir.path().join("char")).unwrap();
+        let link_path = dev_dir.path().join("char/1:3");
 
-        assert!(!link_exists(dev.path(), &null));
-        symlink("/dev/zero", &link).unwrap();
-        assert!(!link_exists(dev.path(), &null));
-        fs::remove_file(&link).unwrap();
-        symlink("/dev/null", &link).unwrap();
-        assert!(link_exists(dev.path(), &null));
+        assert!(!link_exists(dev_dir.path(), &null));
+        symlink("/dev/zero", &link_path).unwrap();
+        assert!(!link_exists(dev_dir.path(), &null));
+        fs::remove_file(&link_path).unwrap();
+        symlink("/dev/null", &link_path).unwrap();
+        assert!(link_exists(dev_dir.path(), &null));
     }
 
     #[test]
     fn makes_links_as_udev_does() {
-        let dev = tempfile::tempdir().unwrap();
-        let node = dev.path().join("accel/a0");
-        fs::create_dir(node.parent().unwrap()).unwrap();
+        let dev_dir = tempfile::tempdir().unwrap();
+        let node_path = dev_dir.path().join("accel/a0");
+        fs::create_dir(node_path.parent().unwrap()).unwrap();
         let number = libc::makedev(1, 3);
-        if let Err(errno) = mknod(&node, SFlag::S_IFCHR, Mode::S_IRUSR, number) {
+        if let Err(errno) = mknod(&node_path, SFlag::S_IFCHR, Mode::S_IRUSR, number) {
             return skip(&format!("cannot make nodes: {errno}"));
         }
         let null = rule(DeviceKind::Character, 1, 3);
 
-        let link = create_link(dev.path(), &null).unwrap();
-        assert_eq!(link, dev.path().join("char/1:3"));
-        assert_eq!(fs::read_link(link).unwrap(), Path::new("../accel/a0"));
-        assert!(link_exists(dev.path(), &null));
+        let link_path = create_link(dev_dir.path(), &null).unwrap();
+        assert_eq!(link_path, dev_dir.path().join("char/1:3"));
+        assert_eq!(fs::read_link(link_path).unwrap(), Path::new("../accel/a0"));
+        assert!(link_exists(dev_dir.path(), &null));
     }
 
     #[test]
     fn says_which_node_is_missing() {
-        let dev = tempfile::tempdir().unwrap();
-        let error = create_link(dev.path(), &rule(DeviceKind::Character, 1, 3)).unwrap_err();
-        let expected = format!("no node c 1:3 r under {}", dev.path().display());
+        let dev_dir = tempfile::tempdir().unwrap();
+        let error = create_link(dev_dir.path(), &rule(DeviceKind::Character, 1, 3)).unwrap_err();
+        let expected = format!("no node c 1:3 r under {}", dev_dir.path().display());
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -3,8 +3,8 @@
 
 use super::connection::{CallResults, Connection};
 use super::error::BusError;
-use super::message::{Call, Writer};
-use super::reply::Reader;
+use super::message::{MessageWriter, MethodCall};
+use super::reply::MessageReader;
 use super::unit::Unit;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
@@ -13,82 +13,88 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
 /// One entry of `DeviceAllow=`: the path of a device node or link, and the letters of `rwm` that
 /// are allowed (systemd.resource-control(5)).
-pub(super) type DeviceAllow = (String, String);
+pub(super) type DeviceAllowEntry = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DevicePolicy {
     /// The value of `DevicePolicy=`, which is `auto`, `closed` or `strict`.
     pub(super) policy: String,
-    pub(super) allowed: Vec<DeviceAllow>,
+    pub(super) allow_entries: Vec<DeviceAllowEntry>,
 }
 
 impl DevicePolicy {
     /// Returns whether the unit restricts devices. With `DevicePolicy=auto`, all devices are
     /// allowed as long as `DeviceAllow=` is empty; the first entry denies all other devices.
     pub(super) fn restricts_devices(&self) -> bool {
-        self.policy != "auto" || !self.allowed.is_empty()
+        self.policy != "auto" || !self.allow_entries.is_empty()
     }
 }
 
 /// Reads the device policy of a unit and the major version of systemd. The version is `None` if
 /// systemd reports it in an unknown form.
 pub(super) fn read_device_policy(
-    bus: &mut Connection,
+    connection: &mut Connection,
     unit: &Unit,
 ) -> Result<(DevicePolicy, Option<u32>), BusError> {
     let path = unit.object_path();
-    let [policy, allowed, version] = bus.call([
-        get_property(&path, unit.interface(), "DevicePolicy"),
-        get_property(&path, unit.interface(), "DeviceAllow"),
-        get_property(MANAGER_PATH, MANAGER, "Version"),
+    let [policy, allow_entries, version] = connection.call([
+        get_property_call(&path, unit.interface(), "DevicePolicy"),
+        get_property_call(&path, unit.interface(), "DeviceAllow"),
+        get_property_call(MANAGER_PATH, MANAGER, "Version"),
     ])?;
     let policy = read_variant(&policy, "s")?.read_string()?.to_owned();
-    let allowed = read_variant(&allowed, "a(ss)")?.read_pairs()?;
+    let allow_entries = read_variant(&allow_entries, "a(ss)")?.read_string_pairs()?;
     let version = parse_major_version(read_variant(&version, "s")?.read_string()?);
-    Ok((DevicePolicy { policy, allowed }, version))
+    Ok((
+        DevicePolicy {
+            policy,
+            allow_entries,
+        },
+        version,
+    ))
 }
 
 /// Adds `entries` to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
 /// applied the change. A new entry replaces an existing entry for the same path.
 pub(super) fn add_device_allow(
-    bus: &mut Connection,
+    connection: &mut Connection,
     unit: &Unit,
-    entries: &[DeviceAllow],
+    entries: &[DeviceAllowEntry],
 ) -> Result<(), BusError> {
-    let set_call = set_unit_properties(unit, &[entries]);
-    bus.call([set_call, ping_call()]).map(drop)
+    let set_call = set_device_allow_call(unit, &[entries]);
+    connection.call([set_call, ping_call()]).map(drop)
 }
 
 /// Replaces `DeviceAllow=` of a unit by `entries` in one call. The call assigns an empty list
 /// first, because systemd adds any other list to the existing entries.
 pub(super) fn set_device_allow(
-    bus: &mut Connection,
+    connection: &mut Connection,
     unit: &Unit,
-    entries: &[DeviceAllow],
+    entries: &[DeviceAllowEntry],
 ) -> Result<(), BusError> {
-    let set_call = set_unit_properties(unit, &[&[], entries]);
-    bus.call([set_call, ping_call()]).map(drop)
+    let set_call = set_device_allow_call(unit, &[&[], entries]);
+    connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Returns a call without effect, whose reply shows that earlier changes were applied. systemd
-/// replies to a change before it applies the change to the cgroup, but applies the change before
+/// Returns a method call without effect, whose reply shows that systemd has applied earlier
+/// changes. systemd replies to a change before it applies it to the cgroup, but applies it before
 /// it reads the next message.
-fn ping_call() -> Call<'static> {
-    Call {
+fn ping_call() -> MethodCall<'static> {
+    MethodCall {
         destination: SYSTEMD,
         path: MANAGER_PATH,
         interface: "org.freedesktop.DBus.Peer",
         member: "Ping",
         signature: "",
-        body: Writer::default(),
+        body: MessageWriter::default(),
     }
 }
 
-fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
-    let mut body = Writer::default();
+fn get_property_call<'a>(path: &'a str, interface: &'a str, property: &'a str) -> MethodCall<'a> {
+    let mut body = MessageWriter::default();
     body.write_string(interface);
     body.write_string(property);
-    Call {
+    MethodCall {
         destination: SYSTEMD,
         path,
         interface: "org.freedesktop.DBus.Properties",
@@ -98,12 +104,12 @@ fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Cal
     }
 }
 
-/// Returns a call that assigns each of `lists` to `DeviceAllow=` of the unit, in their order.
-fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
-    let mut body = Writer::default();
+/// Returns the method call that assigns `lists` to `DeviceAllow=` of the unit, one after the other.
+fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> MethodCall<'a> {
+    let mut body = MessageWriter::default();
     body.write_string(unit.name());
-    let runtime = true;
-    body.write_boolean(runtime);
+    let is_runtime_change = true;
+    body.write_boolean(is_runtime_change);
     body.write_struct_array(|properties| {
         for entries in lists {
             properties.begin_struct();
@@ -118,7 +124,7 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
             });
         }
     });
-    Call {
+    MethodCall {
         destination: SYSTEMD,
         path: MANAGER_PATH,
         interface: MANAGER,
@@ -131,8 +137,11 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
 /// Returns a reader of the property value in `results`. D-Bus returns a property as a variant,
 /// which is the signature of a type, followed by a value of the type. Another signature than
 /// `signature` is an error.
-fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
-    let mut reader = Reader::new(&results.body);
+fn read_variant<'a>(
+    results: &'a CallResults,
+    signature: &str,
+) -> Result<MessageReader<'a>, BusError> {
+    let mut reader = MessageReader::new(&results.body);
     if results.signature != "v" || reader.read_signature()? != signature {
         return Err(BusError::InvalidMessage);
     }
@@ -141,8 +150,10 @@ fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<
 
 /// Returns the major version of systemd from the property `Version`, which has forms such as
 /// `252.38-1~deb12u1`, `v239` and `systemd 219`.
-fn parse_major_version(text: &str) -> Option<u32> {
-    let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let end = text.find(|c: char| !c.is_ascii_digit());
-    text[..end.unwrap_or(text.len())].parse().ok()
+fn parse_major_version(version_text: &str) -> Option<u32> {
+    let version_text = version_text.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = version_text.find(|c: char| !c.is_ascii_digit());
+    version_text[..end.unwrap_or(version_text.len())]
+        .parse()
+        .ok()
 }

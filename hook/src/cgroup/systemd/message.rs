@@ -4,15 +4,15 @@
 //! order of header fields open; this module uses the order of sd-bus.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Writer(Vec<u8>);
+pub(super) struct MessageWriter(Vec<u8>);
 
-impl Writer {
+impl MessageWriter {
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// Adds zeros until the length is a multiple of `alignment`, where D-Bus expects the next
-    /// value.
+    /// Appends zero bytes until the length is a multiple of `alignment`, where D-Bus expects the
+    /// next value.
     fn align(&mut self, alignment: usize) {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
@@ -62,13 +62,13 @@ impl Writer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Call<'a> {
+pub(super) struct MethodCall<'a> {
     pub(super) destination: &'a str,
     pub(super) path: &'a str,
     pub(super) interface: &'a str,
     pub(super) member: &'a str,
     pub(super) signature: &'a str,
-    pub(super) body: Writer,
+    pub(super) body: MessageWriter,
 }
 
 /// The first byte of a D-Bus message: `l` if its numbers are little-endian, `B` if they are
@@ -83,7 +83,7 @@ const METHOD_CALL: u8 = 1;
 const NO_FLAGS: u8 = 0;
 
 /// The codes of header fields (D-Bus Specification, section "Header Fields").
-pub(super) mod field {
+pub(super) mod header_field {
     pub(in super::super) const PATH: u8 = 1;
     pub(in super::super) const INTERFACE: u8 = 2;
     pub(in super::super) const MEMBER: u8 = 3;
@@ -93,11 +93,11 @@ pub(super) mod field {
     pub(in super::super) const SIGNATURE: u8 = 8;
 }
 
-impl Call<'_> {
+impl MethodCall<'_> {
     /// Returns the bytes of the call's message. The reply contains `serial`, which must not be
     /// 0.
     pub(super) fn to_message(&self, serial: u32) -> Vec<u8> {
-        let mut message = Writer::default();
+        let mut message = MessageWriter::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {
             message.write_byte(byte);
         }
@@ -105,10 +105,10 @@ impl Call<'_> {
         message.write_u32(serial);
         message.write_struct_array(|fields| {
             for (code, kind, value) in [
-                (field::PATH, "o", self.path),
-                (field::MEMBER, "s", self.member),
-                (field::INTERFACE, "s", self.interface),
-                (field::DESTINATION, "s", self.destination),
+                (header_field::PATH, "o", self.path),
+                (header_field::MEMBER, "s", self.member),
+                (header_field::INTERFACE, "s", self.interface),
+                (header_field::DESTINATION, "s", self.destination),
             ] {
                 fields.begin_struct();
                 fields.write_byte(code);
@@ -117,7 +117,7 @@ impl Call<'_> {
             }
             if !self.signature.is_empty() {
                 fields.begin_struct();
-                fields.write_byte(field::SIGNATURE);
+                fields.write_byte(header_field::SIGNATURE);
                 fields.write_signature("g");
                 fields.write_signature(self.signature);
             }

@@ -18,28 +18,28 @@ mod unit_report;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use connection::Sockets;
+pub(crate) use connection::SystemdSockets;
 pub(crate) use error::{BusError, SystemdError};
 pub(crate) use unit::Unit;
 pub(crate) use unit_report::{LinkReport, SystemdReport, UnitOutcome};
 
 use super::rule::{self, Access, DeviceRule};
 use connection::Connection;
-use manager::{DeviceAllow, DevicePolicy};
+use manager::{DeviceAllowEntry, DevicePolicy};
 
 /// The paths by which the host's systemd is reached: its D-Bus sockets, and the `/dev` where it
 /// looks up device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
-    pub sockets: Sockets,
-    pub dev: PathBuf,
+    pub sockets: SystemdSockets,
+    pub dev_dir: PathBuf,
 }
 
 impl Default for HostSystemd {
     fn default() -> Self {
         Self {
-            sockets: Sockets::default(),
-            dev: "/dev".into(),
+            sockets: SystemdSockets::default(),
+            dev_dir: "/dev".into(),
         }
     }
 }
@@ -47,12 +47,15 @@ impl Default for HostSystemd {
 /// Changes systemd units over one D-Bus connection, which is opened at the first change.
 pub(super) struct Systemd {
     host: HostSystemd,
-    bus: Option<Connection>,
+    connection: Option<Connection>,
 }
 
 impl Systemd {
     pub(super) fn new(host: HostSystemd) -> Self {
-        Self { host, bus: None }
+        Self {
+            host,
+            connection: None,
+        }
     }
 
     /// Adds the devices of `rules` to `DeviceAllow=` of `unit`, if the unit restricts devices at
@@ -73,13 +76,13 @@ impl Systemd {
             outcome: UnitOutcome::NoSystemd,
             links: Vec::new(),
         };
-        let result = self.try_allow(unit, &rule::merge(rules), &mut report.links);
+        let result = self.try_allow(unit, &rule::merge_by_device(rules), &mut report.links);
         report.outcome = match result {
             Ok(outcome) => outcome,
             Err(error) => match find_refusal_outcome(&error) {
                 Some(outcome) => outcome,
                 None => {
-                    self.bus = None;
+                    self.connection = None;
                     return Err(SystemdError {
                         unit: unit.clone(),
                         source: error,
@@ -110,27 +113,27 @@ impl Systemd {
     }
 
     fn try_revoke(&mut self, unit: &Unit, rules: &[DeviceRule]) -> Result<bool, BusError> {
-        let Some(bus) = self.connection()? else {
+        let Some(connection) = self.open_connection()? else {
             return Ok(false);
         };
-        let (policy, _) = manager::read_device_policy(bus, unit)?;
-        let paths: Vec<String> = rules.iter().map(dev_links::link_path).collect();
-        let mut remaining_entries = policy.allowed.clone();
+        let (policy, _) = manager::read_device_policy(connection, unit)?;
+        let paths: Vec<String> = rules.iter().map(dev_links::device_allow_path).collect();
+        let mut remaining_entries = policy.allow_entries.clone();
         remaining_entries.retain(|(path, _)| !paths.contains(path));
         // With `DevicePolicy=auto`, an empty `DeviceAllow=` would allow every device.
         let would_allow_all = remaining_entries.is_empty() && policy.policy == "auto";
-        if remaining_entries.len() == policy.allowed.len() || would_allow_all {
+        if remaining_entries.len() == policy.allow_entries.len() || would_allow_all {
             return Ok(false);
         }
-        manager::set_device_allow(bus, unit, &remaining_entries)?;
+        manager::set_device_allow(connection, unit, &remaining_entries)?;
         Ok(true)
     }
 
-    fn connection(&mut self) -> Result<Option<&mut Connection>, BusError> {
-        if self.bus.is_none() {
-            self.bus = Connection::open(&self.host.sockets)?;
+    fn open_connection(&mut self) -> Result<Option<&mut Connection>, BusError> {
+        if self.connection.is_none() {
+            self.connection = Connection::open(&self.host.sockets)?;
         }
-        Ok(self.bus.as_mut())
+        Ok(self.connection.as_mut())
     }
 
     fn try_allow(
@@ -139,11 +142,11 @@ impl Systemd {
         rules: &[DeviceRule],
         links: &mut Vec<LinkReport>,
     ) -> Result<UnitOutcome, BusError> {
-        let dev = self.host.dev.clone();
-        let Some(bus) = self.connection()? else {
+        let dev_dir = self.host.dev_dir.clone();
+        let Some(connection) = self.open_connection()? else {
             return Ok(UnitOutcome::NoSystemd);
         };
-        let (policy, version) = manager::read_device_policy(bus, unit)?;
+        let (policy, version) = manager::read_device_policy(connection, unit)?;
         if !policy.restricts_devices() {
             return Ok(UnitOutcome::Unrestricted);
         }
@@ -151,8 +154,8 @@ impl Systemd {
         if entries.is_empty() {
             return Ok(UnitOutcome::AlreadyAllowed);
         }
-        *links = create_missing_links(version, &dev, rules);
-        manager::add_device_allow(bus, unit, &entries)?;
+        *links = create_missing_links(version, &dev_dir, rules);
+        manager::add_device_allow(connection, unit, &entries)?;
         Ok(UnitOutcome::Added {
             entry_count: entries.len(),
         })
@@ -162,11 +165,11 @@ impl Systemd {
 /// Returns the `DeviceAllow=` entries for devices of `rules` that the unit does not allow yet.
 /// In systemd a new entry replaces an existing entry for the same path, so the returned entry
 /// also has the letters of the existing one.
-fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
+fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllowEntry> {
     let compute_missing_entry = |rule: &DeviceRule| {
-        let path = dev_links::link_path(rule);
+        let path = dev_links::device_allow_path(rule);
         let existing_access = policy
-            .allowed
+            .allow_entries
             .iter()
             .find(|(allowed_path, _)| *allowed_path == path)
             .and_then(|(_, letters)| Access::parse(letters).ok());
@@ -181,20 +184,24 @@ fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<D
 
 /// Creates the missing links in `/dev/char` and `/dev/block` if `version`, the major version of
 /// systemd, needs them to identify devices.
-fn create_missing_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
+fn create_missing_links(
+    version: Option<u32>,
+    dev_dir: &Path,
+    rules: &[DeviceRule],
+) -> Vec<LinkReport> {
     // An unknown version of systemd counts as recent, so that no files are created in the host's
     // `/dev` without need.
-    if version.is_none_or(|version| version >= dev_links::FIRST_VERSION_WITHOUT_LINKS) {
+    if version.is_none_or(|version| version >= dev_links::FIRST_VERSION_WITHOUT_LINK_LOOKUP) {
         return Vec::new();
     }
     let missing = rules
         .iter()
-        .filter(|rule| !dev_links::link_exists(dev, rule));
+        .filter(|rule| !dev_links::link_exists(dev_dir, rule));
     missing
-        .map(|rule| match dev_links::create_link(dev, rule) {
+        .map(|rule| match dev_links::create_link(dev_dir, rule) {
             Ok(path) => LinkReport::Created(path),
             Err(error) => LinkReport::Missing {
-                path: dev_links::link_path(rule).into(),
+                path: dev_links::device_allow_path(rule).into(),
                 reason: error.to_string(),
             },
         })

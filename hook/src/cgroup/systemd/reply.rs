@@ -4,7 +4,7 @@
 //! invalid message is the error [`BusError::InvalidMessage`].
 
 use super::error::BusError::{self, InvalidMessage};
-use super::message::{BYTE_ORDER, VERSION, field};
+use super::message::{BYTE_ORDER, VERSION, header_field};
 
 /// The length in bytes of the first part of a D-Bus header, which has the same fields in every
 /// message and contains the lengths of the rest.
@@ -36,7 +36,7 @@ pub(super) struct Message {
 
 /// Returns the length in bytes of the whole message that begins with `fixed_header`.
 pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usize, BusError> {
-    let mut reader = Reader::new(fixed_header);
+    let mut reader = MessageReader::new(fixed_header);
     if reader.read_byte()? != BYTE_ORDER {
         return Err(InvalidMessage);
     }
@@ -61,7 +61,7 @@ pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usiz
 impl Message {
     /// Parses a whole message, which has the length that [`parse_length`] returned.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = MessageReader::new(bytes);
         reader.take_bytes(1)?;
         let kind = reader.read_byte()?;
         reader.take_bytes(10)?;
@@ -74,9 +74,11 @@ impl Message {
             reader.align(8)?;
             let code = reader.read_byte()?;
             match (code, reader.read_signature()?) {
-                (field::REPLY_SERIAL, "u") => reply_serial = reader.read_u32()?,
-                (field::ERROR_NAME, "s") => error_name = Some(reader.read_string()?.to_owned()),
-                (field::SIGNATURE, "g") => signature = reader.read_signature()?.to_owned(),
+                (header_field::REPLY_SERIAL, "u") => reply_serial = reader.read_u32()?,
+                (header_field::ERROR_NAME, "s") => {
+                    error_name = Some(reader.read_string()?.to_owned())
+                }
+                (header_field::SIGNATURE, "g") => signature = reader.read_signature()?.to_owned(),
                 (_, "s" | "o") => drop(reader.read_string()?),
                 (_, "g") => drop(reader.read_signature()?),
                 (_, "u") => drop(reader.read_u32()?),
@@ -97,7 +99,7 @@ impl Message {
             (3, Some(name)) => MessageContent::Error {
                 name,
                 message: if signature.starts_with('s') {
-                    Reader::new(body).read_string()?.to_owned()
+                    MessageReader::new(body).read_string()?.to_owned()
                 } else {
                     String::new()
                 },
@@ -113,12 +115,12 @@ impl Message {
 }
 
 /// Reads values in the wire format of D-Bus, one after the other.
-pub(super) struct Reader<'a> {
+pub(super) struct MessageReader<'a> {
     bytes: &'a [u8],
     offset: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
     }
@@ -168,7 +170,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the length of an array, and returns the offset at which the array ends. `alignment`
-    /// is the alignment of the array's elements in bytes.
+    /// is that of the array's elements in bytes.
     fn read_array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.read_u32()? as usize;
         self.align(alignment)?;
@@ -181,7 +183,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an array of pairs of strings, which has the D-Bus signature `a(ss)`.
-    pub(super) fn read_pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
+    pub(super) fn read_string_pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.read_array_end(8)?;
         let mut pairs = Vec::new();
         while self.offset < end {

@@ -48,9 +48,9 @@ impl Unit {
         last_unit
     }
 
-    /// Returns the unit whose cgroup has exactly this path. Returns `None` for a cgroup below
-    /// the unit's cgroup, which systemd does not manage.
-    pub(crate) fn from_own_path(cgroup_path: &Path) -> Option<Self> {
+    /// Returns the unit whose cgroup is exactly `cgroup_path`. Returns `None` for a descendant of a
+    /// unit's cgroup, which systemd does not manage.
+    pub(crate) fn from_exact_path(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
         let unit = Self::from_path(cgroup_path)?;
         let is_cgroup_of_unit = unit.name == name.strip_prefix('_').unwrap_or(name);
@@ -150,7 +150,7 @@ mod tests {
             ("/docker/0123.scope", None),
             ("/", None),
         ] {
-            let found = Unit::from_own_path(Path::new(path));
+            let found = Unit::from_exact_path(Path::new(path));
             assert_eq!(found.as_ref().map(Unit::name), unit, "{path}");
         }
     }

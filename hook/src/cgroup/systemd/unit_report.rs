@@ -41,9 +41,9 @@ pub(crate) enum LinkReport {
 }
 
 impl SystemdReport {
-    /// Returns whether the result is logged for the administrator, because a link was created on
-    /// the host or the device rules may be lost.
-    pub(crate) fn is_remarkable(&self) -> bool {
+    /// Returns whether the result is logged for the administrator: if links were missing on the
+    /// host, or if the device rules may be lost.
+    pub(crate) fn needs_log_entry(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }
 }

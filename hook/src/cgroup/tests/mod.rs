@@ -13,7 +13,10 @@ fn levels_have_their_paths_in_the_hierarchy() {
         dir: "/m/b.slice/c.scope".into(),
         path: "/a.slice/b.slice/c.scope".into(),
     };
-    let levels: Vec<_> = cgroup.levels().map(|it| (it.dir, it.path)).collect();
+    let levels: Vec<_> = cgroup
+        .self_and_ancestors()
+        .map(|it| (it.dir, it.path))
+        .collect();
     let expected = [
         ("/m/b.slice/c.scope", "/a.slice/b.slice/c.scope"),
         ("/m/b.slice", "/a.slice/b.slice"),
@@ -48,7 +51,9 @@ fn owners_of_the_levels() {
             dir: Path::new("/cg").join(path.trim_start_matches('/')),
             path: path.into(),
         };
-        let found = cgroup.levels().map(|level| format!("{:?}", level.owner));
+        let found = cgroup
+            .self_and_ancestors()
+            .map(|level| format!("{:?}", level.owner));
         assert_eq!(found.collect::<Vec<_>>().join(" "), owners, "{path}");
     }
 }

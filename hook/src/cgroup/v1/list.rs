@@ -14,9 +14,9 @@ const MAX_DEVICE_LIST_BYTES: u64 = 1024 * 1024;
 pub(in crate::cgroup) enum DeviceList {
     /// The file is `a *:* rwm`. The kernel allows all devices, except for those in a list of
     /// exceptions that it does not show.
-    AllowsAll,
+    AllDevices,
     /// The kernel allows the devices of these entries, and denies all others.
-    Allows(Vec<ListEntry>),
+    AllowedEntries(Vec<ListEntry>),
 }
 
 /// A line of `devices.list`, such as `c 10:183 rw`. A number that is `None` stands for `*`.
@@ -43,21 +43,27 @@ impl DeviceList {
         let mut entries = Vec::new();
         for line in content.lines().filter(|line| !line.is_empty()) {
             if line.starts_with("a ") {
-                return Ok(Self::AllowsAll);
+                return Ok(Self::AllDevices);
             }
             entries.push(ListEntry::parse(line).ok_or(line)?);
         }
-        Ok(Self::Allows(entries))
+        Ok(Self::AllowedEntries(entries))
     }
 
-    /// Returns the entries of this list that no single entry of `other` includes. The result is
-    /// empty if one of the lists allows all devices.
-    pub(super) fn find_entries_missing_in(&self, other: &Self) -> Vec<ListEntry> {
-        let (Self::Allows(entries), Self::Allows(other_entries)) = (self, other) else {
+    /// Returns the entries of this list that no single entry of `other_list` includes. The result
+    /// is empty if one of the lists allows all devices.
+    pub(super) fn find_missing_entries(&self, other_list: &Self) -> Vec<ListEntry> {
+        let (Self::AllowedEntries(entries), Self::AllowedEntries(other_entries)) =
+            (self, other_list)
+        else {
             return Vec::new();
         };
         let mut missing_entries = entries.clone();
-        missing_entries.retain(|entry| !other_entries.iter().any(|other| other.includes(entry)));
+        missing_entries.retain(|entry| {
+            !other_entries
+                .iter()
+                .any(|other_entry| other_entry.includes(entry))
+        });
         missing_entries
     }
 
@@ -65,8 +71,8 @@ impl DeviceList {
     /// entries: `r` and `w` on two lines do not allow `rw`.
     pub(in crate::cgroup) fn allows(&self, rule: &DeviceRule) -> bool {
         match self {
-            Self::AllowsAll => true,
-            Self::Allows(entries) => entries.iter().any(|entry| entry.allows(rule)),
+            Self::AllDevices => true,
+            Self::AllowedEntries(entries) => entries.iter().any(|entry| entry.allows(rule)),
         }
     }
 }
@@ -178,7 +184,7 @@ mod tests {
             ("a *:* rwm\n", "", vec![]),
         ] {
             let parse = |list| DeviceList::parse(list).unwrap();
-            let found = parse(before).find_entries_missing_in(&parse(now));
+            let found = parse(before).find_missing_entries(&parse(now));
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, missing_lines, "{before:?} and {now:?}");
         }

@@ -15,7 +15,7 @@ use caps::Capability;
 use super::CgroupDir;
 use super::error::CgroupError;
 use super::privilege;
-use super::report::{LevelReport, Outcome};
+use super::report::{CgroupReport, RuleChangeOutcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
@@ -23,24 +23,26 @@ pub(super) use list::DeviceList;
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
-) -> Result<Vec<LevelReport>, CgroupError> {
+) -> Result<Vec<CgroupReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
         // The kernel does not show the exceptions of a list that allows all devices. Writing a
         // rule removes the exception for its device, and has no effect if there is none.
-        DeviceList::AllowsAll => match write_rules(cgroup, rules)? {
-            Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
+        DeviceList::AllDevices => match write_rules(cgroup, rules)? {
+            RuleChangeOutcome::NoPermission { .. } | RuleChangeOutcome::Written { .. } => {
+                RuleChangeOutcome::AlreadyAllowed
+            }
             outcome => outcome,
         },
         list => {
-            let missing: Vec<_> = rules.iter().filter(|rule| !list.allows(rule)).collect();
-            if missing.is_empty() {
-                Outcome::AlreadyAllowed
+            let missing_rules: Vec<_> = rules.iter().filter(|rule| !list.allows(rule)).collect();
+            if missing_rules.is_empty() {
+                RuleChangeOutcome::AlreadyAllowed
             } else {
-                write_rules(cgroup, missing)?
+                write_rules(cgroup, missing_rules)?
             }
         }
     };
-    Ok(vec![LevelReport {
+    Ok(vec![CgroupReport {
         cgroup: cgroup.dir.clone(),
         has_other_processes: false,
         outcome,
@@ -50,7 +52,7 @@ pub(super) fn allow(
 /// Returns whether the cgroup in the directory `dir` has a list of allowed devices, so that it
 /// denies all others.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
-    Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
+    Ok(DeviceList::read(dir)? != DeviceList::AllDevices)
 }
 
 /// Writes the entries of `earlier_list` that the cgroup no longer allows to `devices.allow`, and
@@ -60,7 +62,7 @@ pub(super) fn restore_entries(
     earlier_list: &DeviceList,
 ) -> Result<usize, CgroupError> {
     let current_list = DeviceList::read(&cgroup.dir)?;
-    let lost_entries = earlier_list.find_entries_missing_in(&current_list);
+    let lost_entries = earlier_list.find_missing_entries(&current_list);
     for entry in &lost_entries {
         write_rule(&cgroup.dir, entry).map_err(|source| CgroupError::Write {
             path: cgroup.dir.join("devices.allow"),
@@ -90,22 +92,22 @@ pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), Cgrou
 fn write_rules<'a>(
     cgroup: &CgroupDir,
     rules: impl IntoIterator<Item = &'a DeviceRule>,
-) -> Result<Outcome, CgroupError> {
-    const NO_PERMISSION: Outcome = Outcome::NoPermission {
+) -> Result<RuleChangeOutcome, CgroupError> {
+    const NO_PERMISSION: RuleChangeOutcome = RuleChangeOutcome::NoPermission {
         operation: "write devices.allow",
     };
-    let mut written = 0;
+    let mut written_count = 0;
     for rule in rules {
         match write_rule(&cgroup.dir, rule) {
-            Ok(()) => written += 1,
+            Ok(()) => written_count += 1,
             Err(source) => match explain_refusal(cgroup, rule, source)? {
                 WriteRefusal::MissingPrivilege => return Ok(NO_PERMISSION),
                 WriteRefusal::Error(error) => return Err(error),
             },
         }
     }
-    Ok(Outcome::Written {
-        rule_count: written,
+    Ok(RuleChangeOutcome::Written {
+        rule_count: written_count,
     })
 }
 
@@ -137,7 +139,7 @@ fn explain_refusal(
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
     );
     if is_refused {
-        for ancestor in cgroup.levels().skip(1) {
+        for ancestor in cgroup.self_and_ancestors().skip(1) {
             if !DeviceList::read(ancestor.dir)?.allows(rule) {
                 return Ok(WriteRefusal::Error(CgroupError::AncestorDenies {
                     cgroup: cgroup.dir.clone(),

@@ -7,8 +7,8 @@
 
 use device_class::device::DeviceNumber;
 
-use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use super::request::{ACCESS_TYPE_OFFSET, MAJOR_OFFSET, MINOR_OFFSET, access_bits, kind_number};
+use super::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
+use super::request::{ACCESS_TYPE_OFFSET, MAJOR_OFFSET, MINOR_OFFSET, access_bits, to_kernel_kind};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::sys::bpf::Insn;
@@ -31,10 +31,9 @@ pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that is prepended to a device program. The code admits the requests that
-/// `rules` allow. For all other requests the original program runs, with the address of the
-/// context in R1 as usual.
-pub(super) fn generate_admission(rules: &[DeviceRule]) -> Vec<Insn> {
+/// Generates code that admits the requests that `rules` allow. The code is prepended to a device
+/// program, which runs for all other requests with the address of the context in R1 as usual.
+pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
         assembler.append_rule(&SpecRule::from(rule));
@@ -42,9 +41,9 @@ pub(super) fn generate_admission(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that is prepended to a device program. The code refuses requests for the
-/// devices of `rules`. For all other requests the original program runs.
-pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
+/// Generates code that refuses requests for the devices of `rules`. The code is prepended to a
+/// device program, which runs for all other requests.
+pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
         assembler.append_rule(&SpecRule {
@@ -55,16 +54,17 @@ pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that was decoded from the code of [`generate_admission`] or [`generate_refusal`].
+/// A rule that was decoded from the code of [`generate_admission_code`] or
+/// [`generate_refusal_code`].
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) is_allowed: bool,
-    /// The length of the rule's code in instructions.
-    pub(super) len: usize,
+    /// The number of instructions of the rule's code.
+    pub(super) insn_count: usize,
 }
 
-/// Decodes the device rule at the start of `code`. Returns `None` if `code` does not begin with
-/// the instructions that [`generate_admission`] or [`generate_refusal`] generate for a rule.
+/// Decodes the device rule at the start of `code`. Returns `None` if `code` does not begin with the
+/// instructions that [`generate_admission_code`] or [`generate_refusal_code`] generate for a rule.
 pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
     let constant_operand = |index: usize| match Instruction::decode(*code.get(index)?)? {
         Instruction::Jump {
@@ -78,7 +78,7 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         _ => None,
     };
     let kind = match constant_operand(0)? {
-        kind if kind == kind_number(DeviceKind::Block).cast_signed() => DeviceKind::Block,
+        kind if kind == to_kernel_kind(DeviceKind::Block).cast_signed() => DeviceKind::Block,
         _ => DeviceKind::Character,
     };
     let number = DeviceNumber {
@@ -101,11 +101,11 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         is_allowed,
         ..SpecRule::from(&DeviceRule { number, access })
     });
-    let len = expected_code.0.len();
+    let insn_count = expected_code.0.len();
     code.starts_with(&expected_code.0).then_some(DecodedRule {
         number,
         is_allowed,
-        len,
+        insn_count,
     })
 }
 
@@ -129,7 +129,7 @@ impl Assembler {
     fn append_rule(&mut self, rule: &SpecRule) {
         let access = access_bits(rule.access);
         let tests = [
-            rule.kind.map(|kind| (KIND, kind_number(kind))),
+            rule.kind.map(|kind| (KIND, to_kernel_kind(kind))),
             rule.major.map(|major| (MAJOR_NUMBER, major)),
             rule.minor.map(|minor| (MINOR_NUMBER, minor)),
         ];
@@ -175,7 +175,7 @@ impl Assembler {
 
 fn load(dst: Reg, offset: i16) -> Instruction {
     Instruction::Load {
-        size: Size::Word,
+        size: LoadSize::Word,
         dst,
         src: CONTEXT,
         offset,

@@ -3,16 +3,16 @@
 //! The result is exact for the supported instructions. Any other instruction is an error, so
 //! that no result is a guess.
 
-use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use super::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
 use super::request::{AccessRequest, CONTEXT_LEN};
 use crate::sys::bpf::Insn;
 
 /// The number of executed instructions after which a program counts as an endless loop. Device
 /// programs of runtimes and systemd have some hundred instructions and no loops.
-const MAX_STEPS: usize = 100_000;
+const MAX_EXECUTED_INSNS: usize = 100_000;
 
 /// The half of a register that a 32-bit instruction uses.
-const LOWER_HALF: u64 = u32::MAX as u64;
+const LOWER_HALF_MASK: u64 = u32::MAX as u64;
 
 /// The error for a device program with an instruction that the evaluator does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) fn run_program(
     registers[Reg::R1.index()] = RegisterValue::ContextAddress;
 
     let mut index = 0usize;
-    for _ in 0..MAX_STEPS {
+    for _ in 0..MAX_EXECUTED_INSNS {
         let insn = program.get(index).ok_or(UnsupportedInstruction)?;
         let mut skip = 0;
         match Instruction::decode(*insn).ok_or(UnsupportedInstruction)? {
@@ -103,15 +103,15 @@ pub(super) fn run_program(
 
 fn load_from_context(
     context: &[u8; CONTEXT_LEN],
-    size: Size,
+    size: LoadSize,
     offset: i16,
 ) -> Result<u64, UnsupportedInstruction> {
     let start = usize::try_from(offset).map_err(|_| UnsupportedInstruction)?;
     let bytes = context.get(start..).ok_or(UnsupportedInstruction)?;
     match size {
-        Size::Byte => bytes.first_chunk().map(|b| u8::from_ne_bytes(*b).into()),
-        Size::Half => bytes.first_chunk().map(|b| u16::from_ne_bytes(*b).into()),
-        Size::Word => bytes.first_chunk().map(|b| u32::from_ne_bytes(*b).into()),
+        LoadSize::Byte => bytes.first_chunk().map(|b| u8::from_ne_bytes(*b).into()),
+        LoadSize::Half => bytes.first_chunk().map(|b| u16::from_ne_bytes(*b).into()),
+        LoadSize::Word => bytes.first_chunk().map(|b| u32::from_ne_bytes(*b).into()),
     }
     .ok_or(UnsupportedInstruction)
 }
@@ -125,7 +125,7 @@ fn operand_value(
         Operand::Reg(reg) => match registers[reg.index()] {
             RegisterValue::Number(number) => Ok(number),
             // The kernel's verifier rejects a program that calculates with an unset register or
-            // with the address of the context, so no loaded program does it.
+            // with the address of the context, so no loaded program does this.
             RegisterValue::Unset | RegisterValue::ContextAddress => Err(UnsupportedInstruction),
         },
     }
@@ -137,7 +137,7 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
         Width::W32 => (
-            left & LOWER_HALF,
+            left & LOWER_HALF_MASK,
             sign_extend(left).cast_signed(),
             u32::BITS,
         ),
@@ -157,7 +157,7 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
     };
     match width {
         Width::W64 => result,
-        Width::W32 => result & LOWER_HALF,
+        Width::W32 => result & LOWER_HALF_MASK,
     }
 }
 
@@ -172,7 +172,7 @@ fn condition_holds(width: Width, condition: Condition, left: u64, right: u64) ->
     match condition {
         Condition::Equal => left == right,
         Condition::NotEqual => left != right,
-        Condition::AnyBit => left & right != 0,
+        Condition::AnyBitSet => left & right != 0,
         Condition::Greater => left > right,
         Condition::GreaterOrEqual => left >= right,
         Condition::Less => left < right,

@@ -4,7 +4,7 @@
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
 use super::request::AccessRequest;
-use super::rewrite::{Admission, evaluate_admission};
+use super::rewrite::{AdmissionChange, evaluate_admission};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
@@ -16,7 +16,7 @@ pub fn device_program(bytes: &[u8]) {
     };
     let (rules, _) = rules.as_chunks();
     let rules: Vec<DeviceRule> = rules.iter().filter_map(parse_device_rule).collect();
-    let rules = rule::merge(&rules);
+    let rules = rule::merge_by_device(&rules);
     let program: Vec<Insn> = program.as_chunks().0.to_vec();
     // Every rule for a device also admits the request for no access (access mode 3 of open(2)).
     let is_covered = |request: &AccessRequest| {
@@ -34,19 +34,19 @@ pub fn device_program(bytes: &[u8]) {
         result.map(|result| result == 1)
     };
     match evaluate_admission(&program, &rules) {
-        Admission::Hidden | Admission::Unreadable => {}
-        Admission::Admits => {
+        AdmissionChange::HiddenProgram | AdmissionChange::UnsupportedProgram => {}
+        AdmissionChange::Unneeded => {
             let covered_requests = rules
                 .iter()
-                .flat_map(|rule| AccessRequest::list_allowed_by(*rule));
+                .flat_map(|rule| AccessRequest::expand_rule(*rule));
             for request in covered_requests {
                 assert_eq!(admits(&program, &request), Some(true), "{request:?}");
             }
         }
-        Admission::Replace(rewritten_program) => {
+        AdmissionChange::Replacement(rewritten_program) => {
             assert_eq!(
                 evaluate_admission(&rewritten_program, &rules),
-                Admission::Admits
+                AdmissionChange::Unneeded
             );
             for request in generate_requests(&rules) {
                 let original_result = admits(&program, &request);
@@ -113,7 +113,7 @@ fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest
 /// Checks that rbpf returns the same result for `program` as the evaluator, which returned
 /// `result`.
 fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
-    let is_comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(conforms_in_rbpf);
+    let is_comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_rbpf_conformant);
     if !program.iter().all(is_comparable) {
         return;
     }
@@ -129,7 +129,7 @@ fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
 
 /// Returns whether rbpf executes an instruction according to RFC 9669. It does not sign-extend
 /// constants in unsigned comparisons, and supports only shifts by fewer bits than the width.
-fn conforms_in_rbpf(instruction: Instruction) -> bool {
+fn is_rbpf_conformant(instruction: Instruction) -> bool {
     match instruction {
         Instruction::Jump {
             condition:
@@ -139,7 +139,7 @@ fn conforms_in_rbpf(instruction: Instruction) -> bool {
                 | Condition::LessOrEqual
                 | Condition::Equal
                 | Condition::NotEqual
-                | Condition::AnyBit,
+                | Condition::AnyBitSet,
             operand: Operand::Const(constant),
             ..
         } => constant >= 0,

@@ -68,7 +68,7 @@ pub(super) enum Condition {
     Equal = 0x1,
     Greater = 0x2,
     GreaterOrEqual = 0x3,
-    AnyBit = 0x4,
+    AnyBitSet = 0x4,
     NotEqual = 0x5,
     SignedGreater = 0x6,
     SignedGreaterOrEqual = 0x7,
@@ -81,7 +81,7 @@ pub(super) enum Condition {
 /// The size of a load: 1, 2 or 4 bytes. The value of a variant is the size bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Size {
+pub(super) enum LoadSize {
     Byte = 0x10,
     Half = 0x08,
     Word = 0x00,
@@ -91,7 +91,7 @@ pub(super) enum Size {
 pub(super) enum Instruction {
     /// Executes `dst = *(src + offset)`, and extends the value with zeros to 64 bits.
     Load {
-        size: Size,
+        size: LoadSize,
         dst: Reg,
         src: Reg,
         offset: i16,
@@ -173,9 +173,18 @@ impl Instruction {
     /// Decodes an instruction in the kernel's format (`struct bpf_insn`). Returns `None` if the
     /// instruction is not supported, or if a field that it does not use is not zero.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
-        let [code, regs, o0, o1, c0, c1, c2, c3] = insn;
-        let offset = i16::from_ne_bytes([o0, o1]);
-        let constant = i32::from_ne_bytes([c0, c1, c2, c3]);
+        let [
+            code,
+            regs,
+            offset0,
+            offset1,
+            constant0,
+            constant1,
+            constant2,
+            constant3,
+        ] = insn;
+        let offset = i16::from_ne_bytes([offset0, offset1]);
+        let constant = i32::from_ne_bytes([constant0, constant1, constant2, constant3]);
         // `regs` consists of two C bit-fields of four bits, whose order depends on the byte order
         // of the machine.
         let (dst, src) = if cfg!(target_endian = "little") {
@@ -185,7 +194,7 @@ impl Instruction {
         };
         let (dst, src) = (Reg::decode(dst)?, Reg::decode(src)?);
 
-        let decoded = match code & 0x7 {
+        let instruction = match code & 0x7 {
             LDX => Self::Load {
                 size: decode_size(code)?,
                 dst,
@@ -215,7 +224,7 @@ impl Instruction {
         };
         // Encoding sets unused fields to zero. Newer kernels give a meaning to some of these
         // fields, so an instruction that uses one of them is refused.
-        (decoded.encode() == insn).then_some(decoded)
+        (instruction.encode() == insn).then_some(instruction)
     }
 }
 
@@ -232,9 +241,11 @@ fn pack(code: u8, dst: Reg, src: Reg, offset: i16, constant: i32) -> Insn {
     } else {
         dst.0 << 4 | src.0
     };
-    let [o0, o1] = offset.to_ne_bytes();
-    let [c0, c1, c2, c3] = constant.to_ne_bytes();
-    [code, regs, o0, o1, c0, c1, c2, c3]
+    let [offset0, offset1] = offset.to_ne_bytes();
+    let [constant0, constant1, constant2, constant3] = constant.to_ne_bytes();
+    [
+        code, regs, offset0, offset1, constant0, constant1, constant2, constant3,
+    ]
 }
 
 fn decode_operand(code: u8, src: Reg, constant: i32) -> Operand {
@@ -245,8 +256,8 @@ fn decode_operand(code: u8, src: Reg, constant: i32) -> Operand {
     }
 }
 
-fn decode_size(code: u8) -> Option<Size> {
-    [Size::Byte, Size::Half, Size::Word]
+fn decode_size(code: u8) -> Option<LoadSize> {
+    [LoadSize::Byte, LoadSize::Half, LoadSize::Word]
         .into_iter()
         .find(|size| *size as u8 | MEM | LDX == code)
 }
@@ -264,7 +275,7 @@ fn decode_condition(code: u8) -> Option<Condition> {
         Equal,
         Greater,
         GreaterOrEqual,
-        AnyBit,
+        AnyBitSet,
         NotEqual,
         SignedGreater,
         SignedGreaterOrEqual,
@@ -288,7 +299,7 @@ mod tests {
         for (instruction, bytes) in [
             (
                 Instruction::Load {
-                    size: Size::Word,
+                    size: LoadSize::Word,
                     dst: Reg::R2,
                     src: Reg::R1,
                     offset: 4,
@@ -340,8 +351,10 @@ mod tests {
         for code in 0..=u8::MAX {
             for regs in 0..=u8::MAX {
                 for rest in [[0; 6], [1, 0, 0, 0, 0, 0], [0, 0, 7, 0, 0, 0]] {
-                    let [o0, o1, c0, c1, c2, c3] = rest;
-                    let insn = [code, regs, o0, o1, c0, c1, c2, c3];
+                    let [offset0, offset1, constant0, constant1, constant2, constant3] = rest;
+                    let insn = [
+                        code, regs, offset0, offset1, constant0, constant1, constant2, constant3,
+                    ];
                     if let Some(instruction) = Instruction::decode(insn) {
                         assert_eq!(instruction.encode(), insn);
                         known += 1;

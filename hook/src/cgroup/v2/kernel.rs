@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::cgroup::privilege;
-use crate::sys::bpf::{self, AttachedPrograms, Insn, ProgramDescription, ProgramScope};
+use crate::sys::bpf::{self, CgroupPrograms, Insn, ProgramDescription, ProgramScope};
 
 /// The name of the device programs that Boathook loads. bpftool shows it; the kernel permits at
 /// most 15 characters.
@@ -31,7 +31,7 @@ pub(super) trait Kernel {
     type Program;
 
     fn open_cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;
-    fn query(&self, cgroup: &Self::Cgroup, scope: ProgramScope) -> Result<AttachedPrograms, Errno>;
+    fn query(&self, cgroup: &Self::Cgroup, scope: ProgramScope) -> Result<CgroupPrograms, Errno>;
     fn open(&self, id: u32) -> Result<Self::Program, Errno>;
     fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
     fn describe_program(&self, program: &Self::Program) -> Result<ProgramDescription, Errno>;
@@ -67,7 +67,7 @@ impl Kernel for RunningKernel {
         Ok(open(dir, flags, Mode::empty())?.into())
     }
 
-    fn query(&self, cgroup: &File, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
+    fn query(&self, cgroup: &File, scope: ProgramScope) -> Result<CgroupPrograms, Errno> {
         bpf::query_programs(cgroup.as_fd(), scope)
     }
 

@@ -3,12 +3,12 @@
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
-use super::load::{LoadError, load};
+use super::load::{LoadError, load_program};
 use super::replace::replace_program;
-use super::rewrite::{self, Admission, evaluate_admission, is_hidden};
+use super::rewrite::{self, AdmissionChange, evaluate_admission, is_hidden};
 use super::{RequiredChange, assembler};
 use crate::cgroup::error::CgroupError;
-use crate::cgroup::report::Outcome;
+use crate::cgroup::report::RuleChangeOutcome;
 use crate::cgroup::{Ancestor, CgroupOwner};
 use crate::sys::bpf::{Insn, ProgramScope};
 
@@ -18,12 +18,12 @@ const MAX_ATTEMPTS: usize = 10;
 
 /// A cgroup whose device programs apply to the container: the container's own cgroup or an
 /// ancestor.
-pub(super) struct Level<'a, K: Kernel> {
+pub(super) struct CgroupLevel<'a, K: Kernel> {
     pub(super) ancestor: Ancestor<'a>,
     pub(super) cgroup: K::Cgroup,
 }
 
-/// The error for which an attempt to change device programs ended early.
+/// The reason why an attempt to change device programs was not completed.
 enum AttemptError {
     /// Another process removed a BPF device program while this process replaced it. The caller may
     /// try again.
@@ -33,7 +33,7 @@ enum AttemptError {
     Failed(CgroupError),
 }
 
-impl<K: Kernel> Level<'_, K> {
+impl<K: Kernel> CgroupLevel<'_, K> {
     /// Returns whether the kernel hides the instructions of a device program that is attached to
     /// this cgroup.
     pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
@@ -45,8 +45,8 @@ impl<K: Kernel> Level<'_, K> {
         Ok(false)
     }
 
-    /// Returns whether the cgroup belongs to this container alone.
-    pub(super) fn is_own(&self) -> bool {
+    /// Returns whether the cgroup contains only processes of this container.
+    pub(super) fn belongs_to_container(&self) -> bool {
         self.ancestor.owner == CgroupOwner::Container
     }
 
@@ -58,14 +58,14 @@ impl<K: Kernel> Level<'_, K> {
         kernel: &K,
         leaf_cgroup: &K::Cgroup,
         change: &RequiredChange<'_>,
-    ) -> Result<Vec<Outcome>, CgroupError> {
+    ) -> Result<Vec<RuleChangeOutcome>, CgroupError> {
         let mut outcomes = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             match self.try_change_programs(kernel, leaf_cgroup, change, &mut outcomes) {
                 Ok(()) => return Ok(outcomes),
                 Err(AttemptError::ConcurrentChange) => {}
                 Err(AttemptError::NoPermission(operation)) => {
-                    outcomes.push(Outcome::NoPermission { operation });
+                    outcomes.push(RuleChangeOutcome::NoPermission { operation });
                     return Ok(outcomes);
                 }
                 Err(AttemptError::Failed(error)) => return Err(error),
@@ -81,7 +81,7 @@ impl<K: Kernel> Level<'_, K> {
         kernel: &K,
         leaf_cgroup: &K::Cgroup,
         change: &RequiredChange<'_>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<RuleChangeOutcome>,
     ) -> Result<(), AttemptError> {
         let to_list_error = |error| self.to_attempt_error(kernel, error, "list device programs");
         let to_read_error = |error| self.to_attempt_error(kernel, error, "read device programs");
@@ -98,7 +98,7 @@ impl<K: Kernel> Level<'_, K> {
         let mut ids = attached_programs.ids;
         ids.retain(|id| effective_programs.ids.contains(id));
         if ids.is_empty() && outcomes.is_empty() {
-            outcomes.push(Outcome::NoProgram);
+            outcomes.push(RuleChangeOutcome::NoProgram);
         }
 
         for id in ids {
@@ -107,7 +107,7 @@ impl<K: Kernel> Level<'_, K> {
             let RequiredChange {
                 withdrawn_rules, ..
             } = *change;
-            let withdrawn_code = if self.is_own() {
+            let withdrawn_code = if self.belongs_to_container() {
                 rewrite::withdraw_rules(
                     &code,
                     withdrawn_rules,
@@ -121,28 +121,32 @@ impl<K: Kernel> Level<'_, K> {
             let admission =
                 evaluate_admission(withdrawn_code.as_ref().unwrap_or(&code), change.rules);
             let admission = match (admission, withdrawn_code) {
-                (Admission::Admits, Some(code)) => Admission::Replace(code),
-                (Admission::Admits, None)
-                    if self.is_own() && !withdrawn_rules.is_empty() && is_hidden(&code) =>
+                (AdmissionChange::Unneeded, Some(code)) => AdmissionChange::Replacement(code),
+                (AdmissionChange::Unneeded, None)
+                    if self.belongs_to_container()
+                        && !withdrawn_rules.is_empty()
+                        && is_hidden(&code) =>
                 {
-                    Admission::Hidden
+                    AdmissionChange::HiddenProgram
                 }
                 (admission, _) => admission,
             };
             let (new_program, outcome) = match admission {
-                Admission::Admits => continue,
-                Admission::Replace(code) => match load(kernel, &code) {
-                    Ok(new_program) => (new_program, Outcome::Rewritten { program_id: id }),
+                AdmissionChange::Unneeded => continue,
+                AdmissionChange::Replacement(code) => match load_program(kernel, &code) {
+                    Ok(new_program) => {
+                        (new_program, RuleChangeOutcome::Rewritten { program_id: id })
+                    }
                     Err(error) => return Err(self.to_load_error(kernel, &code, error)),
                 },
-                unknown if self.is_own() => {
+                admission if self.belongs_to_container() => {
                     let description = kernel
                         .describe_program(&old_program)
                         .map_err(to_read_error)?;
                     // The runtime's program is the only one of the cgroup, uses no map, and
                     // depends on config.json alone. If the kernel hides this program, it can be
                     // generated again.
-                    let is_runtime_program = unknown == Admission::Hidden
+                    let is_runtime_program = admission == AdmissionChange::HiddenProgram
                         && is_only_program
                         && description.map_count == 0;
                     // Boathook adds devices to the runtime's program only, so nothing must be
@@ -159,8 +163,8 @@ impl<K: Kernel> Level<'_, K> {
                     }
                     self.regenerate_program(kernel, id, change)?
                 }
-                Admission::Hidden | Admission::Unreadable => {
-                    let outcome = Outcome::Unreadable { program_id: id };
+                AdmissionChange::HiddenProgram | AdmissionChange::UnsupportedProgram => {
+                    let outcome = RuleChangeOutcome::UnreadableProgram { program_id: id };
                     if !outcomes.contains(&outcome) {
                         outcomes.push(outcome);
                     }
@@ -186,7 +190,7 @@ impl<K: Kernel> Level<'_, K> {
             }
         }
         if outcomes.is_empty() {
-            outcomes.push(Outcome::AlreadyAllowed);
+            outcomes.push(RuleChangeOutcome::AlreadyAllowed);
         }
         Ok(())
     }
@@ -196,11 +200,14 @@ impl<K: Kernel> Level<'_, K> {
         kernel: &K,
         old_id: u32,
         change: &RequiredChange<'_>,
-    ) -> Result<(K::Program, Outcome), AttemptError> {
-        let spec_rules = change.spec_rules.with_denied(change.withdrawn_rules);
-        let code = assembler::generate_program(&spec_rules.with_allowed(change.rules));
-        match load(kernel, &code) {
-            Ok(new_program) => Ok((new_program, Outcome::Regenerated { program_id: old_id })),
+    ) -> Result<(K::Program, RuleChangeOutcome), AttemptError> {
+        let spec_rules = change.spec_rules.with_denied_rules(change.withdrawn_rules);
+        let code = assembler::generate_program(&spec_rules.with_allowed_rules(change.rules));
+        match load_program(kernel, &code) {
+            Ok(new_program) => Ok((
+                new_program,
+                RuleChangeOutcome::Regenerated { program_id: old_id },
+            )),
             Err(error) => Err(self.to_load_error(kernel, &code, error)),
         }
     }

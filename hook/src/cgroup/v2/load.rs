@@ -20,7 +20,10 @@ pub(super) struct LoadError {
 
 /// Loads `program` into the kernel, and raises this process's limit of locked memory
 /// (RLIMIT_MEMLOCK) if that is necessary.
-pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program, LoadError> {
+pub(super) fn load_program<K: Kernel>(
+    kernel: &K,
+    program: &[Insn],
+) -> Result<K::Program, LoadError> {
     let errno = match kernel.load(program, &mut []) {
         Ok(loaded) => return Ok(loaded),
         Err(errno) => errno,

@@ -29,7 +29,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use super::error::CgroupError;
-use super::report::{LevelReport, Outcome};
+use super::report::{CgroupReport, RuleChangeOutcome};
 use super::rule::DeviceRule;
 use super::spec_rules::SpecRules;
 use super::{Ancestor, CgroupDir, CgroupOwner};
@@ -37,8 +37,8 @@ use crate::sys::bpf::ProgramScope;
 use evaluator::UnsupportedInstruction;
 pub(crate) use kernel::hides_new_programs;
 use kernel::{Kernel, RunningKernel};
-use level::Level;
-use rewrite::find_denied;
+use level::CgroupLevel;
+use rewrite::find_rules_denied_by_program;
 
 /// The change that the device programs of a cgroup need.
 #[derive(Clone, Copy)]
@@ -52,14 +52,14 @@ struct RequiredChange<'a> {
 }
 
 /// Changes the device programs of the container's cgroup, and of the systemd slices and services
-/// above it, so that they admit the devices of `rules`. The programs of the container's own
-/// cgroups also stop admitting the devices of `withdrawn_rules`. Each program is replaced at most once.
+/// above it, so that they admit the devices of `rules`. The programs of the container's own cgroups
+/// also stop admitting the devices of `withdrawn_rules`. Each program is replaced at most once.
 pub(super) fn change_programs(
     cgroup: &CgroupDir,
     withdrawn_rules: &[DeviceRule],
     rules: &[DeviceRule],
     spec_rules: &SpecRules,
-) -> Result<Vec<LevelReport>, CgroupError> {
+) -> Result<Vec<CgroupReport>, CgroupError> {
     let change = RequiredChange {
         rules,
         withdrawn_rules,
@@ -68,8 +68,8 @@ pub(super) fn change_programs(
     change_programs_on(&RunningKernel, cgroup, change)
 }
 
-/// Checks that no device program of an enclosing cgroup, which is never changed, denies a member
-/// of `rules`. A denied device is an error.
+/// Checks that no device program of an enclosing cgroup denies one of `rules`. Such a denial is an
+/// error, because the programs of enclosing cgroups are never changed.
 pub(super) fn check_enclosing_cgroups(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
@@ -120,7 +120,7 @@ pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError
 
 fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     let mut levels = open_levels(kernel, cgroup)?;
-    levels.retain(Level::is_own);
+    levels.retain(CgroupLevel::belongs_to_container);
     for level in levels {
         match level.has_hidden_program(kernel) {
             Ok(false) => {}
@@ -162,24 +162,24 @@ fn find_denied_rules_on<K: Kernel>(
     let effective_programs = kernel
         .query(&cgroup_file, ProgramScope::Effective)
         .map_err(to_read_error)?;
-    let (mut denied_rules, mut unreadable_programs) = (Vec::new(), 0);
+    let (mut denied_rules, mut unreadable_program_count) = (Vec::new(), 0);
     for id in effective_programs.ids {
         let program = kernel.open(id).map_err(to_read_error)?;
         let code = kernel.dump(&program).map_err(to_read_error)?;
-        match find_denied(&code, rules) {
-            Ok(denied) => denied_rules.extend(denied),
-            Err(UnsupportedInstruction) => unreadable_programs += 1,
+        match find_rules_denied_by_program(&code, rules) {
+            Ok(program_denied_rules) => denied_rules.extend(program_denied_rules),
+            Err(UnsupportedInstruction) => unreadable_program_count += 1,
         }
     }
     denied_rules.dedup();
-    Ok((denied_rules, unreadable_programs))
+    Ok((denied_rules, unreadable_program_count))
 }
 
 fn change_programs_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     change: RequiredChange<'_>,
-) -> Result<Vec<LevelReport>, CgroupError> {
+) -> Result<Vec<CgroupReport>, CgroupError> {
     let levels = open_levels(kernel, cgroup)?;
     let Some(leaf) = levels.first().map(|level| &level.cgroup) else {
         return Err(CgroupError::NotVisible {
@@ -200,8 +200,8 @@ fn change_programs_on<K: Kernel>(
             continue;
         }
         for outcome in level.change_programs(kernel, leaf, &change)? {
-            let lacks_privileges = matches!(outcome, Outcome::NoPermission { .. });
-            reports.push(LevelReport {
+            let lacks_privileges = matches!(outcome, RuleChangeOutcome::NoPermission { .. });
+            reports.push(CgroupReport {
                 cgroup: level.ancestor.dir.to_owned(),
                 has_other_processes: level.ancestor.owner == CgroupOwner::Unit,
                 outcome,
@@ -217,7 +217,7 @@ fn change_programs_on<K: Kernel>(
 fn open_levels<'a, K: Kernel>(
     kernel: &K,
     cgroup: &'a CgroupDir,
-) -> Result<Vec<Level<'a, K>>, CgroupError> {
+) -> Result<Vec<CgroupLevel<'a, K>>, CgroupError> {
     let open = |ancestor: Ancestor<'a>| {
         let cgroup = kernel
             .open_cgroup(ancestor.dir)
@@ -225,9 +225,9 @@ fn open_levels<'a, K: Kernel>(
                 path: ancestor.dir.to_owned(),
                 source,
             })?;
-        Ok(Level { ancestor, cgroup })
+        Ok(CgroupLevel { ancestor, cgroup })
     };
-    cgroup.levels().map(open).collect()
+    cgroup.self_and_ancestors().map(open).collect()
 }
 
 /// Checks the device programs that apply to the container but are never changed. They are
@@ -237,15 +237,15 @@ fn open_levels<'a, K: Kernel>(
 fn check_enclosing_programs<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
-    levels: &[Level<'_, K>],
+    levels: &[CgroupLevel<'_, K>],
     rules: &[DeviceRule],
-) -> Result<Vec<LevelReport>, CgroupError> {
+) -> Result<Vec<CgroupReport>, CgroupError> {
     let check_privileges = |errno| ignore_missing_privileges(kernel, &cgroup.dir, errno);
     let mut reports = Vec::new();
     let programs = list_enclosing_programs(kernel, levels).or_else(check_privileges)?;
-    for (program, attached_to) in programs {
+    for (program_id, attachment_dir) in programs {
         let code = match kernel
-            .open(program)
+            .open(program_id)
             .and_then(|opened_program| kernel.dump(&opened_program))
         {
             Ok(code) => code,
@@ -256,12 +256,12 @@ fn check_enclosing_programs<K: Kernel>(
                 continue;
             }
         };
-        match (find_denied(&code, rules), attached_to) {
-            (Ok(denied), attached_to) => {
+        match (find_rules_denied_by_program(&code, rules), attachment_dir) {
+            (Ok(denied), attachment_dir) => {
                 let Some(rule) = denied.first().copied() else {
                     continue;
                 };
-                return Err(match attached_to {
+                return Err(match attachment_dir {
                     Some(ancestor) => CgroupError::AncestorDenies {
                         cgroup: cgroup.dir.clone(),
                         ancestor: ancestor.to_owned(),
@@ -269,17 +269,15 @@ fn check_enclosing_programs<K: Kernel>(
                     },
                     None => CgroupError::HiddenAncestorDenies {
                         mount: cgroup.mount.clone(),
-                        program_id: program,
+                        program_id,
                         rule,
                     },
                 });
             }
-            (Err(UnsupportedInstruction), attached_to) => reports.push(LevelReport {
-                cgroup: attached_to.unwrap_or(&cgroup.mount).to_owned(),
+            (Err(UnsupportedInstruction), attachment_dir) => reports.push(CgroupReport {
+                cgroup: attachment_dir.unwrap_or(&cgroup.mount).to_owned(),
                 has_other_processes: true,
-                outcome: Outcome::Unreadable {
-                    program_id: program,
-                },
+                outcome: RuleChangeOutcome::UnreadableProgram { program_id },
             }),
         }
     }
@@ -291,7 +289,7 @@ fn check_enclosing_programs<K: Kernel>(
 /// process does not see the cgroup.
 fn list_enclosing_programs<'a, K: Kernel>(
     kernel: &K,
-    levels: &[Level<'a, K>],
+    levels: &[CgroupLevel<'a, K>],
 ) -> Result<Vec<(u32, Option<&'a Path>)>, Errno> {
     let Some(leaf) = levels.first() else {
         return Ok(Vec::new());
@@ -305,8 +303,8 @@ fn list_enclosing_programs<'a, K: Kernel>(
         }
         let attached = kernel.query(&level.cgroup, ProgramScope::Attached)?.ids;
         if level.ancestor.owner == CgroupOwner::Enclosing {
-            for (_, attached_to) in programs.iter_mut().filter(|(id, _)| attached.contains(id)) {
-                *attached_to = Some(level.ancestor.dir);
+            for (_, attachment_dir) in programs.iter_mut().filter(|(id, _)| attached.contains(id)) {
+                *attachment_dir = Some(level.ancestor.dir);
             }
         } else {
             programs.retain(|(id, _)| !attached.contains(id));

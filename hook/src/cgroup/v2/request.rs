@@ -27,7 +27,7 @@ impl AccessRequest {
     /// Returns all requests that `rule` allows, including the request for no access. The kernel
     /// makes a request for no access when a file is opened for ioctl(2) only (access mode 3 of
     /// open(2)).
-    pub(super) fn list_allowed_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
+    pub(super) fn expand_rule(rule: DeviceRule) -> impl Iterator<Item = Self> {
         let accesses = rule.access().subsets().map(Access::bits);
         iter::once(0).chain(accesses).map(move |access| Self {
             kind: rule.kind(),
@@ -38,7 +38,7 @@ impl AccessRequest {
     }
 
     pub(super) fn to_context(self) -> [u8; CONTEXT_LEN] {
-        let access_type = u32::from(self.access) << 16 | kind_number(self.kind);
+        let access_type = u32::from(self.access) << 16 | to_kernel_kind(self.kind);
         let mut context = [0; CONTEXT_LEN];
         let words = [access_type, self.major, self.minor];
         for (bytes, word) in context.chunks_exact_mut(4).zip(words) {
@@ -49,7 +49,7 @@ impl AccessRequest {
 }
 
 /// Returns the kernel's number of a device kind: `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
-pub(super) fn kind_number(kind: DeviceKind) -> u32 {
+pub(super) fn to_kernel_kind(kind: DeviceKind) -> u32 {
     match kind {
         DeviceKind::Block => 1,
         DeviceKind::Character => 2,

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::load::read_each_source;
-use injection_plan::cdi::{FILE_PREFIX, SpecificationOwner};
+use injection_plan::cdi::{SPEC_FILE_PREFIX, SpecificationOwner};
 
-use super::delivery::CDI_DIRECTORIES;
-use crate::command::engine_words::is_node;
-use crate::command::finding::{Finding, Verdict};
+use super::delivery::CDI_SPEC_DIRS;
+use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::is_cluster_node;
 
 /// The directories in which systemd searches for units, in its order (systemd.unit(5)).
 const UNIT_DIRECTORIES: [&str; 4] = [
@@ -23,7 +23,8 @@ const UNIT_DIRECTORIES: [&str; 4] = [
 ];
 
 /// The symbolic link that exists while systemd's unit `boathook-cdi.service` is enabled.
-const ENABLED_UNIT_LINK: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
+const ENABLED_UNIT_LINK_PATH: &str =
+    "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
 /// Returns a finding if a vendor's service is installed on a host on which `boathook cdi generate`
 /// writes specifications.
@@ -35,13 +36,13 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
         .filter_map(|class| class.spec.compatibility)
         .flat_map(|table| table.cdi_services)
         .map(String::from)
-        .filter(|unit| is_installed(host_root, unit))
+        .filter(|unit| is_unit_installed(host_root, unit))
         .collect();
     if services.is_empty() || !has_generated_specifications(host_root) {
         return None;
     }
     let services = Vec::from_iter(services).join(" ");
-    let pods_note = if is_node(config) {
+    let pods_note = if is_cluster_node(config) {
         "; pods are not concerned"
     } else {
         ""
@@ -52,14 +53,14 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     );
     let fix = format!(
         "run `systemctl disable --now {services}` and remove its file from /var/run/cdi; or \
-         disable boathook-cdi.service and remove /var/run/cdi/{FILE_PREFIX}*"
+         disable boathook-cdi.service and remove /var/run/cdi/{SPEC_FILE_PREFIX}*"
     );
-    Some(Finding::new(Verdict::Warning, "CDI names", text).with_fix(fix))
+    Some(Finding::new(Severity::Warning, "CDI names", text).with_fix(fix))
 }
 
-/// Returns whether systemd has the unit `unit` and it is not masked. The file of a masked unit is a
-/// symbolic link to /dev/null.
-fn is_installed(host_root: &Path, unit: &str) -> bool {
+/// Returns whether systemd has a file of the unit `unit`, and the unit is not masked. The file of a
+/// masked unit is a symbolic link to /dev/null.
+fn is_unit_installed(host_root: &Path, unit: &str) -> bool {
     let mut paths = UNIT_DIRECTORIES
         .iter()
         .map(|directory| host_root.join(directory).join(unit));
@@ -72,16 +73,19 @@ fn is_installed(host_root: &Path, unit: &str) -> bool {
 /// Returns whether the host has specifications of `boathook cdi generate`, or will have them after
 /// the next boot.
 fn has_generated_specifications(host_root: &Path) -> bool {
-    let entries = CDI_DIRECTORIES
+    let directory_readers = CDI_SPEC_DIRS
         .iter()
         .filter_map(|directory| fs::read_dir(host_root.join(directory)).ok());
-    let mut names = entries
+    let mut file_names = directory_readers
         .flatten()
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    host_root.join(ENABLED_UNIT_LINK).symlink_metadata().is_ok()
-        || names.any(|name| {
-            name.starts_with(FILE_PREFIX) && SpecificationOwner::People.owns_file(&name)
+    host_root
+        .join(ENABLED_UNIT_LINK_PATH)
+        .symlink_metadata()
+        .is_ok()
+        || file_names.any(|name| {
+            name.starts_with(SPEC_FILE_PREFIX) && SpecificationOwner::People.owns_file(&name)
         })
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::class::NameOwners;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, Health};
-use device_class::facts::DriverFacts;
+use device_class::driver_properties::DriverProperties;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -15,42 +15,42 @@ use device_class::{DeviceClass, HostView, inserted};
 use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::command::{CommandError, select_sources};
 use crate::log::format_error_chain;
 use crate::planner;
 
-const NO_DEVICE: &str = "no device on this host";
+const NO_DEVICE_TEXT: &str = "no device on this host";
 
-/// Checks the classes `names`, or all classes if `names` is empty.
+/// Checks the classes `class_names`, or all classes if `class_names` is empty.
 pub(super) fn check_classes(
-    names: &[ClassName],
+    class_names: &[ClassName],
     config: &Config,
 ) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
     let sources = load::read_each_source(&config.classes)?;
-    let mut findings = find_ignored_files(&config.classes);
-    findings.extend(find_unknown_classes(&sources, config));
+    let mut findings = report_ignored_files(&config.classes);
+    findings.extend(report_unknown_classes(&sources, config));
     if sources.is_empty() {
-        findings.push(Finding::no_class_file(config, None));
+        findings.push(Finding::new_missing_class_files(config, None));
     }
-    let mut owners = NameOwners::default();
-    let mut absent_classes = Vec::new();
-    for source in select_sources(names, sources)? {
-        let name = source.as_ref().ok().map(|source| source.name.to_string());
-        let class_findings = check_class(source, config, &host, &mut owners);
+    let mut name_owners = NameOwners::default();
+    let mut classes_without_devices = Vec::new();
+    for source in select_sources(class_names, sources)? {
+        let class_name = source.as_ref().ok().map(|source| source.name.to_string());
+        let class_findings = check_class(source, config, &host, &mut name_owners);
         match class_findings.as_slice() {
             // Most hosts have devices of a few classes only, so all classes without devices are
             // reported in one finding.
-            [finding] if names.is_empty() && finding.text == NO_DEVICE => {
-                absent_classes.extend(name);
+            [finding] if class_names.is_empty() && finding.text == NO_DEVICE_TEXT => {
+                classes_without_devices.extend(class_name);
             }
             _ => findings.extend(class_findings),
         }
     }
-    if !absent_classes.is_empty() {
-        let text = format!("{NO_DEVICE}: {}", absent_classes.join(", "));
-        findings.push(Finding::new(Verdict::Ok, "classes", text));
+    if !classes_without_devices.is_empty() {
+        let text = format!("{NO_DEVICE_TEXT}: {}", classes_without_devices.join(", "));
+        findings.push(Finding::new(Severity::Ok, "classes", text));
     }
     Ok(findings)
 }
@@ -59,18 +59,18 @@ fn check_class(
     source: Result<ClassSource, FileError>,
     config: &Config,
     host: &dyn HostView,
-    owners: &mut NameOwners,
+    name_owners: &mut NameOwners,
 ) -> Vec<Finding> {
     let subject = match &source {
         Ok(source) => format!("class {}", source.name),
         Err(_) => "classes".to_owned(),
     };
-    let error = |text| vec![Finding::new(Verdict::Error, subject.clone(), text)];
+    let error = |text| vec![Finding::new(Severity::Error, subject.clone(), text)];
     let class = match source.and_then(|source| config.class(&source)) {
         Ok(class) => class,
         Err(problem) => return error(format_error_chain(&problem)),
     };
-    if let Err(conflict) = owners.claim_request_variable(&class) {
+    if let Err(conflict) = name_owners.claim_request_variable(&class) {
         return error(conflict.to_string());
     }
     let request = match create_request_for_all(&class) {
@@ -82,37 +82,36 @@ fn check_class(
         Err(problem) => return error(format_error_chain(&problem)),
     };
     if class.spec.is_enabled
-        && let Err(conflict) = claim_resources(&class, &found_class, owners)
+        && let Err(conflict) = register_resources(&class, &found_class, name_owners)
     {
         return error(conflict);
     }
     let mut findings = check_devices(&subject, &class, &request, &found_class);
     if !found_class.inventory.devices.is_empty() {
-        let message = DriverFacts::describe_absence(&class, host);
-        findings.extend(message.map(|message| Finding::new(Verdict::Warning, &subject, message)));
+        let message = DriverProperties::describe_absence(&class, host);
+        findings.extend(message.map(|message| Finding::new(Severity::Warning, &subject, message)));
     }
-    let missing_parts = discover::describe_lacks(
+    let missing_parts = discover::describe_unusable_hardware(
         &class,
         request.edit_selection(),
         &found_class.inventory,
         host,
     );
     for missing_part in missing_parts {
-        findings.push(Finding::new(Verdict::Warning, &subject, missing_part));
+        findings.push(Finding::new(Severity::Warning, &subject, missing_part));
     }
     findings
 }
 
-/// Records that `class` uses its resource names. Returns an error if another class uses one of
-/// them too. A resource name must belong to one class, because the plugin sets the variable of that
-/// class in containers that request the resource.
-fn claim_resources(
+/// Records in `name_owners` that `class` owns its resource names. Returns an error if another class
+/// owns one of them. A resource name must have one owner, because the plugin sets the owner's
+/// environment variable in containers that request the resource.
+fn register_resources(
     class: &DeviceClass,
     found_class: &FoundClass,
-    owners: &mut NameOwners,
+    name_owners: &mut NameOwners,
 ) -> Result<(), String> {
-    // A resource name that contains attributes differs between devices, so the class has no fixed
-    // name.
+    // If the resource name contains attributes of a device, the class has no fixed resource name.
     let class_resource = &class.spec.resource;
     let has_attributes = class_resource.attributes().next().is_some();
     let fixed_resource = (!has_attributes).then(|| class_resource.to_string());
@@ -120,7 +119,7 @@ fn claim_resources(
     let resources = devices.map(|device| device.resource.to_string());
     let count_resource = class.spec.count_resource().map(String::from);
     for resource in resources.chain(fixed_resource).chain(count_resource) {
-        owners
+        name_owners
             .claim_name(&resource, &class.name)
             .map_err(|error| error.to_string())?;
     }
@@ -129,8 +128,8 @@ fn claim_resources(
 
 /// Returns the request of a container that sets the variable of the class to `all`.
 fn create_request_for_all(class: &DeviceClass) -> Result<Request, String> {
-    let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
-    match Request::find(class, &env, |_| None) {
+    let environment = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
+    match Request::find(class, &environment, |_| None) {
         Ok(Some(request)) => Ok(request),
         Ok(None) => Err(format!("{} = all requests nothing", class.spec.request.env)),
         Err(error) => Err(format_error_chain(&error)),
@@ -144,20 +143,21 @@ fn check_devices(
     found_class: &FoundClass,
 ) -> Vec<Finding> {
     let inventory = &found_class.inventory;
-    let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
+    let warning = |text: String| Finding::new(Severity::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
-    // The plugin does not offer devices with mixed parts, so they are not counted as usable here.
+    // Devices with mixed partitions are not counted as usable, because the plugin does not offer
+    // them.
     let mut offered_inventory = inventory.clone();
     offered_inventory.refuse_mixed_devices(class);
     let devices = &offered_inventory.devices;
     if devices.is_empty() {
         let text = match offered_inventory.hidden_ids.len() {
-            0 => NO_DEVICE.to_owned(),
+            0 => NO_DEVICE_TEXT.to_owned(),
             hidden_count => {
-                format!("{NO_DEVICE} that config.toml does not hide (it hides {hidden_count})")
+                format!("{NO_DEVICE_TEXT} that config.toml does not hide (it hides {hidden_count})")
             }
         };
-        findings.push(Finding::new(Verdict::Ok, subject, text));
+        findings.push(Finding::new(Severity::Ok, subject, text));
         return findings;
     }
     for device in devices {
@@ -171,14 +171,14 @@ fn check_devices(
         healthy_devices.count(),
         devices.len()
     );
-    // If no device is healthy, a plan for all devices would fail, and the warnings already contain
-    // the reason.
+    // Without a healthy device, a plan for all devices would fail. The warnings already have the
+    // reason, so no plan is made.
     if !inventory
         .devices
         .iter()
         .any(|device| device.health.is_healthy())
     {
-        findings.push(Finding::new(Verdict::Ok, subject, text));
+        findings.push(Finding::new(Severity::Ok, subject, text));
         return findings;
     }
     let authority = Authority::Requester {
@@ -196,51 +196,56 @@ fn check_devices(
             "a container that requests devices would be refused: {}",
             format_error_chain(&error)
         );
-        findings.push(Finding::error_with_hint(subject, &text));
+        findings.push(Finding::new_error_with_hint(subject, &text));
         return findings;
     }
-    findings.push(Finding::new(Verdict::Ok, subject, text));
+    findings.push(Finding::new(Severity::Ok, subject, text));
     findings
 }
 
 /// Returns a finding for each file in the class directories that is ignored because of its name.
-fn find_ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
-    let entries = directories
+fn report_ignored_files(class_dirs: &[PathBuf]) -> Vec<Finding> {
+    let directory_readers = class_dirs
         .iter()
         .filter_map(|directory| fs::read_dir(directory).ok());
-    let paths = entries.flatten().flatten().map(|entry| entry.path());
-    let ignored_files: BTreeSet<PathBuf> =
-        inserted(paths.filter(|path| is_ignored(path) && path.is_file()));
+    let paths = directory_readers
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let ignored_paths: BTreeSet<PathBuf> =
+        inserted(paths.filter(|path| is_misnamed_class_file(path) && path.is_file()));
     let to_finding = |path: PathBuf| {
         let text = format!("{} is not read", path.display());
-        Finding::new(Verdict::Warning, "classes", text)
+        Finding::new(Severity::Warning, "classes", text)
             .with_fix("name a class file CLASS.toml, or move the file elsewhere")
     };
-    ignored_files.into_iter().map(to_finding).collect()
+    ignored_paths.into_iter().map(to_finding).collect()
 }
 
-/// Returns whether a file may be intended as a class file but is ignored because of its name.
-/// Hidden files and READMEs are not intended as class files.
-fn is_ignored(path: &Path) -> bool {
+/// Returns whether the file is probably a class file with a wrong name, which the hook ignores. A
+/// hidden file or a README is no class file.
+fn is_misnamed_class_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('.') && !name.starts_with("README") && !name.ends_with(".toml")
 }
 
 /// Returns a finding for each class that config.toml configures but that does not exist.
-fn find_unknown_classes(
+fn report_unknown_classes(
     sources: &[Result<ClassSource, FileError>],
     config: &Config,
 ) -> Vec<Finding> {
-    // The missing class could be in a class file that cannot be read, so nothing is reported.
+    // A class that seems to be missing could be in a class file that cannot be read, so nothing is
+    // reported.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }
     let known_sources = sources.iter().flatten();
-    let unknown_classes = config.unknown_classes(known_sources.map(|source| source.name.as_str()));
+    let unknown_classes =
+        config.find_unknown_classes(known_sources.map(|source| source.name.as_str()));
     let to_finding = |(name, similar_name): (&ClassName, Option<&str>)| {
         let text =
             format!("the configuration has a table [class.{name}], but there is no such class");
-        let finding = Finding::new(Verdict::Warning, "configuration", text);
+        let finding = Finding::new(Severity::Warning, "configuration", text);
         finding.with_fix(match similar_name {
             Some(similar_name) => format!("did you mean [class.{similar_name}]?"),
             None => "`boathook list` shows all classes".to_owned(),

@@ -13,16 +13,16 @@ use rooted_path::read_own_text;
 use runtime_config::Engine;
 use serde_json::Value;
 
-use crate::command::engine_words::is_node;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::is_cluster_node;
 
 const SUBJECT: &str = "delivery";
 /// The size limit of a CDI specification in bytes. Larger files are ignored.
 const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
-pub(super) const CDI_DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
+pub(super) const CDI_SPEC_DIRS: [&str; 2] = ["run/cdi", "etc/cdi"];
 
-const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
+const CDI_DELIVERY_ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
@@ -30,21 +30,21 @@ const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, 
 /// cluster, only the specifications of `boathook cdi generate` are checked.
 pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
-    // The directory has one record for each engine that `boathook-init` configured.
+    // `boathook-init` writes one record into this directory for each engine that it configures.
     let state_dir = directories.state_dir();
     let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
     let specifications = read_specifications(host_root);
     let mut findings: Vec<Finding> = specifications
         .iter()
-        .filter_map(|(file, text)| find_missing_hook(host_root, file, text))
+        .filter_map(|(path, text)| report_missing_hook(host_root, path, text))
         .collect();
-    let is_node = is_node(config);
-    // On a node, only the specifications of the plugin count, because the kubelet passes no other
+    let is_cluster_node = is_cluster_node(config);
+    // On a cluster node, only the plugin's specifications are counted. The kubelet passes no other
     // CDI names to engines.
     let specification_count = specifications
         .keys()
-        .filter_map(|file| file.file_name()?.to_str())
-        .filter(|name| !is_node || SpecificationOwner::Plugin.owns_file(name))
+        .filter_map(|path| path.file_name()?.to_str())
+        .filter(|name| !is_cluster_node || SpecificationOwner::Plugin.owns_file(name))
         .count();
     let handler_engines: Vec<&str> = Engine::ALL
         .into_iter()
@@ -54,24 +54,24 @@ pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories
         })
         .map(Engine::name)
         .collect();
-    let ok_finding = |text: String| Finding::new(Verdict::Ok, SUBJECT, text);
-    if !is_node {
+    let ok_finding = |text: String| Finding::new(Severity::Ok, SUBJECT, text);
+    if !is_cluster_node {
         if specification_count > 0 {
             let text = format!(
                 "{specification_count} files with names for `--device` (`boathook cdi list`)"
             );
-            findings.push(Finding::new(Verdict::Ok, "CDI names", text));
+            findings.push(Finding::new(Severity::Ok, "CDI names", text));
         }
         return findings;
     }
     match (specification_count, handler_engines.as_slice()) {
         (0, []) => {
             let text = "nothing brings the hook to pods";
-            findings.push(Finding::new(Verdict::Warning, SUBJECT, text).with_fix(ADVICE));
+            findings.push(Finding::new(Severity::Warning, SUBJECT, text).with_fix(CDI_DELIVERY_ADVICE));
         }
         (0, names) => {
             let text = format!("by the runtime handler of {}", names.join(", "));
-            findings.push(ok_finding(text).with_fix(ADVICE));
+            findings.push(ok_finding(text).with_fix(CDI_DELIVERY_ADVICE));
         }
         (specification_count, []) => findings.push(ok_finding(format!("by CDI: {specification_count} specifications"))),
         (specification_count, names) => findings.push(ok_finding(format!(
@@ -84,7 +84,7 @@ pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories
 }
 
 fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
-    let directories = CDI_DIRECTORIES.map(|directory| host_root.join(directory));
+    let directories = CDI_SPEC_DIRS.map(|directory| host_root.join(directory));
     let entries = directories
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());
@@ -96,21 +96,27 @@ fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     }))
 }
 
-/// Returns a finding if the hook's program in the specification `file` does not exist. An engine
-/// fails to start every container that gets a device of such a specification.
-fn find_missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Finding> {
-    let specification: Value = serde_json::from_str(text).ok()?;
+/// Returns a finding if a CDI specification has the path of a hook program that does not exist. An
+/// engine cannot start a container that gets a device of such a specification.
+fn report_missing_hook(
+    host_root: &Path,
+    specification_path: &Path,
+    specification_json: &str,
+) -> Option<Finding> {
+    let specification: Value = serde_json::from_str(specification_json).ok()?;
     let devices = specification["devices"].as_array()?;
     let hook_programs = devices
         .iter()
         .filter_map(|device| device["containerEdits"]["hooks"][0]["path"].as_str());
-    let exists = |hook: &&str| host_root.join(hook.trim_start_matches('/')).is_file();
-    let missing_program = hook_programs.into_iter().find(|hook| !exists(hook))?;
+    let program_exists = |hook: &&str| host_root.join(hook.trim_start_matches('/')).is_file();
+    let missing_program = hook_programs
+        .into_iter()
+        .find(|hook| !program_exists(hook))?;
     let text = format!(
         "{} names the hook {missing_program}, which does not exist",
-        file.display()
+        specification_path.display()
     );
-    let finding = Finding::new(Verdict::Error, SUBJECT, text);
+    let finding = Finding::new(Severity::Error, SUBJECT, text);
     Some(finding.with_fix("install it with `boathook-init install --engine none`"))
 }
 
@@ -130,7 +136,7 @@ mod tests {
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || -> Vec<String> {
             let findings = check_delivery(&config, &InstalledDirectories::default());
-            let to_line = |finding: &Finding| format!("{:?}: {}", finding.verdict, finding.text);
+            let to_line = |finding: &Finding| format!("{:?}: {}", finding.severity, finding.text);
             findings.iter().map(to_line).collect()
         };
         assert_eq!(lines(), [] as [&str; 0]);

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
-use crate::command::finding::{Finding, Verdict};
-use crate::mount::KernelCalls;
+use crate::command::finding::{Finding, Severity};
+use crate::mount::SyscallSupport;
 
 pub(super) fn check_kernel() -> Vec<Finding> {
     let mut findings = vec![check_privileges()];
-    // For a user other than root the probes fail with EPERM even if the kernel has the calls.
-    if findings[0].verdict == Verdict::Ok {
-        findings.extend(check_kernel_calls());
+    // The probes are left out for other users than root. They would fail with EPERM even if the
+    // kernel has the system calls.
+    if findings[0].severity == Severity::Ok {
+        findings.extend(check_syscalls());
     }
     findings.push(check_cgroup());
     findings.push(check_cgroup_driver());
@@ -20,15 +21,15 @@ pub(super) fn check_kernel() -> Vec<Finding> {
 
 fn check_privileges() -> Finding {
     if nix::unistd::geteuid().is_root() {
-        Finding::new(Verdict::Ok, "privileges", "root")
+        Finding::new(Severity::Ok, "privileges", "root")
     } else {
         let text = "not root: run this as root to see what the hook sees";
-        Finding::new(Verdict::Warning, "privileges", text)
+        Finding::new(Severity::Warning, "privileges", text)
     }
 }
 
-fn check_kernel_calls() -> Vec<Finding> {
-    let KernelCalls {
+fn check_syscalls() -> Vec<Finding> {
+    let SyscallSupport {
         openat2,
         open_tree,
         move_mount,
@@ -36,7 +37,7 @@ fn check_kernel_calls() -> Vec<Finding> {
         fsopen,
         statmount,
         has_private_namespace: _,
-    } = KernelCalls::probe();
+    } = SyscallSupport::probe();
     let calls = [
         ("openat2", openat2, "5.6"),
         ("open_tree", open_tree, "5.2"),
@@ -48,12 +49,12 @@ fn check_kernel_calls() -> Vec<Finding> {
     let to_finding = |(name, is_usable, min_version)| {
         let subject = format!("kernel call {name}");
         if is_usable {
-            Finding::new(Verdict::Ok, subject, "usable")
+            Finding::new(Severity::Ok, subject, "usable")
         } else {
             let text = format!(
                 "not available, using a slower fallback; it requires Linux {min_version} and no seccomp filter"
             );
-            Finding::new(Verdict::Warning, subject, text)
+            Finding::new(Severity::Warning, subject, text)
         }
     };
     calls.into_iter().map(to_finding).collect()
@@ -62,14 +63,14 @@ fn check_kernel_calls() -> Vec<Finding> {
 fn check_cgroup() -> Finding {
     let own_pid = i32::try_from(std::process::id()).unwrap_or_default();
     match DeviceCgroup::from_pid(own_pid) {
-        Ok(Some(DeviceCgroup::V1(_))) => Finding::new(Verdict::Ok, "cgroup", "v1, devices.allow"),
-        Ok(Some(DeviceCgroup::V2(_))) => Finding::new(Verdict::Ok, "cgroup", "v2, BPF programs"),
+        Ok(Some(DeviceCgroup::V1(_))) => Finding::new(Severity::Ok, "cgroup", "v1, devices.allow"),
+        Ok(Some(DeviceCgroup::V2(_))) => Finding::new(Severity::Ok, "cgroup", "v2, BPF programs"),
         Ok(None) => {
             let text = "no device controller: no device rule can be set, and none is needed";
-            Finding::new(Verdict::Warning, "cgroup", text)
+            Finding::new(Severity::Warning, "cgroup", text)
         }
         Err(error) => Finding::new(
-            Verdict::Error,
+            Severity::Error,
             "cgroup",
             crate::log::format_error_chain(&error),
         ),
@@ -83,13 +84,13 @@ fn check_cgroup_driver() -> Finding {
     } else {
         "systemd is not running, so engines use cgroupfs"
     };
-    Finding::new(Verdict::Ok, "cgroup driver", text)
+    Finding::new(Severity::Ok, "cgroup driver", text)
 }
 
 fn check_jit_harden() -> Option<Finding> {
     hides_new_programs().then(|| {
         let text = "2: device programs cannot be read back and are regenerated from the \
                     container's spec; set 1 to have them kept as they are";
-        Finding::new(Verdict::Warning, "net.core.bpf_jit_harden", text)
+        Finding::new(Severity::Warning, "net.core.bpf_jit_harden", text)
     })
 }

@@ -10,8 +10,8 @@ use injection_plan::plan::{Action, Grant};
 
 use crate::apply;
 use crate::command::containers::{self, Container};
-use crate::command::engine_words::Launcher;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::Launcher;
 use crate::command::running_root::{self, RunningRoot};
 use crate::live;
 use crate::oci::Bundle;
@@ -23,22 +23,22 @@ const MAX_SHOWN_NAMES: usize = 4;
 
 /// Returns a warning for each running container with outdated files of the classes `class_names`,
 /// or of any class if `class_names` is empty.
-pub(super) fn check_containers(
+pub(super) fn check_driver_files(
     class_names: &[ClassName],
-    root: Option<PathBuf>,
+    state_root: Option<PathBuf>,
     config: &Config,
 ) -> Vec<Finding> {
-    let running_containers = containers::find_running(root, &config.host_root);
+    let running_containers = containers::find_running_containers(state_root, &config.host_root);
     let findings = running_containers.filter_map(|(container, pid, bundle_dir)| {
         let inspect = || find_outdated_files(pid, &bundle_dir, class_names, config);
-        let Some(result) = running_root::run_in_child(inspect) else {
+        let Some(outdated_files) = running_root::run_in_child(inspect) else {
             let text = format!(
                 "{}, pid {pid}, cannot be looked at: a file system in it does not answer",
                 excerpt(&container.id)
             );
-            return Some(Finding::new(Verdict::Warning, "container", text));
+            return Some(Finding::new(Severity::Warning, "container", text));
         };
-        let (file_names, is_host_version) = result?;
+        let (file_names, is_host_version) = outdated_files?;
         let (shown_names, omitted_names) =
             file_names.split_at(file_names.len().min(MAX_SHOWN_NAMES));
         let omitted_note = match omitted_names.len() {
@@ -58,7 +58,7 @@ pub(super) fn check_containers(
             excerpt(&container.id),
             shown_names.join(", ")
         );
-        let finding = Finding::new(Verdict::Warning, "container", text);
+        let finding = Finding::new(Severity::Warning, "container", text);
         Some(finding.with_fix(format!(
             "{}, so that it gets them; `boathook refresh` gives them to programs that are \
                  started in it from now on",
@@ -76,13 +76,13 @@ fn describe_restart(container: &Container, bundle_dir: &Path) -> &'static str {
         Launcher::Pod => "delete the pod",
         Launcher::Docker => "restart it (docker restart)",
         Launcher::Podman => "restart it (podman restart)",
-        Launcher::Handler | Launcher::Runtime => "restart it",
+        Launcher::RuntimeHandler | Launcher::OciRuntime => "restart it",
     }
 }
 
-/// The names of outdated files, and whether the container's libraries have the host's version. The
-/// version is read from the names of the library files. For a class with `library_version`, the
-/// host's version is the version of the kernel module.
+/// The names of a container's outdated files, and whether its libraries have the host's version.
+/// The names of library files contain the version. The second value is `None` if no library is
+/// outdated.
 type OutdatedFiles = (Vec<String>, Option<bool>);
 
 /// Finds the outdated driver files of the container whose init process is `pid` and whose OCI
@@ -95,7 +95,7 @@ fn find_outdated_files(
 ) -> Option<OutdatedFiles> {
     let mut bundle = Bundle::read(bundle_dir).ok()?;
     live::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);
-    let plan = planner::plan_injection_for(&bundle, &Caller::PlanInspector, config).ok()?;
+    let plan = planner::plan_container_injection(&bundle, &Caller::PlanInspector, config).ok()?;
     let is_selected = |grant: &Grant| class_names.contains(&grant.class);
     if !class_names.is_empty() && !plan.grants.iter().any(is_selected) {
         return None;

@@ -10,7 +10,7 @@ use device_class::config::{Config, InstalledDirectories};
 use device_class::load::read_each_source;
 use runtime_config::program_directories;
 
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 
 const SUBJECT: &str = "toolkit";
 
@@ -19,15 +19,15 @@ const SUBJECT: &str = "toolkit";
 pub(super) fn check_toolkits(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());
-    let mut names = BTreeSet::<String>::new();
-    for table in classes.filter_map(|class| class.spec.compatibility) {
-        let programs = table
+    let mut program_names = BTreeSet::<String>::new();
+    for compatibility in classes.filter_map(|class| class.spec.compatibility) {
+        let programs = compatibility
             .hook_programs
             .into_iter()
-            .chain(table.runtime_programs);
-        names.extend(programs.map(String::from));
+            .chain(compatibility.runtime_programs);
+        program_names.extend(programs.map(String::from));
     }
-    names
+    program_names
         .iter()
         .filter_map(|name| check_program(&config.host_root, directories, name))
         .collect()
@@ -49,7 +49,7 @@ fn check_program(
     let own_link = own_links.first()?.display();
     Some(match foreign_programs.first() {
         None => Finding::new(
-            Verdict::Ok,
+            Severity::Ok,
             SUBJECT,
             format!("{own_link} leads to boathook"),
         ),
@@ -59,7 +59,7 @@ fn check_program(
                  comes first in its PATH",
                 foreign_program.display()
             );
-            Finding::new(Verdict::Warning, SUBJECT, text).with_fix(
+            Finding::new(Severity::Warning, SUBJECT, text).with_fix(
                 "remove the other toolkit's package, or run `boathook-init install` without --as",
             )
         }
@@ -92,7 +92,7 @@ mod tests {
             let findings = check_toolkits(&config, &InstalledDirectories::default());
             let lines = findings
                 .iter()
-                .map(|finding| format!("{:?}: {}", finding.verdict, finding.text));
+                .map(|finding| format!("{:?}: {}", finding.severity, finding.text));
             lines.collect::<Vec<_>>()
         };
         assert_eq!(lines(), Vec::<String>::new());

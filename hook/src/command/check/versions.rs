@@ -7,7 +7,7 @@ use device_class::config::InstalledDirectories;
 use rooted_path::read_own_text;
 use runtime_config::{PACKAGED_VERSION_PATH, compare_versions, find_running_programs};
 
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 
 /// The size limit in bytes of the file that contains the version of the package.
 const MAX_VERSION_BYTES: u64 = 64;
@@ -34,7 +34,7 @@ pub(super) fn check_versions(host_root: &Path, directories: &InstalledDirectorie
     differences
         .into_iter()
         .map(|difference| {
-            Finding::new(Verdict::Warning, "version", difference.text).with_fix(difference.fix)
+            Finding::new(Severity::Warning, "version", difference.text).with_fix(difference.fix)
         })
         .collect()
 }

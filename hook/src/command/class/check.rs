@@ -1,8 +1,8 @@
 //! Implements `boathook class check`, which checks a class file and prints the devices that the
 //! class finds on a host.
 
-mod clashes;
 mod golden;
+mod name_conflicts;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +19,11 @@ use device_class::{DeviceClass, HostView, ownership};
 use injection_plan::request::RequestNames;
 use serde_json::json;
 
-use clashes::find_clashes;
+use name_conflicts::find_name_conflicts;
 
 use crate::cli::CheckArguments;
 use crate::command::devices::{self, ListedDevice};
-use crate::command::finding::{Finding, Verdict, exit_code, print_table};
+use crate::command::finding::{Finding, Severity, print_table, to_exit_code};
 use crate::command::output::Style;
 use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
@@ -50,83 +50,97 @@ pub(super) fn run(
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let file = arguments.file.as_path();
-    let source = ClassSource::read(file, &config.classes)?;
+    let class_file_path = arguments.file.as_path();
+    let source = ClassSource::read(class_file_path, &config.classes)?;
     let class = config.class(&source)?;
-    let recorded_host = arguments.host.as_deref().map(read_recorded).transpose()?;
+    let recorded_host = arguments
+        .recorded_host_path
+        .as_deref()
+        .map(read_recorded_host)
+        .transpose()?;
     let (found_class, default_edits) = match &recorded_host {
-        Some(recorded_host) => look_up(&class, recorded_host),
-        None => look_up(&class, &planner::open_host(config)?),
+        Some(recorded_host) => look_up_devices_and_edits(&class, recorded_host),
+        None => look_up_devices_and_edits(&class, &planner::open_host(config)?),
     }?;
     let mut findings = Vec::new();
-    if let Err(error) = ownership::check_trusted_file(file) {
-        findings.push(create_ownership_finding(file, &error, config));
+    if let Err(error) = ownership::check_trusted_file(class_file_path) {
+        findings.push(create_ownership_finding(class_file_path, &error, config));
     }
     findings.extend(examine_class(&class, &found_class, &default_edits));
-    if arguments.as_plugin {
+    if arguments.should_check_plugin_mounts {
         findings.extend(check_plugin_mounts(&class));
     }
-    findings.extend(find_clashes(
+    findings.extend(find_name_conflicts(
         &source,
         &class,
         &found_class.inventory,
         config,
     )?);
-    let golden = arguments.golden.as_deref().zip(recorded_host.as_ref());
-    let golden =
-        golden.map(|(golden, host)| golden::compare(golden, arguments.update, &class, host));
-    let mut difference = Vec::new();
-    if let Some(comparison) = golden.transpose()? {
+    let golden_path_and_host = arguments.golden_path.as_deref().zip(recorded_host.as_ref());
+    let comparison = golden_path_and_host.map(|(golden_path, host)| {
+        golden::compare_with_golden_file(golden_path, arguments.should_update_golden, &class, host)
+    });
+    let mut differing_lines = Vec::new();
+    if let Some(comparison) = comparison.transpose()? {
         findings.push(comparison.finding);
-        difference = comparison.difference;
+        differing_lines = comparison.differing_lines;
     }
     apply_strictness(arguments, &found_class.inventory, &mut findings);
-    let names = RequestNames::new(&class, &found_class.inventory);
+    let request_names = RequestNames::new(&class, &found_class.inventory);
     let devices: Vec<ListedDevice> = found_class
         .inventory
         .devices
         .iter()
-        .map(|device| ListedDevice::new(&class, device, &names))
+        .map(|device| ListedDevice::new(&class, device, &request_names))
         .collect();
     if as_json {
         print_json(&json!({
-            "file": file,
+            "file": class_file_path,
             "class": class.name,
             "env": class.spec.request.env,
             "capabilities": class.spec.capabilities(),
             "devices": devices,
             "findings": findings,
-            "difference": difference,
+            "difference": differing_lines,
         }))?;
     } else {
-        print_result(file, &class, &devices, &found_class.edits, &findings)?;
+        print_result(
+            class_file_path,
+            &class,
+            &devices,
+            &found_class.edits,
+            &findings,
+        )?;
         let mut out = io::stdout().lock();
-        for line in difference {
+        for line in differing_lines {
             writeln!(out, "{}", printable::line(&line))?;
         }
     }
-    Ok(exit_code(&findings))
+    Ok(to_exit_code(&findings))
 }
 
-/// Turns findings into errors that are errors only with `--strict` or `--expect`.
+/// Changes the severity of findings to an error if `--strict` or `--expect` demands it, and
+/// compares the number of devices with `--expect`.
 fn apply_strictness(
     arguments: &CheckArguments,
     inventory: &Inventory,
     findings: &mut Vec<Finding>,
 ) {
-    let expected_count = arguments.expect;
+    let expected_count = arguments.expected_device_count;
     for finding in &mut *findings {
         let is_about_devices = ["discover", "health"].contains(&finding.subject.as_str());
-        let is_error = match finding.verdict {
-            Verdict::Warning => arguments.strict || expected_count.is_some() && is_about_devices,
-            Verdict::Note => {
-                let is_absence = finding.text.starts_with(NO_DEVICE_PREFIX);
-                arguments.strict && is_absence && expected_count != Some(0)
+        let is_error = match finding.severity {
+            Severity::Warning => {
+                arguments.is_strict || expected_count.is_some() && is_about_devices
             }
-            Verdict::Ok | Verdict::Error => false,
+            Severity::Note => {
+                let says_no_device = finding.text.starts_with(NO_DEVICE_PREFIX);
+                arguments.is_strict && says_no_device && expected_count != Some(0)
+            }
+            Severity::Ok | Severity::Error => false,
         };
         if is_error {
-            finding.verdict = Verdict::Error;
+            finding.severity = Severity::Error;
         }
     }
     let device_count = inventory.devices.len();
@@ -136,45 +150,55 @@ fn apply_strictness(
         let text = format!(
             "the class has {device_count} devices here, and --expect says {expected_count}"
         );
-        findings.push(Finding::new(Verdict::Error, "expect", text));
+        findings.push(Finding::new(Severity::Error, "expect", text));
     }
 }
 
 /// Returns the finding about a class file that users other than root can change. The finding is an
 /// error in a directory in which the hook reads class files, and a note elsewhere, for example in a
 /// developer's directory.
-fn create_ownership_finding(file: &Path, error: &OwnershipError, config: &Config) -> Finding {
-    let directory = file.parent().and_then(|parent| parent.canonicalize().ok());
+fn create_ownership_finding(
+    class_file_path: &Path,
+    error: &OwnershipError,
+    config: &Config,
+) -> Finding {
+    let canonical_dir = class_file_path
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok());
     let is_installed = config
         .classes
         .iter()
-        .any(|classes| directory.is_some() && classes.canonicalize().ok() == directory);
+        .any(|class_dir| canonical_dir.is_some() && class_dir.canonicalize().ok() == canonical_dir);
     if is_installed {
         let text = format!("the hook refuses this file: {error}");
-        return Finding::new(Verdict::Error, "file", text);
+        return Finding::new(Severity::Error, "file", text);
     }
     let text = format!("the hook would refuse this file, so install it as root: {error}");
-    Finding::new(Verdict::Note, "file", text)
+    Finding::new(Severity::Note, "file", text)
 }
 
-/// Finds the devices and edits of the class on the host. The first result is for a container with
-/// all capabilities of the class, and the second has the edits for the default capabilities.
-fn look_up(
+/// Finds the devices of the class on the host, and the edits for a container with all capabilities
+/// of the class. Also returns the edits for a container with the default capabilities only.
+fn look_up_devices_and_edits(
     class: &DeviceClass,
     host: &dyn HostView,
 ) -> Result<(FoundClass, FoundEdits), PlannerError> {
-    let look_up_with = |capabilities: BTreeSet<CapabilityName>| {
+    let look_up_with_capabilities = |capabilities: BTreeSet<CapabilityName>| {
         discover::look_up_class(class, (&capabilities).into(), host)
     };
-    let default_edits = look_up_with(class.spec.request.capabilities_by_default())?.edits;
-    Ok((look_up_with(class.spec.capabilities())?, default_edits))
+    let default_edits =
+        look_up_with_capabilities(class.spec.request.find_default_capabilities())?.edits;
+    Ok((
+        look_up_with_capabilities(class.spec.capabilities())?,
+        default_edits,
+    ))
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
 )]
-fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
+fn read_recorded_host(path: &Path) -> Result<RecordedHost, CommandError> {
     let to_error = |reason: String| {
         let path = path.into();
         CommandError::NotRecordedHost { path, reason }
@@ -185,55 +209,61 @@ fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
 
 fn examine_class(
     class: &DeviceClass,
-    found: &FoundClass,
+    found_class: &FoundClass,
     default_edits: &FoundEdits,
 ) -> Vec<Finding> {
-    let FoundClass { inventory, edits } = found;
-    let warning = |text: &String| Finding::new(Verdict::Warning, "discover", text);
-    let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
+    let FoundClass { inventory, edits } = found_class;
+    let to_warning = |text: &String| Finding::new(Severity::Warning, "discover", text);
+    let mut findings: Vec<Finding> = inventory.warnings.iter().map(to_warning).collect();
     if inventory.devices.is_empty() {
         let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
         let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
         let patterns = patterns.join(" or ");
-        let refused = &inventory.refused_candidates;
+        let refused_candidates = &inventory.refused_candidates;
         let reason = match &inventory.missing_driver_message {
             Some(reason) => reason.clone(),
-            None if refused.count == 0 && !inventory.warnings.is_empty() => {
+            None if refused_candidates.count == 0 && !inventory.warnings.is_empty() => {
                 format!("no match of {patterns} can be used; the warnings say why")
             }
-            None if refused.count == 0 => format!(
+            None if refused_candidates.count == 0 => format!(
                 "nothing matches {patterns}; load the driver, or compare this with the host's paths"
             ),
             None => format!(
                 "`require` refuses all that matches {patterns} ({})",
-                refused.count
+                refused_candidates.count
             ),
         };
-        let note = |text: String| Finding::new(Verdict::Note, "discover", text);
-        findings.push(note(format!("{NO_DEVICE_PREFIX}: {reason}")));
-        findings.extend(refused.first.iter().cloned().map(note));
+        let create_note = |text: String| Finding::new(Severity::Note, "discover", text);
+        findings.push(create_note(format!("{NO_DEVICE_PREFIX}: {reason}")));
+        findings.extend(
+            refused_candidates
+                .descriptions
+                .iter()
+                .cloned()
+                .map(create_note),
+        );
         return findings;
     }
     for device in &inventory.devices {
         if let discover::Health::Unhealthy { reason } = &device.health {
             let text = format!("{} is unhealthy: {reason}", device.id);
-            findings.push(Finding::new(Verdict::Warning, "health", text));
+            findings.push(Finding::new(Severity::Warning, "health", text));
         }
     }
     if class.spec.device.numa.is_some() && inventory.devices.iter().all(|d| d.numa.is_none()) {
         let text = "no device has a NUMA node: `numa` is the path of a directory in /sys, and this \
                     host may have one node only";
-        findings.push(Finding::new(Verdict::Note, "numa", text));
+        findings.push(Finding::new(Severity::Note, "numa", text));
     }
     let to_finding = |reason| {
         if default_edits
             .unusable_reasons()
             .any(|default| default == reason)
         {
-            Finding::error_with_hint("edits", reason)
+            Finding::new_error_with_hint("edits", reason)
         } else {
             let text = format!("with a capability that is not given by default: {reason}");
-            Finding::new(Verdict::Note, "edits", text)
+            Finding::new(Severity::Note, "edits", text)
         }
     };
     findings.extend(edits.unusable_reasons().map(to_finding));
@@ -250,7 +280,7 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
     };
     let to_finding = |path: String| {
         let text = format!("{path} is not mounted in the plugin's container");
-        Finding::new(Verdict::Error, "plugin", text).with_fix(format!(
+        Finding::new(Severity::Error, "plugin", text).with_fix(format!(
             "read it from one of {}, or mount it in the DaemonSet at /host{path}",
             PLUGIN_HOST_DIRS.join(", ")
         ))
@@ -263,7 +293,7 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
 }
 
 fn print_result(
-    file: &Path,
+    class_file_path: &Path,
     class: &DeviceClass,
     devices: &[ListedDevice],
     edits: &FoundEdits,
@@ -271,16 +301,22 @@ fn print_result(
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let style = Style::for_stdout();
-    let worst_finding = findings.iter().max_by_key(|finding| finding.verdict);
-    let verdict = match worst_finding.map(|finding| (finding.verdict, finding.subject.as_str())) {
-        Some((Verdict::Error, "file")) => "refused",
-        Some((Verdict::Error, "edits" | "plugin")) => "this host lacks what the file names",
-        Some((Verdict::Error, _)) => "not OK",
-        Some((Verdict::Warning, _)) => "OK, with warnings",
-        _ if devices.is_empty() => "OK, but it finds no device here",
-        _ => "OK",
-    };
-    writeln!(out, "{}: class {}: {verdict}", file.display(), class.name)?;
+    let worst_finding = findings.iter().max_by_key(|finding| finding.severity);
+    let result_summary =
+        match worst_finding.map(|finding| (finding.severity, finding.subject.as_str())) {
+            Some((Severity::Error, "file")) => "refused",
+            Some((Severity::Error, "edits" | "plugin")) => "this host lacks what the file names",
+            Some((Severity::Error, _)) => "not OK",
+            Some((Severity::Warning, _)) => "OK, with warnings",
+            _ if devices.is_empty() => "OK, but it finds no device here",
+            _ => "OK",
+        };
+    writeln!(
+        out,
+        "{}: class {}: {result_summary}",
+        class_file_path.display(),
+        class.name
+    )?;
     writeln!(out, "request variable: {}", class.spec.request.env)?;
     let capabilities = class.spec.capabilities();
     if !capabilities.is_empty() {
@@ -293,7 +329,7 @@ fn print_result(
         if let Some(count) = devices[0].replicas {
             writeln!(out, "each device is for {count} containers at once")?;
         }
-        for line in describe_files(edits) {
+        for line in list_existing_files(edits) {
             style.write_paragraph(&mut out, &line)?;
         }
     }
@@ -306,7 +342,7 @@ fn print_result(
 
 /// Returns a line for each kind of file, such as libraries, that a container with devices of the
 /// class gets. A line lists only the files that exist on the host.
-fn describe_files(edits: &FoundEdits) -> Vec<String> {
+fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
     fn find_existing_names<'a, T: 'a>(
         entries: impl Iterator<Item = (&'a Presence<T>, String)>,
     ) -> Vec<String> {
@@ -316,11 +352,16 @@ fn describe_files(edits: &FoundEdits) -> Vec<String> {
         });
         names.collect()
     }
-    let path = |path: &Path| path.display().to_string();
+    let to_text = |path: &Path| path.display().to_string();
     let kinds = [
         (
             "control nodes",
-            find_existing_names(edits.nodes.iter().map(|n| (&n.number, path(&n.container)))),
+            find_existing_names(
+                edits
+                    .nodes
+                    .iter()
+                    .map(|n| (&n.number, to_text(&n.container_path))),
+            ),
         ),
         (
             "libraries",
@@ -328,7 +369,12 @@ fn describe_files(edits: &FoundEdits) -> Vec<String> {
         ),
         (
             "files",
-            find_existing_names(edits.files.iter().map(|f| (&f.file, path(&f.container)))),
+            find_existing_names(
+                edits
+                    .files
+                    .iter()
+                    .map(|f| (&f.file, to_text(&f.container_path))),
+            ),
         ),
         (
             "directories",
@@ -336,7 +382,7 @@ fn describe_files(edits: &FoundEdits) -> Vec<String> {
                 edits
                     .directories
                     .iter()
-                    .map(|d| (&d.directory, path(&d.container))),
+                    .map(|d| (&d.directory, to_text(&d.container_path))),
             ),
         ),
     ];

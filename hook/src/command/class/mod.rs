@@ -42,34 +42,39 @@ pub(super) fn run(
         ClassCommand::New { device, nodes } => {
             let host = planner::open_host(config)?;
             let target = Target::parse(device)?.resolve(&host)?;
-            let text = target.write_class_file(nodes, &InstalledNames::read(config)?)?;
+            let class_file_text =
+                target.format_class_file(nodes, &InstalledNames::read(config)?)?;
             let target_node = matches!(target, Target::Node { .. }).then_some(device);
             for node in target_node.into_iter().chain(nodes) {
-                warn_about_absence(Path::new(node), &host);
+                warn_if_not_device_node(Path::new(node), &host);
             }
             let classes = load::read_each_source(&config.classes)?
                 .into_iter()
                 .flatten();
             let classes = classes.filter_map(|source| config.class(&source).ok());
-            for offered in find_offered_devices(&target, &host, classes) {
-                let (class, device, variable) = (offered.class, offered.device, offered.variable);
+            for offered_device in find_offered_devices(&target, &host, classes) {
+                let (class, device, variable) = (
+                    offered_device.class,
+                    offered_device.device,
+                    offered_device.variable,
+                );
                 crate::log::warning(&format!(
                     "the class {class} has this device already, as {device}: {variable} requests it \
                      (`boathook list {class}`)"
                 ));
             }
             if as_json {
-                print_json(&json!({ "class_file": text }))?;
+                print_json(&json!({ "class_file": class_file_text }))?;
             } else {
-                io::stdout().lock().write_all(text.as_bytes())?;
+                io::stdout().lock().write_all(class_file_text.as_bytes())?;
             }
         }
         ClassCommand::Test { file, device } => {
             return trial::run(file, device.as_deref(), as_json, (config, config_file));
         }
         ClassCommand::Open { nodes } => return Ok(trial::open_nodes(nodes)?),
-        ClassCommand::Schema { of_config } => {
-            let schema = if *of_config {
+        ClassCommand::Schema { is_for_config } => {
+            let schema = if *is_for_config {
                 CONFIG_JSON_SCHEMA
             } else {
                 JSON_SCHEMA
@@ -82,7 +87,7 @@ pub(super) fn run(
 
 /// Logs a warning if `path` is no device node of this host, so that a user notices a mistyped path.
 /// This is no error, because a class file may be written before the device is installed.
-fn warn_about_absence(path: &Path, host: &dyn HostView) {
+fn warn_if_not_device_node(path: &Path, host: &dyn HostView) {
     let problem = match host.entry(path) {
         Ok(Some(Entry::Device(_))) => return,
         Ok(Some(entry)) => format!("is {entry}, not a device"),

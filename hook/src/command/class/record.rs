@@ -17,30 +17,30 @@ use crate::command::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Records the host's files that the classes in the class files `files` and the installed classes
-/// `names` read, and writes them to `directory/host.txt`. If both lists are empty, all installed
-/// classes are recorded.
+/// Records the host's files that the class files `class_file_paths` and the installed classes
+/// `class_names` read, and writes them to `directory/host.txt`. If both lists are empty, the files
+/// of all installed classes are recorded.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file, which no link leads to"
 )]
 pub(super) fn run(
     directory: &Path,
-    files: &[PathBuf],
-    names: &[ClassName],
+    class_file_paths: &[PathBuf],
+    class_names: &[ClassName],
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
     let recording = Recording::new(&host);
     let mut classes_with_devices = Vec::new();
-    let mut sources: Vec<_> = files
+    let mut sources: Vec<_> = class_file_paths
         .iter()
         .map(|file| ClassSource::read(file, &config.classes))
         .collect();
-    if files.is_empty() || !names.is_empty() {
+    if class_file_paths.is_empty() || !class_names.is_empty() {
         sources.extend(select_sources(
-            names,
+            class_names,
             load::read_each_source(&config.classes)?,
         )?);
     }
@@ -49,14 +49,14 @@ pub(super) fn run(
         match discover::look_up_class(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(found_class) if found_class.inventory.devices.is_empty() => {}
             Ok(_) => classes_with_devices.push(class.name.to_string()),
-            // A class that fails here also fails on the recorded host, because that lacks the same
-            // files as this host.
+            // The class also fails on the recorded host, which lacks the same files as this host,
+            // so this is only a warning.
             Err(error) => crate::log::warning(&crate::log::format_error_chain(&error)),
         }
     }
-    let path = directory.join("host.txt");
+    let recorded_host_path = directory.join("host.txt");
     let to_file_error = |error| CommandError::File {
-        path: path.clone(),
+        path: recorded_host_path.clone(),
         error,
     };
     fs::create_dir_all(directory).map_err(to_file_error)?;
@@ -66,7 +66,7 @@ pub(super) fn run(
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&path);
+        .open(&recorded_host_path);
     let mut file = created_file.map_err(|error| {
         to_file_error(match error.kind() {
             ErrorKind::AlreadyExists => io::Error::other("it exists; name another directory"),
@@ -75,7 +75,7 @@ pub(super) fn run(
     })?;
     write!(file, "{recording}").map_err(to_file_error)?;
     if as_json {
-        print_json(&json!({ "file": path, "classes": classes_with_devices }))?;
+        print_json(&json!({ "file": recorded_host_path, "classes": classes_with_devices }))?;
         return Ok(ExitCode::Success);
     }
     let summary = if classes_with_devices.is_empty() {
@@ -84,7 +84,7 @@ pub(super) fn run(
         format!("devices of {}", classes_with_devices.join(", "))
     };
     let mut out = io::stdout().lock();
-    writeln!(out, "{}: {summary}", path.display())?;
+    writeln!(out, "{}: {summary}", recorded_host_path.display())?;
     writeln!(
         out,
         "review it before you send it: it contains serial numbers and other identifiers"

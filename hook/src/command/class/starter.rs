@@ -20,11 +20,11 @@ pub(super) enum Target {
     /// A device node. The nodes of similar devices differ only in the number in their names, as
     /// `/dev/video0` and `/dev/video1` do.
     Node {
-        /// The part of the path before the number.
+        /// The part of the path before the number of the device.
         stem: String,
-        /// The number, which is empty if the name has none.
+        /// The number of the device. It is empty if the file name has no number.
         number: String,
-        /// The part of the path after the number.
+        /// The part of the path after the number of the device.
         suffix: String,
     },
     /// A directory in /dev whose nodes belong to one device.
@@ -35,18 +35,18 @@ pub(super) enum Target {
     },
     /// All devices on the bus `pci` or `usb` with these vendor and product ids, which are four
     /// hexadecimal digits each.
-    OnBus {
+    BusIds {
         bus: &'static str,
         vendor: String,
         product: String,
     },
 }
 
-/// The error for a command-line argument that names no device.
+/// The error for a device argument of `boathook class new` that cannot be parsed or resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
-    Form(String),
+    MalformedTarget(String),
     #[error(
         "no USB device of this host has the node {}, whose number changes when it is plugged in \
          again; name the device by its ids, as in usb:054c:06c1 (`lsusb` shows them)",
@@ -60,8 +60,8 @@ pub(crate) enum TargetError {
 impl Target {
     /// Parses a path in /dev, `pci:VENDOR:DEVICE` or `usb:VENDOR:PRODUCT`.
     pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
-        let create_error = || TargetError::Form(text.to_owned());
-        let is_id = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
+        let create_error = || TargetError::MalformedTarget(text.to_owned());
+        let is_hex_id = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
         for bus in ["pci", "usb"] {
             let after_bus = text.strip_prefix(bus);
             let Some(ids) = after_bus.and_then(|suffix| suffix.strip_prefix(':')) else {
@@ -69,9 +69,9 @@ impl Target {
             };
             let (vendor, product) = ids
                 .split_once(':')
-                .filter(|(vendor, product)| is_id(vendor) && is_id(product))
+                .filter(|(vendor, product)| is_hex_id(vendor) && is_hex_id(product))
                 .ok_or_else(create_error)?;
-            return Ok(Target::OnBus {
+            return Ok(Target::BusIds {
                 bus,
                 vendor: vendor.to_ascii_lowercase(),
                 product: product.to_ascii_lowercase(),
@@ -79,28 +79,28 @@ impl Target {
         }
         // The names of udev's links contain bus addresses (`pci-0000:00:14.0`) and the characters
         // that udev does not encode.
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
+        let is_allowed_char = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
         let path = Path::new(text);
         let is_device_path = text.starts_with("/dev/") && path.file_name().is_some();
         if !is_device_path
-            || !text.chars().all(is_plain)
+            || !text.chars().all(is_allowed_char)
             || text.contains("..")
             || text.contains("//")
         {
             return Err(create_error());
         }
-        // A link of udev, for example in /dev/serial/by-id, names a single device. A number in its
-        // name does not distinguish the devices of a class.
-        let is_link = text.contains("/by-");
-        let number = find_numbers(text).last().filter(|_| !is_link);
-        let (stem, number, suffix) = number.unwrap_or((text, "", ""));
+        // A symbolic link of udev, for example in /dev/serial/by-id, is for one device only. A
+        // number in its name is not the number of the device.
+        let is_udev_link = text.contains("/by-");
+        let split_path = split_at_numbers(text).last().filter(|_| !is_udev_link);
+        let (stem, number, suffix) = split_path.unwrap_or((text, "", ""));
         if stem == "/dev/" {
             return Err(create_error());
         }
-        Ok(Target::node(stem, number, suffix))
+        Ok(Target::new_node(stem, number, suffix))
     }
 
-    fn node(stem: &str, number: &str, suffix: &str) -> Self {
+    fn new_node(stem: &str, number: &str, suffix: &str) -> Self {
         Target::Node {
             stem: stem.to_owned(),
             number: number.to_owned(),
@@ -108,9 +108,9 @@ impl Target {
         }
     }
 
-    /// Replaces the node of a USB device by the ids of the device, because the number in the path
-    /// changes when the device is plugged in again, and a directory by its nodes. All other targets
-    /// are returned unchanged.
+    /// Returns the target that a class file can describe. The node of a USB device is replaced by
+    /// the device's ids, because the number in the path changes when the device is plugged in
+    /// again. A directory is replaced by its device nodes. Any other target is not changed.
     ///
     /// # Errors
     /// The call fails if the host has no such USB device, or if the directory has no device node.
@@ -124,10 +124,10 @@ impl Target {
             return Ok(self);
         };
         let path = format!("{stem}{number}{suffix}");
-        if hardware::parse_usb_node(&path).is_some() {
+        if hardware::parse_usb_node_path(&path).is_some() {
             let ids = hardware::find_usb_ids(&path, host);
             let (vendor, product) = ids.ok_or(TargetError::NoUsbDevice(path))?;
-            return Ok(Target::OnBus {
+            return Ok(Target::BusIds {
                 bus: "usb",
                 vendor,
                 product,
@@ -139,9 +139,9 @@ impl Target {
         let path = path.trim_end_matches('/').to_owned();
         let mut nodes = host.list(Path::new(&path)).unwrap_or_default();
         nodes.retain(|name| {
-            let is_plain = Target::parse(&format!("{path}/{name}")).is_ok();
+            let has_plain_path = Target::parse(&format!("{path}/{name}")).is_ok();
             let entry = host.entry(&Path::new(&path).join(name));
-            is_plain && matches!(entry, Ok(Some(Entry::Device(_))))
+            has_plain_path && matches!(entry, Ok(Some(Entry::Device(_))))
         });
         if nodes.is_empty() {
             return Err(TargetError::NoNodes(path));
@@ -149,18 +149,17 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. A node of `further_nodes` whose path differs from the
-    /// target only in the number or in the text after the number becomes a node of each device. All
-    /// other nodes of `further_nodes` are for every container of the class. The names in the class
-    /// file differ from those of the installed classes.
-    pub(super) fn write_class_file(
+    /// Returns the text of the class file. If a path in `sibling_paths` differs from the target
+    /// only in the number and the text after it, each device gets such a node. Every container of
+    /// the class gets the other nodes. No name in the class file is used by an installed class.
+    pub(super) fn format_class_file(
         &self,
-        further_nodes: &[String],
+        sibling_paths: &[String],
         installed_names: &InstalledNames,
     ) -> Result<String, TargetError> {
-        for node in further_nodes {
-            if !matches!(Target::parse(node)?, Target::Node { .. }) {
-                return Err(TargetError::Form(node.clone()));
+        for path in sibling_paths {
+            if !matches!(Target::parse(path)?, Target::Node { .. }) {
+                return Err(TargetError::MalformedTarget(path.clone()));
             }
         }
         let target = match self {
@@ -168,24 +167,24 @@ impl Target {
                 stem,
                 number,
                 suffix,
-            } if !further_nodes.is_empty() => {
-                Self::parse_with_further_nodes(&format!("{stem}{number}{suffix}"), further_nodes)
+            } if !sibling_paths.is_empty() => {
+                Self::parse_node_path(&format!("{stem}{number}{suffix}"), sibling_paths)
             }
             _ => self.clone(),
         };
         let mut device_nodes = vec![target.to_node_pattern()];
         let mut class_nodes = Vec::new();
-        for node in further_nodes {
-            match target.find_index_pattern(node) {
+        for path in sibling_paths {
+            match target.to_sibling_pattern(path) {
                 Some(pattern) if device_nodes.contains(&pattern) => {}
                 Some(pattern) => device_nodes.push(pattern),
-                None => class_nodes.push(node.clone()),
+                None => class_nodes.push(path.clone()),
             }
         }
         let to_nodes_line = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
         let old_nodes_line = to_nodes_line(&device_nodes[..1]);
-        let name = installed_names.choose_name(&target.name());
-        let text = target.fill_template(&name);
+        let class_name = installed_names.choose_name(&target.derive_class_name());
+        let text = target.fill_template(&class_name);
         let mut text = text.replacen(&old_nodes_line, &to_nodes_line(&device_nodes), 1);
         if !class_nodes.is_empty() {
             text += "\n# For every container with a device.\n[[edits]]\n";
@@ -194,28 +193,29 @@ impl Target {
         Ok(text)
     }
 
-    /// Parses the path `text` of a device node. If the name has several numbers, the device's
-    /// number is the one at whose position the most nodes of `further_nodes` have a number too.
-    fn parse_with_further_nodes(text: &str, further_nodes: &[String]) -> Self {
-        let targets =
-            find_numbers(text).map(|(stem, number, suffix)| Self::node(stem, number, suffix));
-        let count_matching_nodes = |target: &Self| {
-            further_nodes
+    /// Parses the path of a device node. If the file name has several numbers, the number of the
+    /// device is the one at whose position most of `sibling_paths` have a number too.
+    fn parse_node_path(path: &str, sibling_paths: &[String]) -> Self {
+        let candidates = split_at_numbers(path)
+            .map(|(stem, number, suffix)| Self::new_node(stem, number, suffix));
+        let count_matching_siblings = |target: &Self| {
+            sibling_paths
                 .iter()
-                .filter(|node| target.find_index_pattern(node).is_some())
+                .filter(|path| target.to_sibling_pattern(path).is_some())
                 .count()
         };
-        let best_target = targets.max_by_key(count_matching_nodes);
-        best_target.unwrap_or_else(|| Self::node(text, "", ""))
+        let best_candidate = candidates.max_by_key(count_matching_siblings);
+        best_candidate.unwrap_or_else(|| Self::new_node(path, "", ""))
     }
 
-    /// Returns the pattern of `node` with `{index}` in place of the device's number. Returns `None`
-    /// if `node` does not belong to a device of this class, or if the target has no number.
-    fn find_index_pattern(&self, node: &str) -> Option<String> {
+    /// Returns `sibling_path` with `{index}` in place of the device's number, as a pattern for a
+    /// class file. Returns `None` if the text before the number is not that of the target, or if
+    /// one of the two paths has no number.
+    fn to_sibling_pattern(&self, sibling_path: &str) -> Option<String> {
         let Target::Node { stem, number, .. } = self else {
             return None;
         };
-        let after_stem = node.strip_prefix(stem.as_str())?;
+        let after_stem = sibling_path.strip_prefix(stem.as_str())?;
         let suffix = after_stem.trim_start_matches(|c: char| c.is_ascii_digit());
         let is_numbered = !number.is_empty() && suffix.len() < after_stem.len();
         is_numbered.then(|| format!("{stem}{{index}}{suffix}"))
@@ -226,69 +226,75 @@ impl Target {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
             Target::Node { stem, suffix, .. } => format!("{stem}{{index}}{suffix}"),
-            Target::OnBus { .. } | Target::Directory { .. } => String::new(),
+            Target::BusIds { .. } | Target::Directory { .. } => String::new(),
         }
     }
 
     /// Derives a name for the class: from the path of the node or directory without the device
     /// number, or from the bus and the vendor and product ids.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn derive_class_name(&self) -> String {
         match self {
-            Target::OnBus {
+            Target::BusIds {
                 bus,
                 vendor,
                 product,
             } => format!("{bus}-{vendor}-{product}"),
             Target::Node { stem: path, .. } | Target::Directory { path, .. } => {
-                let name = path.strip_prefix("/dev/").unwrap_or(path);
-                let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+                let relative_path = path.strip_prefix("/dev/").unwrap_or(path);
+                let parts = relative_path.split(|c: char| !c.is_ascii_alphanumeric());
                 let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
                 parts.join("-").to_ascii_lowercase()
             }
         }
     }
 
-    /// Returns the text of a class file for a class with the name `name`.
-    fn fill_template(&self, name: &str) -> String {
-        let text = match self {
+    /// Returns the text of the class file for a class with the name `class_name`.
+    fn fill_template(&self, class_name: &str) -> String {
+        let class_file_text = match self {
             Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
             Target::Node { .. } => include_str!("starter/nodes.toml"),
             Target::Directory { .. } => include_str!("starter/directory.toml"),
-            Target::OnBus { bus: "pci", .. } => include_str!("starter/pci.toml"),
-            Target::OnBus { .. } => include_str!("starter/usb.toml"),
+            Target::BusIds { bus: "pci", .. } => include_str!("starter/pci.toml"),
+            Target::BusIds { .. } => include_str!("starter/usb.toml"),
         };
-        let text = text
-            .replace("@NAME@", name)
-            .replace("@VARIABLE@", &names::to_variable(name))
-            .replace("@RESOURCE@", &names::to_resource(name));
+        let class_file_text = class_file_text
+            .replace("@NAME@", class_name)
+            .replace("@VARIABLE@", &names::to_variable(class_name))
+            .replace("@RESOURCE@", &names::to_resource(class_name));
         match self {
-            Target::Node { stem, suffix, .. } => {
-                text.replace("@STEM@", stem).replace("@REST@", suffix)
-            }
-            Target::Directory { path, nodes } => text
+            Target::Node { stem, suffix, .. } => class_file_text
+                .replace("@STEM@", stem)
+                .replace("@REST@", suffix),
+            Target::Directory { path, nodes } => class_file_text
                 .replace("@STEM@", path)
-                .replace("@NODES@", &directory::describe_nodes(path, nodes)),
-            Target::OnBus {
+                .replace("@NODES@", &directory::format_nodes_key(path, nodes)),
+            Target::BusIds {
                 vendor, product, ..
-            } => text
+            } => class_file_text
                 .replace("@VENDOR@", vendor)
                 .replace("@PRODUCT@", product),
         }
     }
 }
 
-/// Returns the numbers in a node's name that may number a device. Each item is the text before
-/// the number, the number, and the text after the number, which must not begin with a letter.
-fn find_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+/// Splits `path` at each number of the file name that may be the number of a device. Each item has
+/// the text before the number, the number, and the text after it. A number before a letter or digit
+/// is skipped.
+fn split_at_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let is_digit = |index: usize| path.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
-    let name = path.rfind('/').map_or(0, |index| index + 1);
-    let starts = (name..path.len()).filter(move |index| is_digit(*index) && !is_digit(index - 1));
-    let parts = starts.map(move |start| {
-        let digits = path[start..].trim_start_matches(|c: char| c.is_ascii_digit());
-        let end = path.len() - digits.len();
-        (&path[..start], &path[start..end], &path[end..])
+    let name_start = path.rfind('/').map_or(0, |index| index + 1);
+    let number_starts =
+        (name_start..path.len()).filter(move |index| is_digit(*index) && !is_digit(index - 1));
+    let split_paths = number_starts.map(move |number_start| {
+        let digits = path[number_start..].trim_start_matches(|c: char| c.is_ascii_digit());
+        let number_end = path.len() - digits.len();
+        (
+            &path[..number_start],
+            &path[number_start..number_end],
+            &path[number_end..],
+        )
     });
-    parts.filter(|(_, _, suffix)| !suffix.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    split_paths.filter(|(_, _, suffix)| !suffix.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 #[cfg(test)]
@@ -353,7 +359,7 @@ mod tests {
             ("/dev/snd", "snd", "snd"),
         ] {
             let target = Target::parse(text).unwrap().resolve(&host).unwrap();
-            let file = target.write_class_file(&[], &InstalledNames::default());
+            let file = target.format_class_file(&[], &InstalledNames::default());
             let (file, class) = parse(&file.unwrap());
             assert!(file.contains(&format!("as {name}.toml")), "{text}: {file}");
             let found = discover::find_devices(&class, &host).devices;
@@ -380,7 +386,7 @@ mod tests {
         );
         let host = RecordedHost::parse(&text).unwrap();
         let target = Target::parse("usb:0bda:2838").unwrap();
-        let file = target.write_class_file(&[], &InstalledNames::default());
+        let file = target.format_class_file(&[], &InstalledNames::default());
         let file = file.unwrap();
         // The keys in comments are right too.
         let uncommented = file
@@ -433,8 +439,8 @@ acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{inde
             };
             let mut paths = nodes.split(' ').map(|name| format!("/dev/{name}"));
             let target = Target::parse(&paths.next().unwrap()).unwrap();
-            let further_nodes = paths.collect::<Vec<_>>();
-            let text = target.write_class_file(&further_nodes, &InstalledNames::default());
+            let sibling_paths = paths.collect::<Vec<_>>();
+            let text = target.format_class_file(&sibling_paths, &InstalledNames::default());
             let (text, _) = parse(&text.unwrap());
             let written = text
                 .lines()
@@ -445,8 +451,8 @@ acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{inde
             assert_eq!(written, lists, "{nodes}: {text}");
         }
         let target = Target::parse("/dev/acme0").unwrap();
-        let further_nodes = ["pci:10ee:5000".to_owned()];
-        let error = target.write_class_file(&further_nodes, &InstalledNames::default());
+        let sibling_paths = ["pci:10ee:5000".to_owned()];
+        let error = target.format_class_file(&sibling_paths, &InstalledNames::default());
         assert!(error.is_err());
     }
 

@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkdtemp;
 use serde_json::json;
 
-use crate::command::finding::{Finding, Verdict, exit_code, print_table};
+use crate::command::finding::{Finding, Severity, print_table, to_exit_code};
 use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::installation::adjacent_hook_path;
@@ -25,148 +25,174 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::wrapper;
 
-const PROGRAM: &str = "boathook";
+const PROGRAM_FILE_NAME: &str = "boathook";
 
 /// The prefix of the line that `boathook class open` prints for a node that could be opened. The
 /// path of the node follows.
-const OPENED_PREFIX: &str = "opened ";
+const OPENED_LINE_PREFIX: &str = "opened ";
 
 /// The temporary directory with the container's files, which is removed when the value is dropped.
-struct TemporaryDirectory(PathBuf);
+struct ScratchDirectory(PathBuf);
 
-impl Drop for TemporaryDirectory {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // No file of a mount is removed, because the container's mounts were in its own mount
-        // namespace, which has ended with the container.
+        // This removes no file of the host. The container's mounts were in its own mount namespace,
+        // which the kernel has removed with the container.
         if let Err(error) = fs::remove_dir_all(&self.0) {
             crate::log::warning(&format!("cannot remove {}: {error}", self.0.display()));
         }
     }
 }
 
-/// Starts a container that requests `device`, or the first healthy device of the class if `device`
-/// is `None`, and prints the findings.
+/// Starts a container that requests the device `device_name` of the class, and prints the findings.
+/// If the name is `None`, the first healthy device is requested.
 pub(super) fn run(
-    file: &Path,
-    device: Option<&str>,
+    class_file_path: &Path,
+    device_name: Option<&str>,
     as_json: bool,
-    (config, config_file): (&Config, Option<&Path>),
+    (config, config_path): (&Config, Option<&Path>),
 ) -> Result<ExitCode, CommandError> {
-    let source = ClassSource::read(file, &config.classes)?;
+    let source = ClassSource::read(class_file_path, &config.classes)?;
     let class = config.class(&source)?;
     let devices = discover::find_devices(&class, &planner::open_host(config)?).devices;
     let healthy_device = devices.iter().find(|device| device.health.is_healthy());
-    let device = device.map(str::to_owned);
-    let Some(device) = device.or_else(|| healthy_device.map(|device| device.id.to_string())) else {
+    let device_name = device_name.map(str::to_owned);
+    let Some(device_name) =
+        device_name.or_else(|| healthy_device.map(|device| device.id.to_string()))
+    else {
         return Err(CommandError::TestContainer(format!(
             "no healthy device of class {} on this host; `boathook class check {}` shows why",
             class.name,
-            file.display()
+            class_file_path.display()
         )));
     };
-    let scratch = mkdtemp("/run/boathook-class-test-XXXXXX").map_err(|error| {
+    let scratch_path = mkdtemp("/run/boathook-class-test-XXXXXX").map_err(|error| {
         let text = format!("cannot make a directory in /run: {error}; run this as root");
         CommandError::TestContainer(text)
     })?;
-    let scratch = TemporaryDirectory(scratch);
-    let settings = (config, config_file);
-    let (plan, output) = run_container(&scratch.0, &source.path, &class, &device, settings)?;
+    let scratch_dir = ScratchDirectory(scratch_path);
+    let settings = (config, config_path);
+    let (plan, output) =
+        run_container(&scratch_dir.0, &source.path, &class, &device_name, settings)?;
     let findings = examine_output(&plan, &output);
     if as_json {
-        print_json(&json!({ "class": class.name, "device": device, "findings": findings }))?;
+        print_json(&json!({ "class": class.name, "device": device_name, "findings": findings }))?;
     } else {
         writeln!(
             io::stdout(),
-            "class {}: a container with {device}",
+            "class {}: a container with {device_name}",
             class.name
         )?;
         print_table(&mut io::stdout().lock(), &findings)?;
     }
-    Ok(exit_code(&findings))
+    Ok(to_exit_code(&findings))
 }
 
 /// Runs the container until its process has ended. Returns the injection plan and the output of
 /// the process.
 #[expect(clippy::disallowed_methods, reason = "in a directory of its own")]
 fn run_container(
-    scratch: &Path,
-    file: &Path,
+    scratch_dir: &Path,
+    class_file_path: &Path,
     class: &DeviceClass,
-    device: &str,
-    (config, config_file): (&Config, Option<&Path>),
+    device_name: &str,
+    (config, config_path): (&Config, Option<&Path>),
 ) -> Result<(InjectionPlan, String), CommandError> {
     let to_file_error = |error| CommandError::File {
-        path: scratch.to_owned(),
+        path: scratch_dir.to_owned(),
         error,
     };
-    let this_program = std::env::current_exe().map_err(to_file_error)?;
-    let hook = adjacent_hook_path();
-    if !hook.is_file() {
+    let program_path = std::env::current_exe().map_err(to_file_error)?;
+    let hook_path = adjacent_hook_path();
+    if !hook_path.is_file() {
         let text = format!(
             "{} does not exist: it is called as the hook",
-            hook.display()
+            hook_path.display()
         );
         return Err(CommandError::TestContainer(text));
     }
-    let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
-    let rootfs = bundle.join("rootfs");
+    let (class_dir, bundle_dir) = (scratch_dir.join("classes.d"), scratch_dir.join("bundle"));
+    let rootfs = bundle_dir.join("rootfs");
     for directory in ["dev", "proc", "etc", "usr/lib"] {
         fs::create_dir_all(rootfs.join(directory)).map_err(to_file_error)?;
     }
-    fs::copy(&this_program, rootfs.join(PROGRAM)).map_err(to_file_error)?;
-    fs::create_dir(&classes).map_err(to_file_error)?;
-    fs::copy(file, classes.join(format!("{}.toml", class.name))).map_err(to_file_error)?;
+    fs::copy(&program_path, rootfs.join(PROGRAM_FILE_NAME)).map_err(to_file_error)?;
+    fs::create_dir(&class_dir).map_err(to_file_error)?;
+    fs::copy(
+        class_file_path,
+        class_dir.join(format!("{}.toml", class.name)),
+    )
+    .map_err(to_file_error)?;
     let mut config = config.clone();
-    config.classes.push(classes.clone());
+    config.classes.push(class_dir.clone());
 
-    let name = scratch.file_name().unwrap_or_default().to_string_lossy();
+    let container_id = scratch_dir
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     let namespaces = ["pid", "mount", "network", "ipc", "uts"].map(|kind| json!({"type": kind}));
-    let mut arguments = vec![hook.clone(), "--also-classes".into(), classes.clone()];
-    if let Some(file) = config_file {
-        arguments.extend([
+    let mut hook_arguments = vec![
+        hook_path.clone(),
+        "--also-classes".into(),
+        class_dir.clone(),
+    ];
+    if let Some(config_path) = config_path {
+        hook_arguments.extend([
             "--config".into(),
-            std::path::absolute(file).map_err(to_file_error)?,
+            std::path::absolute(config_path).map_err(to_file_error)?,
         ]);
     }
-    arguments.push("prestart".into());
-    let spec = |nodes: &[&Path]| {
-        let mut words = vec![format!("/{PROGRAM}"), "class".into(), "open".into()];
-        words.extend(nodes.iter().map(|node| node.display().to_string()));
+    hook_arguments.push("prestart".into());
+    let to_config_json = |nodes: &[&Path]| {
+        let mut process_arguments = vec![
+            format!("/{PROGRAM_FILE_NAME}"),
+            "class".into(),
+            "open".into(),
+        ];
+        process_arguments.extend(nodes.iter().map(|node| node.display().to_string()));
         json!({
             "ociVersion": "1.0.2",
             "process": {
                 "user": {"uid": 0, "gid": 0},
-                "args": words,
-                "env": [format!("{}={device}", class.spec.request.env)],
+                "args": process_arguments,
+                "env": [format!("{}={device_name}", class.spec.request.env)],
                 "cwd": "/",
                 "noNewPrivileges": true,
             },
             "root": {"path": "rootfs"},
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
             "hooks": {"prestart": [{
-                "path": hook,
-                "args": arguments,
+                "path": hook_path,
+                "args": hook_arguments,
             }]},
             "linux": {
-                "cgroupsPath": format!("/{name}"),
+                "cgroupsPath": format!("/{container_id}"),
                 "namespaces": namespaces,
                 "resources": {"devices": [{"allow": false, "access": "rwm"}]},
             },
         })
     };
-    let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
-    write(&[]).map_err(to_file_error)?;
-    let plan =
-        planner::plan_injection_for(&Bundle::read(&bundle)?, &Caller::PlanInspector, &config)?;
-    write(&list_nodes(&plan).collect::<Vec<_>>()).map_err(to_file_error)?;
+    let write_config_json = |nodes: &[&Path]| {
+        fs::write(
+            bundle_dir.join("config.json"),
+            to_config_json(nodes).to_string(),
+        )
+    };
+    write_config_json(&[]).map_err(to_file_error)?;
+    let plan = planner::plan_container_injection(
+        &Bundle::read(&bundle_dir)?,
+        &Caller::PlanInspector,
+        &config,
+    )?;
+    write_config_json(&list_node_paths(&plan).collect::<Vec<_>>()).map_err(to_file_error)?;
     let runtime = wrapper::real_runtime(&config.runtime)
         .map_err(|error| CommandError::TestContainer(crate::log::format_error_chain(&error)))?;
     let output = Command::new(&runtime)
         .arg("--root")
-        .arg(scratch.join("state"))
+        .arg(scratch_dir.join("state"))
         .args(["run", "--bundle"])
-        .arg(&bundle)
-        .arg(&*name)
+        .arg(&bundle_dir)
+        .arg(&*container_id)
         .output()
         .map_err(|error| {
             CommandError::TestContainer(format!("cannot run {}: {error}", runtime.display()))
@@ -181,7 +207,7 @@ fn run_container(
     Ok((plan, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-fn list_nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
+fn list_node_paths(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, .. } => Some(mount.path.as_path()),
         Action::MakeNode { path, .. } => Some(path.as_path()),
@@ -192,41 +218,41 @@ fn list_nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
 /// Returns a finding for each device node of the plan, according to the output of the container's
 /// process, and one finding for all libraries.
 fn examine_output(plan: &InjectionPlan, output: &str) -> Vec<Finding> {
-    let examine_node = |node: &Path| {
+    let find_node_result = |node: &Path| {
         let subject = format!("node {}", node.display());
         let is_about_node = |line: &&str| line.ends_with(&format!(" {}", node.display()));
         match output.lines().find(is_about_node) {
-            Some(line) if line.starts_with(OPENED_PREFIX) => {
-                Finding::new(Verdict::Ok, subject, "the container has opened it")
+            Some(line) if line.starts_with(OPENED_LINE_PREFIX) => {
+                Finding::new(Severity::Ok, subject, "the container has opened it")
             }
-            Some(line) => Finding::new(Verdict::Error, subject, format!("not opened: {line}")),
+            Some(line) => Finding::new(Severity::Error, subject, format!("not opened: {line}")),
             None => Finding::new(
-                Verdict::Error,
+                Severity::Error,
                 subject,
                 "the container reports nothing of it",
             ),
         }
     };
-    let mut findings: Vec<_> = list_nodes(plan).map(examine_node).collect();
+    let mut findings: Vec<_> = list_node_paths(plan).map(find_node_result).collect();
     let is_library = |action: &Action| matches!(action, Action::Library { .. });
     let libraries = plan.steps.iter().filter(|step| is_library(&step.action));
     let text = format!("{} of the host", libraries.count());
-    findings.push(Finding::new(Verdict::Note, "libraries", text));
-    let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
-    findings.extend(plan.warnings.iter().map(warning));
+    findings.push(Finding::new(Severity::Note, "libraries", text));
+    let to_warning = |text: &String| Finding::new(Severity::Warning, "plan", text);
+    findings.extend(plan.warnings.iter().map(to_warning));
     findings
 }
 
-/// Implements `boathook class open`, which runs in the container of `class test`: opens each node
-/// for reading, and prints the result. Opening a node does not block, and a terminal does not become
-/// the controlling terminal.
-pub(super) fn open_nodes(nodes: &[PathBuf]) -> io::Result<ExitCode> {
+/// Opens each device node for reading, and prints the result. This is `boathook class open`, which
+/// runs in the container of `class test`. Opening a node does not block, and a terminal does not
+/// become the controlling terminal.
+pub(super) fn open_nodes(node_paths: &[PathBuf]) -> io::Result<ExitCode> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut out = io::stdout().lock();
-    for node in nodes {
-        match nix::fcntl::open(node, flags, Mode::empty()) {
-            Ok(_) => writeln!(out, "{OPENED_PREFIX}{}", node.display())?,
-            Err(error) => writeln!(out, "{error}: {}", node.display())?,
+    for node_path in node_paths {
+        match nix::fcntl::open(node_path, flags, Mode::empty()) {
+            Ok(_) => writeln!(out, "{OPENED_LINE_PREFIX}{}", node_path.display())?,
+            Err(error) => writeln!(out, "{error}: {}", node_path.display())?,
         }
     }
     Ok(ExitCode::Success)

@@ -5,15 +5,15 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Container;
 
-/// Returns whether two paths lead to the same bundle of a container. The paths of one bundle can
-/// differ for two reasons. CRI-O keeps config.json in two directories, which both end in
-/// `userdata`. In a container that has the host's root mounted, a path begins with the mount point.
+/// Returns whether two paths, which belong to containers with the same id, are paths of one bundle.
+/// CRI-O keeps config.json in two directories, which are both named `userdata`. In a container that
+/// has the host's root mounted, one of the paths begins with the mount point.
 pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> bool {
-    let is_in_storage = |path: &Path| path.ends_with("userdata");
+    let is_in_userdata_dir = |path: &Path| path.ends_with("userdata");
     let is_suffix =
         |path: &Path, suffix: &Path| path.ends_with(suffix.strip_prefix("/").unwrap_or(suffix));
     let canonicalize = |path| fs::canonicalize(path).ok();
-    is_in_storage(bundle) && is_in_storage(other_bundle)
+    is_in_userdata_dir(bundle) && is_in_userdata_dir(other_bundle)
         || is_suffix(bundle, other_bundle)
         || is_suffix(other_bundle, bundle)
         || canonicalize(bundle).is_some_and(|path| Some(path) == canonicalize(other_bundle))
@@ -21,7 +21,7 @@ pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> 
 
 /// Returns the paths below `root` that match `pattern`. A component of `pattern` that ends in `*`
 /// matches all names with the same beginning.
-pub(super) fn find_matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
+pub(super) fn find_matching_paths(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_owned()];
     for component in pattern.split('/').filter(|component| !component.is_empty()) {
         paths = match component.strip_suffix('*') {
@@ -43,10 +43,10 @@ pub(super) fn has_config(bundle: &Path) -> bool {
     bundle.join("config.json").is_file()
 }
 
-/// Returns the container of a bundle, or `None` if there is no config.json. The id is the name of
-/// the bundle's directory. podman and CRI-O name that directory `userdata`, and its parent by the
-/// id.
-pub(super) fn read_bundle(bundle: PathBuf) -> Option<Container> {
+/// Returns the container of a bundle, or `None` if the bundle has no config.json. The name of the
+/// directory is the container's id. With podman and CRI-O, the directory is named `userdata`, and
+/// the name of its parent is the id.
+pub(super) fn find_container_of_bundle(bundle: PathBuf) -> Option<Container> {
     has_config(&bundle).then_some(())?;
     let id = match bundle.file_name()?.to_str()? {
         "userdata" => bundle.parent()?.file_name()?.to_str()?,
@@ -76,11 +76,11 @@ pub(super) fn matches_pattern(path: &Path, pattern: &str) -> bool {
             Component::Normal(name) => name.to_str(),
             _ => None,
         });
-    let mut parts = pattern
+    let mut pattern_components = pattern
         .split('/')
         .rev()
         .filter(|component| !component.is_empty());
-    parts.all(|component| {
+    pattern_components.all(|component| {
         names
             .next()
             .is_some_and(|name| component == "*" || component == name)

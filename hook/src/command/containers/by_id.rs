@@ -5,27 +5,28 @@ use std::path::Path;
 use device_class::name::excerpt;
 
 use super::name::{NamesInFile, read_names_by_file};
-use super::{Container, SHORT_ID_LENGTH, UnknownContainer};
+use super::{Container, SHORT_ID_CHARS, UnknownContainer};
 
-/// Returns the container with the id `id_or_name`. If there is none, returns the container with this
-/// name, and if there is none either, the only container whose id begins with this text. If several
-/// containers have the id, the one whose state is in the directory `root` is returned.
+/// Selects a container. First the ids are compared with `id_or_name`, then the names, and finally
+/// the beginnings of the ids. If several containers have the same id, the container whose state is
+/// in the state directory `state_root` is selected.
 pub(super) fn select_by_id_or_name(
     id_or_name: &str,
-    root: Option<&Path>,
+    state_root: Option<&Path>,
     containers: &[Container],
     host_root: &Path,
 ) -> Result<Container, UnknownContainer> {
-    let select = |predicate: &dyn Fn(&Container) -> bool| -> Vec<&Container> {
+    let filter_containers = |predicate: &dyn Fn(&Container) -> bool| -> Vec<&Container> {
         containers
             .iter()
             .filter(|container| predicate(container))
             .collect()
     };
-    let exact_matches = select(&|container| container.id == id_or_name);
-    let is_in_root =
-        |container: &&&Container| root.is_some() && container.state_root.as_deref() == root;
-    if let Some(container) = exact_matches.iter().find(is_in_root) {
+    let exact_matches = filter_containers(&|container| container.id == id_or_name);
+    let has_state_in_root = |container: &&&Container| {
+        state_root.is_some() && container.state_root.as_deref() == state_root
+    };
+    if let Some(container) = exact_matches.iter().find(has_state_in_root) {
         return Ok((*container).clone());
     }
     if let Some(container) = require_single(id_or_name, "have the id", &exact_matches)? {
@@ -34,10 +35,11 @@ pub(super) fn select_by_id_or_name(
     if let Some(container) = find_by_name(id_or_name, containers, host_root)? {
         return Ok(container);
     }
-    let prefix_matches =
-        select(&|container| !id_or_name.is_empty() && container.id.starts_with(id_or_name));
+    let prefix_matches = filter_containers(&|container| {
+        !id_or_name.is_empty() && container.id.starts_with(id_or_name)
+    });
     require_single(id_or_name, "have an id that begins with", &prefix_matches)?
-        .ok_or_else(|| unknown_container(id_or_name, containers))
+        .ok_or_else(|| create_unknown_container(id_or_name, containers))
 }
 
 fn find_by_name(
@@ -74,17 +76,17 @@ fn find_by_name(
 /// an error, because `id_or_name` is then ambiguous.
 fn require_single(
     id_or_name: &str,
-    match_kind: &str,
+    match_description: &str,
     containers: &[&Container],
 ) -> Result<Option<Container>, UnknownContainer> {
     match containers {
-        [first, other, ..] => Err(UnknownContainer {
+        [first, second, ..] => Err(UnknownContainer {
             name: id_or_name.to_owned(),
             reason: format!(
-                "two containers {match_kind} {}: {first}, and {other}",
+                "two containers {match_description} {}: {first}, and {second}",
                 excerpt(id_or_name)
             ),
-            fix: if first.id == other.id {
+            fix: if first.id == second.id {
                 "give the state directory of its runtime (`runc --root DIR`): --root DIR"
             } else {
                 "give all of the id"
@@ -95,7 +97,7 @@ fn require_single(
     }
 }
 
-fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownContainer {
+fn create_unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownContainer {
     let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
                 with docker, podman and nerdctl, the name; a container that was refused is gone, and `boathook log` \
                 has the reason";
@@ -124,7 +126,7 @@ fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownConta
 }
 
 fn shorten_id(id: &str) -> String {
-    excerpt(&id.chars().take(SHORT_ID_LENGTH).collect::<String>())
+    excerpt(&id.chars().take(SHORT_ID_CHARS).collect::<String>())
 }
 
 #[cfg(test)]
@@ -214,9 +216,9 @@ mod tests {
     /// Two runtimes, or two namespaces of containerd, may use the same id.
     #[test]
     fn an_id_of_two_containers_means_neither() {
-        let make_container = |bundle: &str, root: &str| Container {
+        let make_container = |bundle: &str, state_root: &str| Container {
             bundle: Some(bundle.into()),
-            state_root: Some(root.into()),
+            state_root: Some(state_root.into()),
             ..Container::from_id("web")
         };
         let containers = [

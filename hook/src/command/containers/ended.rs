@@ -17,12 +17,12 @@ const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/v
 /// The configuration file of Docker's daemon, which may set another data directory.
 const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
-/// The data that Docker keeps about a container that does not run.
+/// What Docker's files say about a container that has ended or was never started.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,
     exit_code: i64,
-    /// The reason for which Docker could not start the container.
+    /// The error with which Docker could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
     /// The name of the runtime that created the container. It is `None` if `--device` or `--gpus`
@@ -105,9 +105,9 @@ struct DaemonConfig {
     data_root: Option<PathBuf>,
 }
 
-/// Finds the ended container with this id or name. If there is none, finds the only one whose id
-/// begins with this text.
-pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
+/// Finds the ended container with the id or name `id_or_name`. If there is none, finds the only
+/// ended container whose id begins with this text.
+pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option<Container> {
     let is_named = |container: &DockerContainer| {
         container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
     };
@@ -118,29 +118,31 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
         .iter()
         .position(|(_, container)| is_named(container));
     let find_index_by_id = || {
-        let begins_with_prefix = |container: &DockerContainer| {
+        let has_id_prefix = |container: &DockerContainer| {
             !id_or_name.is_empty() && container.id.starts_with(id_or_name)
         };
         let mut indexed_containers = containers.iter().enumerate();
         let mut prefix_matches = indexed_containers
             .by_ref()
-            .filter(|(_, (_, container))| begins_with_prefix(container));
+            .filter(|(_, (_, container))| has_id_prefix(container));
         let (first_match, second_match) = (prefix_matches.next(), prefix_matches.next());
         first_match
             .filter(|_| second_match.is_none())
             .map(|(index, _)| index)
     };
-    let (directory, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
-    let host_config: Option<HostConfig> = read_json(&directory.join("hostconfig.json"));
-    let (runtime, requests) = host_config.map_or((None, Vec::new()), |host_config| {
-        let requests = host_config.device_requests.unwrap_or_default();
-        (host_config.runtime, requests)
+    let (container_dir, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
+    let host_config: Option<HostConfig> = read_json(&container_dir.join("hostconfig.json"));
+    let (runtime, device_requests) = host_config.map_or((None, Vec::new()), |host_config| {
+        let device_requests = host_config.device_requests.unwrap_or_default();
+        (host_config.runtime, device_requests)
     });
-    let runtime = runtime.filter(|runtime| requests.is_empty() && !runtime.is_empty());
-    let of_cdi = requests
+    let runtime = runtime.filter(|runtime| device_requests.is_empty() && !runtime.is_empty());
+    let cdi_requests = device_requests
         .into_iter()
         .filter(|request| request.driver == "cdi");
-    let cdi_names = of_cdi.filter_map(|request| request.device_ids).flatten();
+    let cdi_names = cdi_requests
+        .filter_map(|request| request.device_ids)
+        .flatten();
     let DockerState {
         exit_code, error, ..
     } = &container.state;
@@ -158,41 +160,51 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
     })
 }
 
-/// Returns the id and the name of each container that Docker keeps, including those that run.
-pub(super) fn read_names(host_root: &Path) -> impl Iterator<Item = (String, String)> {
+/// Returns the id and the name of each container in Docker's data directories, whether it runs or
+/// not.
+pub(super) fn read_container_names(host_root: &Path) -> impl Iterator<Item = (String, String)> {
     read_containers(host_root).map(|(_, container)| {
         let name = container.name.trim_start_matches('/').to_owned();
         (container.id, name)
     })
 }
 
-/// Returns the name of the runtime with which Docker was told to create the container `id`.
-pub(in crate::command) fn find_docker_runtime(id: &str, host_root: &Path) -> Option<String> {
-    if id.is_empty() || id.contains('/') {
+/// Returns the name of the runtime that Docker uses for the container `container_id`, according to
+/// Docker's files.
+pub(in crate::command) fn find_docker_runtime(
+    container_id: &str,
+    host_root: &Path,
+) -> Option<String> {
+    if container_id.is_empty() || container_id.contains('/') {
         return None;
     }
-    let directories = list_data_dirs(host_root).into_iter();
-    let mut files =
-        directories.map(|data| data.join("containers").join(id).join("hostconfig.json"));
-    files.find_map(|file| read_json::<HostConfig>(&file)?.runtime)
+    let data_dirs = list_data_dirs(host_root).into_iter();
+    let mut config_paths = data_dirs.map(|data_dir| {
+        data_dir
+            .join("containers")
+            .join(container_id)
+            .join("hostconfig.json")
+    });
+    config_paths.find_map(|config_path| read_json::<HostConfig>(&config_path)?.runtime)
 }
 
-/// Returns the directory and the data of each container that Docker keeps.
+/// Returns the containers in Docker's data directories, each with its own directory.
 fn read_containers(host_root: &Path) -> impl Iterator<Item = (PathBuf, DockerContainer)> {
     let data_dirs = list_data_dirs(host_root).into_iter();
-    let directories = data_dirs.flat_map(|data| read_directory(&data.join("containers")));
-    directories.filter_map(|directory| {
-        let container = read_json(&directory.join("config.v2.json"))?;
-        Some((directory, container))
+    let container_dirs =
+        data_dirs.flat_map(|data_dir| read_directory(&data_dir.join("containers")));
+    container_dirs.filter_map(|container_dir| {
+        let container = read_json(&container_dir.join("config.v2.json"))?;
+        Some((container_dir, container))
     })
 }
 
 fn list_data_dirs(host_root: &Path) -> Vec<PathBuf> {
     let to_host_path = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
-    let daemon: Option<DaemonConfig> = read_json(&host_root.join(DAEMON_CONFIG_PATH));
-    let configured = daemon.and_then(|daemon| daemon.data_root);
+    let daemon_config: Option<DaemonConfig> = read_json(&host_root.join(DAEMON_CONFIG_PATH));
+    let configured_dir = daemon_config.and_then(|daemon_config| daemon_config.data_root);
     let default_directories = DOCKER_DATA_DIRS.iter().map(Path::new).map(to_host_path);
-    configured
+    configured_dir
         .iter()
         .map(|path| to_host_path(path))
         .chain(default_directories)
@@ -228,7 +240,7 @@ mod tests {
             r#"{"ID": "0a2c", "Name": "/other", "State": {"ExitCode": 1}, "Config": {}}"#,
         );
         write("var/lib/docker/containers/0d/config.v2.json", "no JSON");
-        let found = |text| find(text, host.path());
+        let found = |text| find_ended_container(text, host.path());
         for (text, id) in [
             ("zha", Some("0a1b")),
             ("0a1b", Some("0a1b")),

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::bundles::{find_matching, read_directory};
+use super::bundles::{find_matching_paths, read_directory};
 use super::{Container, nerdctl};
 use crate::oci::{open_regular, read_capped, read_json};
 
-/// The beginning of the name of the directory in which containerd keeps bundles. The path of a
-/// bundle ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`, where `v2` can change.
-const CONTAINERD_DIRECTORY_PREFIX: &str = "io.containerd.runtime.";
+/// The prefix of the name of the directory in which containerd keeps bundles. The path of a bundle
+/// ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`, in which `v2` is a version.
+const CONTAINERD_TASK_DIR_PREFIX: &str = "io.containerd.runtime.";
 
 /// The containerd namespace that Docker uses (dockerd, `--containerd-namespace`).
 const MOBY_NAMESPACE: &str = "moby";
 
-/// The mounts of config.json. The sources of some are in the directory in which the engine keeps
-/// the container.
+/// The mounts of config.json. Some mounts have their source in the engine's own directory for the
+/// container.
 #[derive(Deserialize)]
-struct Config {
+struct BundleConfig {
     #[serde(default)]
     mounts: Vec<Mount>,
 }
@@ -48,9 +48,10 @@ pub(super) struct StorageContainer {
     pub(super) names: Vec<String>,
 }
 
-/// The lists of containers in a directory of containers/storage. The second has the containers of
-/// `podman run --rm` (containers.go).
-pub(super) const STORAGE_LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
+/// The file names of the container lists in a directory of containers/storage. The second file
+/// lists the containers of `podman run --rm` (containers.go).
+pub(super) const STORAGE_LIST_FILE_NAMES: [&str; 2] =
+    ["containers.json", "volatile-containers.json"];
 
 /// The names that one file of the container's engine contains.
 pub(super) struct NamesInFile {
@@ -58,36 +59,36 @@ pub(super) struct NamesInFile {
     pub(super) names: Vec<String>,
 }
 
-/// Returns whether a bundle is in Docker's namespace of a containerd. Docker may use its own
-/// containerd or, as on Debian, that of the host.
+/// Returns whether containerd keeps the bundle in Docker's namespace. Docker uses its own
+/// containerd, or the host's containerd, as on Debian.
 pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
     let mut ancestors = bundle.ancestors().skip(1);
-    let mut next_name = || ancestors.next()?.file_name()?.to_str();
-    let (namespace, version_directory) = (next_name(), next_name());
+    let mut next_dir_name = || ancestors.next()?.file_name()?.to_str();
+    let (namespace, task_dir_name) = (next_dir_name(), next_dir_name());
     namespace == Some(MOBY_NAMESPACE)
-        && version_directory.is_some_and(|version_directory| {
-            version_directory.starts_with(CONTAINERD_DIRECTORY_PREFIX)
-        })
+        && task_dir_name
+            .is_some_and(|task_dir_name| task_dir_name.starts_with(CONTAINERD_TASK_DIR_PREFIX))
 }
 
-/// Returns the names of a container, with one entry for each file of the engine that has names.
+/// Returns the names of a container. The result has one entry for each file of the engine that
+/// contains names.
 pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
     };
     let mut ancestors = bundle.ancestors();
-    let mut next_name = || ancestors.next()?.file_name()?.to_str();
-    let (directory_name, namespace, version_directory) = (next_name(), next_name(), next_name());
+    let mut next_dir_name = || ancestors.next()?.file_name()?.to_str();
+    let (directory_name, namespace, task_dir_name) =
+        (next_dir_name(), next_dir_name(), next_dir_name());
     if directory_name == Some("userdata") && namespace == Some(&container.id) {
-        let storage = bundle.ancestors().nth(2).unwrap_or(bundle);
-        return read_storage_names(container, storage);
+        let storage_dir = bundle.ancestors().nth(2).unwrap_or(bundle);
+        return read_storage_names(container, storage_dir);
     }
-    let is_containerd_bundle = version_directory.is_some_and(|version_directory| {
-        version_directory.starts_with(CONTAINERD_DIRECTORY_PREFIX)
-    });
+    let is_containerd_bundle = task_dir_name
+        .is_some_and(|task_dir_name| task_dir_name.starts_with(CONTAINERD_TASK_DIR_PREFIX));
     match namespace {
         Some(namespace) if is_containerd_bundle && directory_name == Some(&container.id) => {
-            let directories = find_mount_directories(bundle);
+            let directories = find_mount_source_dirs(bundle);
             match namespace {
                 MOBY_NAMESPACE => read_docker_names(container, &directories, host_root),
                 namespace => read_nerdctl_names(container, namespace, &directories, host_root),
@@ -97,32 +98,33 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
     }
 }
 
-/// Reads the names from the directory `storage` of podman or CRI-O, which contains the bundle
+/// Reads the names from the directory `storage_dir` of podman or CRI-O, which contains the bundle
 /// `ID/userdata` and the lists of containers.
-fn read_storage_names(container: &Container, storage: &Path) -> Vec<NamesInFile> {
-    let files = STORAGE_LISTS.map(|name| storage.join(name)).into_iter();
-    let names_in_files = files.filter_map(|path| {
+fn read_storage_names(container: &Container, storage_dir: &Path) -> Vec<NamesInFile> {
+    let list_paths = STORAGE_LIST_FILE_NAMES
+        .map(|name| storage_dir.join(name))
+        .into_iter();
+    let names_in_files = list_paths.filter_map(|path| {
         let entries: Vec<StorageContainer> = read_json(&path)?;
-        let mut own_entries = entries.into_iter().filter(|entry| entry.id == container.id);
-        let names = own_entries.next()?.names;
+        let mut matching_entries = entries.into_iter().filter(|entry| entry.id == container.id);
+        let names = matching_entries.next()?.names;
         Some(NamesInFile { path, names })
     });
     names_in_files.collect()
 }
 
-/// Reads the name from Docker's config.v2.json, which is in the directory `containers/ID` of
-/// Docker's data. Docker mounts /etc/hostname and other files from this directory, so it is one of
-/// `directories`.
+/// Reads the name from config.v2.json in Docker's directory `containers/ID`. Docker mounts
+/// /etc/hostname and other files from this directory, so it is one of `mount_source_dirs`.
 fn read_docker_names(
     container: &Container,
-    directories: &[PathBuf],
+    mount_source_dirs: &[PathBuf],
     host_root: &Path,
 ) -> Vec<NamesInFile> {
-    let is_container_directory =
+    let is_container_dir =
         |directory: &&PathBuf| directory.ends_with(Path::new("containers").join(&container.id));
-    let names_in_files = directories
+    let names_in_files = mount_source_dirs
         .iter()
-        .filter(is_container_directory)
+        .filter(is_container_dir)
         .filter_map(|directory| {
             let path = to_host_path(host_root, directory).join("config.v2.json");
             let docker_container: DockerContainer = read_json(&path)?;
@@ -133,28 +135,28 @@ fn read_docker_names(
     names_in_files.collect()
 }
 
-/// Reads the names from nerdctl's data. The file `names/NAMESPACE/NAME` contains the id of the
-/// container. /etc/resolv.conf and other files are mounted from `containers/NAMESPACE/ID`,
-/// which is beside `names` (nerdctl, pkg/namestore).
+/// Reads the names from nerdctl's data directories. The file `names/NAMESPACE/NAME` contains the id
+/// of the container (nerdctl, pkg/namestore). The container's mounts show other data directories,
+/// because /etc/resolv.conf is mounted from `containers/NAMESPACE/ID` in the same data directory.
 fn read_nerdctl_names(
     container: &Container,
     namespace: &str,
-    directories: &[PathBuf],
+    mount_source_dirs: &[PathBuf],
     host_root: &Path,
 ) -> Vec<NamesInFile> {
-    let own_directory = Path::new("containers").join(namespace).join(&container.id);
-    let mut stores = find_matching(host_root, nerdctl::DATA_DIR_PATTERN);
-    for directory in directories
+    let container_dir = Path::new("containers").join(namespace).join(&container.id);
+    let mut data_dirs = find_matching_paths(host_root, nerdctl::DATA_DIR_PATTERN);
+    for directory in mount_source_dirs
         .iter()
-        .filter(|directory| directory.ends_with(&own_directory))
+        .filter(|directory| directory.ends_with(&container_dir))
     {
-        if let Some(store) = directory.ancestors().nth(3) {
-            add_path(&mut stores, &to_host_path(host_root, store));
+        if let Some(data_dir) = directory.ancestors().nth(3) {
+            add_unique_path(&mut data_dirs, &to_host_path(host_root, data_dir));
         }
     }
     let mut names_in_files = Vec::new();
-    for store in stores {
-        for path in read_directory(&store.join("names").join(namespace)) {
+    for data_dir in data_dirs {
+        for path in read_directory(&data_dir.join("names").join(namespace)) {
             let file =
                 open_regular(&path).and_then(|file| read_capped(file, nerdctl::MAX_ID_BYTES));
             let Ok(Some(id)) = file else { continue };
@@ -169,28 +171,28 @@ fn read_nerdctl_names(
     names_in_files
 }
 
-/// Returns the parent directories of the sources of a container's mounts, without duplicates. A
-/// user can choose sources too, but not the engine's directories: their paths contain the id, which
-/// is not known before the container is created.
-fn find_mount_directories(bundle: &Path) -> Vec<PathBuf> {
-    let config: Option<Config> = read_json(&bundle.join("config.json"));
+/// Returns the parent directories of a container's mount sources, without duplicates. The path of
+/// the engine's directory contains the container's id. A user cannot forge it with a mount, because
+/// the id is not known before the container is created.
+fn find_mount_source_dirs(bundle: &Path) -> Vec<PathBuf> {
+    let config: Option<BundleConfig> = read_json(&bundle.join("config.json"));
     let mounts = config.map(|config| config.mounts).unwrap_or_default();
     let mut directories = Vec::new();
     for directory in mounts.iter().filter_map(|mount| mount.source.parent()) {
-        add_path(&mut directories, directory);
+        add_unique_path(&mut directories, directory);
     }
     directories
 }
 
 /// Adds `path` to `paths`, unless the list contains it already.
-fn add_path(paths: &mut Vec<PathBuf>, path: &Path) {
-    if !paths.iter().any(|existing| existing == path) {
+fn add_unique_path(paths: &mut Vec<PathBuf>, path: &Path) {
+    if !paths.iter().any(|existing_path| existing_path == path) {
         paths.push(path.to_owned());
     }
 }
 
-fn to_host_path(host_root: &Path, path: &Path) -> PathBuf {
-    host_root.join(path.strip_prefix("/").unwrap_or(path))
+fn to_host_path(host_root: &Path, absolute_path: &Path) -> PathBuf {
+    host_root.join(absolute_path.strip_prefix("/").unwrap_or(absolute_path))
 }
 
 #[cfg(test)]

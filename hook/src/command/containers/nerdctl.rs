@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use device_class::name::excerpt;
 
 use super::UnknownContainer;
-use super::bundles::{find_matching, read_directory};
+use super::bundles::{find_matching_paths, read_directory};
 use crate::oci::{open_regular, read_capped};
 
 /// nerdctl's default data directories. There is one for each socket of containerd.
@@ -15,15 +15,16 @@ pub(super) const DATA_DIR_PATTERN: &str = "var/lib/nerdctl/*";
 /// The maximum size, in bytes, of a file that contains an id and a newline.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-/// A container that nerdctl's files name. It does not need to run.
+/// A container that is listed in nerdctl's files. It may run or not.
 pub(super) struct NerdctlContainer {
     pub(super) id: String,
     pub(super) name: String,
 }
 
 impl NerdctlContainer {
-    /// Returns the reason for which the container cannot be examined, and what to do instead.
-    pub(super) fn into_unknown(self) -> UnknownContainer {
+    /// Converts the container to an error: it cannot be examined, because its variables are
+    /// unknown. The error also says what a user can do instead.
+    pub(super) fn into_unknown_container(self) -> UnknownContainer {
         let name = excerpt(&self.name);
         UnknownContainer {
             reason: format!(
@@ -39,18 +40,23 @@ impl NerdctlContainer {
     }
 }
 
-/// Finds the container with this name or id, or the only one whose id begins with the text. The
-/// file `names/NAMESPACE/NAME` contains the id (nerdctl, pkg/namestore).
-pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<NerdctlContainer> {
-    let containers: Vec<NerdctlContainer> = find_all(host_root).collect();
-    let find_only = |is_match: &dyn Fn(&NerdctlContainer) -> bool| {
-        let mut matches = containers.iter().filter(|container| is_match(container));
-        matches.next().filter(|_| matches.next().is_none())
+/// Finds the container with the name or id `id_or_name`, or the only container whose id begins with
+/// this text. The file `names/NAMESPACE/NAME` contains the id (nerdctl, pkg/namestore).
+pub(super) fn find_nerdctl_container(
+    id_or_name: &str,
+    host_root: &Path,
+) -> Option<NerdctlContainer> {
+    let containers: Vec<NerdctlContainer> = read_all_containers(host_root).collect();
+    let find_single = |is_match: &dyn Fn(&NerdctlContainer) -> bool| {
+        let mut matching_containers = containers.iter().filter(|container| is_match(container));
+        matching_containers
+            .next()
+            .filter(|_| matching_containers.next().is_none())
     };
-    let container = find_only(&|container| container.name == id_or_name)
-        .or_else(|| find_only(&|container| container.id == id_or_name))
+    let container = find_single(&|container| container.name == id_or_name)
+        .or_else(|| find_single(&|container| container.id == id_or_name))
         .or_else(|| {
-            find_only(&|container| !id_or_name.is_empty() && container.id.starts_with(id_or_name))
+            find_single(&|container| !id_or_name.is_empty() && container.id.starts_with(id_or_name))
         })?;
     Some(NerdctlContainer {
         id: container.id.clone(),
@@ -58,15 +64,15 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<NerdctlContaine
     })
 }
 
-/// Finds all containers that nerdctl's files name, whether they run or not.
-pub(super) fn find_all(host_root: &Path) -> impl Iterator<Item = NerdctlContainer> {
-    let stores = find_matching(host_root, DATA_DIR_PATTERN).into_iter();
-    let namespaces = stores.flat_map(|store| read_directory(&store.join("names")));
-    let files = namespaces.flat_map(|namespace| read_directory(&namespace));
-    files.filter_map(read_name)
+/// Reads all containers in nerdctl's default data directories, whether they run or not.
+pub(super) fn read_all_containers(host_root: &Path) -> impl Iterator<Item = NerdctlContainer> {
+    let data_dirs = find_matching_paths(host_root, DATA_DIR_PATTERN).into_iter();
+    let namespace_dirs = data_dirs.flat_map(|data_dir| read_directory(&data_dir.join("names")));
+    let name_files = namespace_dirs.flat_map(|namespace_dir| read_directory(&namespace_dir));
+    name_files.filter_map(read_container)
 }
 
-fn read_name(path: PathBuf) -> Option<NerdctlContainer> {
+fn read_container(path: PathBuf) -> Option<NerdctlContainer> {
     let file = open_regular(&path).ok()?;
     let id = read_capped(file, MAX_ID_BYTES).ok()??;
     let id = String::from_utf8(id.trim_ascii().to_vec()).ok()?;
@@ -104,7 +110,7 @@ mod tests {
             ("", None),
             ("../../zigbee", None),
         ] {
-            let found = find(text, host.path()).map(|container| container.id);
+            let found = find_nerdctl_container(text, host.path()).map(|container| container.id);
             assert_eq!(found.as_deref(), id, "{text}");
         }
     }

@@ -6,31 +6,37 @@ use std::path::Path;
 use device_class::name::excerpt;
 
 use super::UnknownContainer;
-use super::bundles::{find_matching, has_config};
-use super::name::{STORAGE_LISTS, StorageContainer};
+use super::bundles::{find_matching_paths, has_config};
+use super::name::{STORAGE_LIST_FILE_NAMES, StorageContainer};
 use crate::oci::read_json;
 
-/// The directories of the lists, one for each kind of storage.
+/// The patterns of the directories with lists of containers: persistent and volatile storage.
 const STORAGE_DIR_PATTERNS: [&str; 2] =
     ["var/lib/containers/storage/*", "run/containers/storage/*"];
 
-/// Finds the only container that has this name, or an id that begins with the text, and whose
-/// bundle podman has not written. Returns why it cannot be examined, and what to do instead.
-pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<UnknownContainer> {
-    let stores = STORAGE_DIR_PATTERNS
+/// Finds a container that podman has created and never started, so that it has no bundle. Returns
+/// the error that it cannot be examined. Returns `None` unless exactly one such container has the
+/// name `id_or_name`, or an id that begins with this text.
+pub(super) fn explain_unstarted_container(
+    id_or_name: &str,
+    host_root: &Path,
+) -> Option<UnknownContainer> {
+    let storage_dirs = STORAGE_DIR_PATTERNS
         .iter()
-        .flat_map(|path| find_matching(host_root, path));
-    let mut containers_without_bundle = stores.flat_map(|store| {
-        let lists = STORAGE_LISTS.map(|list| read_json::<Vec<StorageContainer>>(&store.join(list)));
+        .flat_map(|path| find_matching_paths(host_root, path));
+    let mut containers_without_bundle = storage_dirs.flat_map(|storage_dir| {
+        let lists = STORAGE_LIST_FILE_NAMES
+            .map(|list| read_json::<Vec<StorageContainer>>(&storage_dir.join(list)));
         let containers = lists.into_iter().flatten().flatten();
-        containers.filter(move |container| !has_config(&store.join(&container.id).join("userdata")))
+        containers
+            .filter(move |container| !has_config(&storage_dir.join(&container.id).join("userdata")))
     });
-    let is_match = |container: &StorageContainer| {
+    let matches_request = |container: &StorageContainer| {
         let is_prefix = !id_or_name.is_empty() && container.id.starts_with(id_or_name);
         is_prefix || container.names.iter().any(|name| name == id_or_name)
     };
-    let container = containers_without_bundle.find(is_match)?;
-    if containers_without_bundle.any(|other| is_match(&other)) {
+    let container = containers_without_bundle.find(matches_request)?;
+    if containers_without_bundle.any(|other_container| matches_request(&other_container)) {
         return None;
     }
     let name = container.names.first().unwrap_or(&container.id);
@@ -73,7 +79,8 @@ mod tests {
             ("0d1", Some("0d1")),
             ("", None),
         ] {
-            let found = find(text, host.path()).map(|container| container.name);
+            let found =
+                explain_unstarted_container(text, host.path()).map(|container| container.name);
             assert_eq!(found.as_deref(), id, "{text}");
         }
     }

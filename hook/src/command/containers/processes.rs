@@ -11,8 +11,8 @@ use super::bundles::read_directory;
 use crate::container::read_start_time as start_time;
 use crate::sys::statmount::stat_device_and_inode;
 
-/// The size limit of a file of `/proc` in bytes. A larger file is ignored.
-const MAX_FILE_BYTES: usize = 256 << 10;
+/// The size limit in bytes of a file in `/proc/PID`. A larger file is ignored.
+const MAX_PROCESS_FILE_BYTES: usize = 256 << 10;
 
 /// The beginning of the name of containerd's program that monitors the containers of a pod. The
 /// kernel shortens the name of a process to 15 characters.
@@ -21,7 +21,8 @@ const SHIM_NAME_PREFIX: &str = "containerd-shim";
 const CONMON_NAME: &str = "conmon";
 const MONITOR_NAMES: [&str; 2] = [SHIM_NAME_PREFIX, CONMON_NAME];
 
-/// The prefixes that engines and runtimes add to a container's id in the name of its systemd scope.
+/// The prefixes of the systemd scope of a container. An engine or runtime writes its prefix before
+/// the container's id.
 const SCOPE_PREFIXES: [&str; 8] = [
     "docker-",
     "cri-containerd-",
@@ -33,38 +34,40 @@ const SCOPE_PREFIXES: [&str; 8] = [
     "youki-",
 ];
 
-/// A snapshot of the processes of this host with their cgroups.
-pub(super) struct Processes(Vec<Process>);
+/// The processes of this host and their cgroups, as `/proc` shows them at one time.
+pub(super) struct ProcessSnapshot(Vec<Process>);
 
 struct Process {
     pid: i32,
     /// The content of `/proc/PID/cgroup`, which has a line for each cgroup hierarchy.
-    cgroup: String,
+    cgroup_lines: String,
 }
 
-impl Processes {
+impl ProcessSnapshot {
     pub(super) fn read() -> Self {
         let names = read_directory(Path::new("/proc"));
         let pids = names.iter().filter_map(|path| {
             let pid = path.file_name()?.to_str()?.parse().ok()?;
             Some(Process {
                 pid,
-                cgroup: read_file(pid, "cgroup")?,
+                cgroup_lines: read_process_file(pid, "cgroup")?,
             })
         });
-        Processes(pids.collect())
+        ProcessSnapshot(pids.collect())
     }
 
-    /// Returns the content of `/proc/PID/cgroup` of the process `pid`, or `None` if the process does
-    /// not exist.
-    pub(super) fn cgroup(&self, pid: i32) -> Option<&str> {
+    /// Returns the content of `/proc/PID/cgroup` of the process `pid`, or `None` if the process
+    /// does not exist.
+    pub(super) fn cgroup_lines(&self, pid: i32) -> Option<&str> {
         let process = self.0.iter().find(|process| process.pid == pid);
-        process.map(|process| process.cgroup.as_str())
+        process.map(|process| process.cgroup_lines.as_str())
     }
 
-    /// Returns the id of the oldest process of the container with the id `id`.
-    pub(super) fn find_first_process(&self, id: &str) -> Option<i32> {
-        let is_in_container = |process: &&Process| is_in_container_cgroup(&process.cgroup, id);
+    /// Returns the pid of the oldest process of the container `container_id`, which is usually its
+    /// init process.
+    pub(super) fn find_first_pid(&self, container_id: &str) -> Option<i32> {
+        let is_in_container =
+            |process: &&Process| is_in_container_cgroup(&process.cgroup_lines, container_id);
         let pids = self
             .0
             .iter()
@@ -73,23 +76,23 @@ impl Processes {
         pids.min_by_key(|pid| (start_time(*pid).unwrap_or(u64::MAX), *pid))
     }
 
-    /// Returns the bundles of containers that a containerd shim or conmon monitors. They are found
-    /// even if the engine does not use its default directories. The result may contain directories
+    /// Returns the bundles of containers that a containerd shim or conmon monitors, even if the
+    /// engine does not keep them in its default directories. The result may contain directories
     /// that are no bundles.
-    pub(super) fn find_bundles(&self) -> impl Iterator<Item = PathBuf> {
+    pub(super) fn find_monitored_bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
             let name = find_program_name(process.pid).unwrap_or_default();
             if name.starts_with(SHIM_NAME_PREFIX) {
-                // One shim serves all containers of a pod. Its working directory is the bundle
-                // of the sandbox, and the bundles of the other containers are beside it.
-                let cwd = fs::read_link(process_directory(process.pid).join("cwd"));
+                // One shim serves all containers of a pod. Its working directory is the bundle of
+                // the sandbox. The other bundles have the same parent directory.
+                let cwd = fs::read_link(process_dir(process.pid).join("cwd"));
                 let parent = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
                 parent
                     .map(|parent| read_directory(&parent))
                     .unwrap_or_default()
             } else if name == CONMON_NAME {
-                let command_line = read_file(process.pid, "cmdline").unwrap_or_default();
-                let bundle = find_option(&command_line, &["-b", "--bundle"]);
+                let command_line = read_process_file(process.pid, "cmdline").unwrap_or_default();
+                let bundle = find_option_value(&command_line, &["-b", "--bundle"]);
                 bundle.map(PathBuf::from).into_iter().collect()
             } else {
                 Vec::new()
@@ -98,33 +101,33 @@ impl Processes {
     }
 }
 
-/// Returns whether a process belongs to the container with the id `id`. `cgroups` is the content of
-/// the process's `/proc/PID/cgroup`. The name of a container's cgroup is the id, or with the systemd
-/// cgroup driver a prefix of the engine, the id and `.scope`.
-pub(super) fn is_in_container_cgroup(cgroups: &str, id: &str) -> bool {
+/// Returns whether a process with the `/proc/PID/cgroup` content `cgroup_lines` belongs to the
+/// container `container_id`. The name of a container's cgroup is the id. With the systemd cgroup
+/// driver, it is a prefix of the engine, the id and `.scope`.
+pub(super) fn is_in_container_cgroup(cgroup_lines: &str, container_id: &str) -> bool {
     let is_container_name = |name: &str| {
         let name = name.strip_suffix(".scope").unwrap_or(name);
-        let prefix = name.strip_suffix(id);
+        let prefix = name.strip_suffix(container_id);
         prefix.is_some_and(|prefix| prefix.is_empty() || SCOPE_PREFIXES.contains(&prefix))
     };
-    let mut names = cgroups.lines().flat_map(|line| line.split('/'));
-    !id.is_empty() && names.any(is_container_name)
+    let mut component_names = cgroup_lines.lines().flat_map(|line| line.split('/'));
+    !container_id.is_empty() && component_names.any(is_container_name)
 }
 
 /// Returns the file name of the program that the process `pid` runs. Returns `None` if the process
 /// belongs to another user or is in a container. The name and the command line of a process are not
 /// trusted, because every user can choose them, and a container can have files of any name.
 fn find_program_name(pid: i32) -> Option<String> {
-    // The name of the process is compared first. Reading the metadata of its program could block
-    // for ever if the program is on a file system that does not answer.
-    let name = read_file(pid, "comm")?;
+    // The name is compared first, to skip most processes. Reading the metadata of a program blocks
+    // if the program is on a file system that does not answer.
+    let name = read_process_file(pid, "comm")?;
     if !MONITOR_NAMES
         .iter()
         .any(|monitor| name.starts_with(monitor))
     {
         return None;
     }
-    let status = read_file(pid, "status")?;
+    let status = read_process_file(pid, "status")?;
     let parse_ids = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         let ids = line.split_whitespace().map(|id| id.parse().ok());
@@ -134,20 +137,20 @@ fn find_program_name(pid: i32) -> Option<String> {
     // `NSpid` has more than one number if the process is in the PID namespace of a container.
     let is_own_process =
         parse_ids("Uid:")?.iter().all(|uid| *uid == own_uid) && parse_ids("NSpid:")?.len() == 1;
-    let exe = process_directory(pid).join("exe");
+    let exe = process_dir(pid).join("exe");
     let path = is_own_process.then(|| fs::read_link(&exe).ok())??;
-    let identity = |path: &Path| {
+    let device_and_inode = |path: &Path| {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         stat_device_and_inode(&path).ok()
     };
-    let is_on_host = identity(&exe).is_some_and(|exe| identity(&path) == Some(exe));
+    let is_on_host = device_and_inode(&exe).is_some_and(|exe| device_and_inode(&path) == Some(exe));
     is_on_host.then(|| path.file_name()?.to_str().map(str::to_owned))?
 }
 
-fn find_option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
-    let mut arguments = line.split('\0');
+fn find_option_value<'a>(command_line: &'a str, option_names: &[&str]) -> Option<&'a str> {
+    let mut arguments = command_line.split('\0');
     while let Some(argument) = arguments.next() {
-        if names.contains(&argument) {
+        if option_names.contains(&argument) {
             return arguments.next();
         }
     }
@@ -155,13 +158,13 @@ fn find_option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-fn read_file(pid: i32, file: &str) -> Option<String> {
-    let file = fs::File::open(process_directory(pid).join(file)).ok()?;
-    let bytes = crate::oci::read_capped(file, MAX_FILE_BYTES).ok()??;
+fn read_process_file(pid: i32, file_name: &str) -> Option<String> {
+    let file = fs::File::open(process_dir(pid).join(file_name)).ok()?;
+    let bytes = crate::oci::read_capped(file, MAX_PROCESS_FILE_BYTES).ok()??;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn process_directory(pid: i32) -> PathBuf {
+fn process_dir(pid: i32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
@@ -171,16 +174,16 @@ mod tests {
 
     #[test]
     fn this_process_is_found_with_its_start() {
-        let processes = Processes::read();
+        let processes = ProcessSnapshot::read();
         let me = i32::try_from(std::process::id()).unwrap();
-        assert!(processes.cgroup(me).is_some());
+        assert!(processes.cgroup_lines(me).is_some());
         assert!(start_time(me).unwrap() >= start_time(1).unwrap());
-        assert_eq!(processes.cgroup(0x3fff_ffff), None);
+        assert_eq!(processes.cgroup_lines(0x3fff_ffff), None);
     }
 
     #[test]
     fn a_container_is_in_the_cgroup_with_its_id() {
-        for (cgroups, is_its) in [
+        for (cgroup_lines, is_its) in [
             ("0::/system.slice/docker-abcdefghijkl.scope", true),
             ("4:devices:/kubepods/pod1/abcdefghijkl\n0::/", true),
             (
@@ -197,9 +200,9 @@ mod tests {
             ("0::/", false),
         ] {
             assert_eq!(
-                is_in_container_cgroup(cgroups, "abcdefghijkl"),
+                is_in_container_cgroup(cgroup_lines, "abcdefghijkl"),
                 is_its,
-                "{cgroups}"
+                "{cgroup_lines}"
             );
         }
         assert!(!is_in_container_cgroup("0::/", ""));
@@ -208,8 +211,11 @@ mod tests {
     #[test]
     fn an_option_has_the_next_argument_as_its_value() {
         let line = "/usr/bin/conmon\0-c\0abc\0-b\0/bundle\0";
-        assert_eq!(find_option(line, &["-b", "--bundle"]), Some("/bundle"));
-        assert_eq!(find_option(line, &["-x"]), None);
+        assert_eq!(
+            find_option_value(line, &["-b", "--bundle"]),
+            Some("/bundle")
+        );
+        assert_eq!(find_option_value(line, &["-x"]), None);
     }
 
     /// Another user cannot fake a monitor by a process with the same name as an engine's.
@@ -233,7 +239,7 @@ mod tests {
             let mut process = std::process::Command::new(&conmon);
             process.args(["-c", "sleep 60; exit", "-b"]).arg(&bundle);
             let mut process = process.uid(uid).process_group(0).spawn().unwrap();
-            let found: Vec<_> = Processes::read().find_bundles().collect();
+            let found: Vec<_> = ProcessSnapshot::read().find_monitored_bundles().collect();
             let group = nix::unistd::Pid::from_raw(i32::try_from(process.id()).unwrap());
             nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).unwrap();
             process.wait().unwrap();

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::Container;
-use super::bundles::{find_matching, read_directory};
+use super::bundles::{find_matching_paths, read_directory};
 use crate::oci::read_json;
 
-/// The patterns of the containers' directories in the default state directories of runtimes,
+/// The patterns of the directories in which runtimes keep the state of one container by default,
 /// relative to /run or to /run/user/UID.
 const STATE_DIR_PATTERNS: [&str; 5] = [
     "runc/*",
@@ -21,11 +21,15 @@ const STATE_DIR_PATTERNS: [&str; 5] = [
 /// The members of the state files of runc (state.json), crun (status) and youki (state.json) that
 /// this module needs.
 #[derive(Deserialize)]
-struct State {
+struct RuntimeState {
     #[serde(alias = "init_process_pid")]
     pid: Option<i32>,
-    #[serde(alias = "init_process_start", alias = "process-start-time")]
-    started: Option<u64>,
+    #[serde(
+        rename = "started",
+        alias = "init_process_start",
+        alias = "process-start-time"
+    )]
+    start_time: Option<u64>,
     bundle: Option<PathBuf>,
     config: Option<RuncConfig>,
 }
@@ -36,43 +40,46 @@ struct RuncConfig {
 }
 
 /// Returns the containers in the default state directories of runtimes, and in the state directory
-/// `root` if it is given.
-pub(super) fn find_containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
-    let run = host_root.join("run");
+/// `state_root` if it is given.
+pub(super) fn find_containers(state_root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
+    let host_run_dir = host_root.join("run");
     // The state directories of other users are not read, because their content is not trusted.
-    let own_directory = crate::process::host_uid().map(|uid| run.join(format!("user/{uid}")));
-    let run_directories: Vec<PathBuf> = [run].into_iter().chain(own_directory).collect();
-    let find_in = |run_directory| {
+    let user_run_dir =
+        crate::process::host_uid().map(|uid| host_run_dir.join(format!("user/{uid}")));
+    let run_dirs: Vec<PathBuf> = [host_run_dir].into_iter().chain(user_run_dir).collect();
+    let find_state_dirs = |run_dir| {
         STATE_DIR_PATTERNS
             .iter()
-            .flat_map(move |pattern| find_matching(run_directory, pattern))
+            .flat_map(move |pattern| find_matching_paths(run_dir, pattern))
     };
-    let given_directories = root.iter().flat_map(|root| read_directory(root));
-    let directories = run_directories
+    let root_state_dirs = state_root
         .iter()
-        .flat_map(|run_directory| find_in(run_directory))
-        .chain(given_directories);
+        .flat_map(|state_root| read_directory(state_root));
+    let directories = run_dirs
+        .iter()
+        .flat_map(|run_dir| find_state_dirs(run_dir))
+        .chain(root_state_dirs);
     directories
         .filter_map(|path| read_container(&path))
         .collect()
 }
 
-fn read_container(directory: &Path) -> Option<Container> {
-    let id = directory.file_name()?.to_str()?.to_owned();
-    let mut files = ["state.json", "status"].iter();
-    let state: State = files.find_map(|name| read_json(&directory.join(name)))?;
+fn read_container(state_dir: &Path) -> Option<Container> {
+    let id = state_dir.file_name()?.to_str()?.to_owned();
+    let mut state_file_names = ["state.json", "status"].iter();
+    let state: RuntimeState = state_file_names.find_map(|name| read_json(&state_dir.join(name)))?;
     let labels = state.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
     // runc also converts each annotation, which an image may set, to a label, and adds its own
-    // labels last (libcontainer/specconv). So the last label `bundle=` is the one of runc.
+    // labels last (libcontainer/specconv). So the last label `bundle=` is from runc.
     let mut labels = labels.iter().rev();
-    let label = labels.find_map(|text| text.strip_prefix("bundle="));
+    let bundle_label = labels.find_map(|text| text.strip_prefix("bundle="));
     Some(Container {
         id,
-        state_root: directory.parent().map(Path::to_owned),
+        state_root: state_dir.parent().map(Path::to_owned),
         pid: state.pid.filter(|pid| *pid > 0),
-        start_time: state.started,
-        bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
+        start_time: state.start_time,
+        bundle: state.bundle.or_else(|| bundle_label.map(PathBuf::from)),
         ..Container::default()
     })
 }

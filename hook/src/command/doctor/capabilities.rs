@@ -2,8 +2,8 @@
 
 use injection_plan::plan::{CapabilityNeed, CapabilityState, InjectionPlan};
 
-use crate::command::engine_words::Launcher;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::Launcher;
 
 /// Returns a finding for each Linux capability that programs in the container may need and may not
 /// have. No finding is a fault, because not every program needs the capability. Boathook grants no
@@ -19,25 +19,26 @@ pub(super) fn examine_capabilities(plan: &InjectionPlan, launchers: &[Launcher])
 fn examine_need(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding> {
     const SUBJECT: &str = "capability";
     let text = format!("programs that use {} need {need}", need.class);
-    let (verdict, fix) = match need.state_in_container {
+    let (severity, fix) = match need.state_in_container {
         Some(CapabilityState::Available) => return None,
-        Some(CapabilityState::NotForUser { .. }) => {
+        Some(CapabilityState::FileCapabilitiesOnly { .. }) => {
             let name = need.capability.to_string().to_ascii_lowercase();
             let fix = format!(
                 "run the program as root, or give its file the capability in the image (`setcap \
                  {name}+ep PROGRAM`)"
             );
-            (Verdict::Note, fix)
+            (Severity::Note, fix)
         }
-        Some(CapabilityState::Lacking) => (Verdict::Warning, describe_fix(need, launchers)),
-        None => (Verdict::Note, describe_fix(need, launchers)),
+        Some(CapabilityState::Unavailable) => (Severity::Warning, describe_fix(need, launchers)),
+        None => (Severity::Note, describe_fix(need, launchers)),
     };
-    Some(Finding::new(verdict, SUBJECT, text).with_fix(fix))
+    Some(Finding::new(severity, SUBJECT, text).with_fix(fix))
 }
 
 fn describe_fix(need: &CapabilityNeed, launchers: &[Launcher]) -> String {
     let launchers = launchers.iter();
-    let descriptions = launchers.map(|launcher| launcher.describe_capability(need.capability));
+    let descriptions =
+        launchers.map(|launcher| launcher.describe_capability_option(need.capability));
     descriptions.collect::<Vec<_>>().join("; or ")
 }
 
@@ -49,7 +50,7 @@ mod tests {
         CapabilityNeed {
             class: "tun".to_owned().try_into().unwrap(),
             capability: "CAP_NET_ADMIN".to_owned().try_into().unwrap(),
-            needed_for: None,
+            purpose: None,
             state_in_container: in_container,
         }
     }
@@ -63,12 +64,12 @@ mod tests {
             ),
             (Launcher::Docker, "compose: `cap_add: [NET_ADMIN]`"),
             (Launcher::Podman, "quadlet: `AddCapability=CAP_NET_ADMIN`"),
-            (Launcher::Handler, "`--cap-add NET_ADMIN`"),
-            (Launcher::Runtime, "CAP_NET_ADMIN to bounding, permitted"),
+            (Launcher::RuntimeHandler, "`--cap-add NET_ADMIN`"),
+            (Launcher::OciRuntime, "CAP_NET_ADMIN to bounding, permitted"),
         ] {
-            let lacking = need(Some(CapabilityState::Lacking));
+            let lacking = need(Some(CapabilityState::Unavailable));
             let finding = examine_need(&lacking, &[launcher]).unwrap();
-            assert_eq!(finding.verdict, Verdict::Warning);
+            assert_eq!(finding.severity, Severity::Warning);
             assert!(finding.fault.is_none());
             let fix = finding.fix.unwrap();
             assert!(fix.contains(words), "{fix}");
@@ -79,12 +80,12 @@ mod tests {
     fn a_capability_that_the_container_may_have_is_no_warning() {
         let launchers = [Launcher::Docker, Launcher::Podman];
         let unknown = examine_need(&need(None), &launchers).unwrap();
-        assert_eq!(unknown.verdict, Verdict::Note);
+        assert_eq!(unknown.severity, Severity::Note);
         let fix = unknown.fix.unwrap();
         assert!(fix.contains("compose") && fix.contains("; or ") && fix.contains("quadlet"));
-        let not_for_user = need(Some(CapabilityState::NotForUser { uid: 1000 }));
+        let not_for_user = need(Some(CapabilityState::FileCapabilitiesOnly { uid: 1000 }));
         let found = examine_need(&not_for_user, &launchers).unwrap();
-        assert_eq!(found.verdict, Verdict::Note);
+        assert_eq!(found.severity, Severity::Note);
         assert!(found.fix.unwrap().contains("setcap cap_net_admin+ep"));
         let available = need(Some(CapabilityState::Available));
         assert!(examine_need(&available, &launchers).is_none());

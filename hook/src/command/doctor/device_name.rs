@@ -12,19 +12,19 @@ use device_class::similar;
 use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
 
 use crate::command::cdi_names;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 use crate::planner;
 
 const SUBJECT: &str = "device";
 
 /// Examines a CDI device name of the form `KIND=NAME`, such as `example.com/gpu=all`.
-pub(super) fn examine_device_name(name: &str, config: &Config) -> Vec<Finding> {
-    let Some((kind, device)) = name.split_once('=') else {
-        let text = format!("{name} is no CDI name");
+pub(super) fn examine_device_name(cdi_name: &str, config: &Config) -> Vec<Finding> {
+    let Some((kind, device)) = cdi_name.split_once('=') else {
+        let text = format!("{cdi_name} is no CDI name");
         let finding = Finding::new_fault(ExitCode::Request, SUBJECT, text);
-        let fix = if name.starts_with('/') {
-            format!("`boathook list {name}` says which device a path leads to")
+        let fix = if cdi_name.starts_with('/') {
+            format!("`boathook list {cdi_name}` says which device a path leads to")
         } else {
             "write KIND=NAME, such as example.com/gpu=all; `boathook cdi list` shows the \
              names of this host"
@@ -32,30 +32,38 @@ pub(super) fn examine_device_name(name: &str, config: &Config) -> Vec<Finding> {
         };
         return vec![finding.with_fix(fix)];
     };
-    let files = cdi_names::read_specifications(config);
-    let matching_files: Vec<&(PathBuf, Vec<String>)> = files
+    let specifications = cdi_names::read_specifications(config);
+    let matching_specifications: Vec<&(PathBuf, Vec<String>)> = specifications
         .iter()
-        .filter(|(_, names)| names.iter().any(|device_name| device_name == name))
+        .filter(|(_, names)| names.iter().any(|device_name| device_name == cdi_name))
         .collect();
-    // For engines, a specification in a later directory takes precedence over those in earlier
-    // directories (CDI specification).
-    let directory = matching_files.last().and_then(|(file, _)| file.parent());
-    let effective_files = matching_files
+    // Engines ignore a specification if a later directory has one with the same device name (CDI
+    // specification), so only the last directory is effective.
+    let directory = matching_specifications
+        .last()
+        .and_then(|(specification_path, _)| specification_path.parent());
+    let effective_specifications = matching_specifications
         .iter()
-        .filter(|(file, _)| file.parent() == directory);
-    let effective_files: Vec<_> = effective_files.copied().collect();
-    match effective_files.as_slice() {
-        [] => vec![describe_unresolvable(name, kind, device, &files, config)],
-        [(file, _)] => {
-            let mut findings = examine_specification(name, file, device, config);
-            findings.extend(find_missing_nodes(kind, config));
+        .filter(|(specification_path, _)| specification_path.parent() == directory);
+    let effective_specifications: Vec<_> = effective_specifications.copied().collect();
+    match effective_specifications.as_slice() {
+        [] => vec![explain_unresolvable_name(
+            cdi_name,
+            kind,
+            device,
+            &specifications,
+            config,
+        )],
+        [(specification_path, _)] => {
+            let mut findings = examine_specification(cdi_name, specification_path, device, config);
+            findings.extend(report_missing_nodes(kind, config));
             findings
         }
-        [(one, _), (other, _), ..] => {
+        [(path, _), (other_path, _), ..] => {
             let text = format!(
-                "{} and {} both have {name}, and engines refuse a name that two files have",
-                one.display(),
-                other.display()
+                "{} and {} both have {cdi_name}, and engines refuse a name that two files have",
+                path.display(),
+                other_path.display()
             );
             let finding = Finding::new_fault(ExitCode::Request, SUBJECT, text);
             vec![finding.with_fix("remove one of the files, and the service that writes it")]
@@ -63,33 +71,34 @@ pub(super) fn examine_device_name(name: &str, config: &Config) -> Vec<Finding> {
     }
 }
 
-fn describe_unresolvable(
-    name: &str,
+fn explain_unresolvable_name(
+    cdi_name: &str,
     kind: &str,
     device: &str,
-    files: &[(PathBuf, Vec<String>)],
+    specifications: &[(PathBuf, Vec<String>)],
     config: &Config,
 ) -> Finding {
-    let unreadable_files = cdi_names::find_unreadable_specifications(config);
-    if !unreadable_files.is_empty() {
-        let unreadable_files: Vec<String> = unreadable_files
+    let unparsable_paths = cdi_names::find_unparsable_specifications(config);
+    if !unparsable_paths.is_empty() {
+        let unparsable_paths: Vec<String> = unparsable_paths
             .iter()
             .map(|file| file.display().to_string())
             .collect();
         let text = format!(
-            "no specification has {name}; {} may have it, and is neither JSON nor YAML",
-            unreadable_files.join(", ")
+            "no specification has {cdi_name}; {} may have it, and is neither JSON nor YAML",
+            unparsable_paths.join(", ")
         );
-        return Finding::new(Verdict::Warning, SUBJECT, text);
+        return Finding::new(Severity::Warning, SUBJECT, text);
     }
-    let text =
-        format!("no specification of this host has {name}: engines say `unresolvable CDI devices`");
+    let text = format!(
+        "no specification of this host has {cdi_name}: engines say `unresolvable CDI devices`"
+    );
     let finding = Finding::new_fault(ExitCode::NoDevice, SUBJECT, text);
-    let known_names: Vec<&str> = files
+    let known_names: Vec<&str> = specifications
         .iter()
         .flat_map(|(_, names)| names.iter().map(String::as_str))
         .collect();
-    let classes = find_classes(kind, config);
+    let classes = find_classes_by_kind(kind, config);
     if let Some(class) = classes
         .iter()
         .find(|class| has_device(class, device, config))
@@ -106,7 +115,7 @@ fn describe_unresolvable(
             class.name
         ));
     }
-    if let Some(similar_name) = similar::find_most_similar(name, known_names.iter().copied()) {
+    if let Some(similar_name) = similar::find_most_similar(cdi_name, known_names.iter().copied()) {
         return finding.with_fix(format!("did you mean {similar_name}?"));
     }
     finding.with_fix(
@@ -116,7 +125,7 @@ fn describe_unresolvable(
 }
 
 /// Returns the classes whose devices have the CDI kind `kind`.
-fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
+fn find_classes_by_kind(kind: &str, config: &Config) -> Vec<DeviceClass> {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
         .flatten();
@@ -135,21 +144,21 @@ fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
         .collect()
 }
 
-/// Returns a warning for each node that programs need and the host lacks. Engines start the
-/// container nevertheless if the specification was written while the node was missing.
-fn find_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
+/// Returns a warning for each device node that programs need and the host does not have. If the
+/// specification was written without the node, engines start the container without it.
+fn report_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
     let Ok(host) = planner::open_host(config) else {
         return Vec::new();
     };
     let mut findings = Vec::new();
-    for class in find_classes(kind, config) {
+    for class in find_classes_by_kind(kind, config) {
         let attributes = discover::find_devices(&class, &host).host_attributes;
-        let capabilities = class.spec.request.capabilities_by_default();
+        let capabilities = class.spec.request.find_default_capabilities();
         let missing_nodes =
             discover::describe_missing_nodes(&class, &capabilities, &attributes, &host);
         let subject = format!("class {}", class.name);
         findings.extend(missing_nodes.into_iter().map(|text| {
-            let finding = Finding::new(Verdict::Warning, subject.clone(), text);
+            let finding = Finding::new(Severity::Warning, subject.clone(), text);
             finding.with_fix(format!(
                 "load its driver, and write the specification again: `boathook cdi generate {}`",
                 class.name
@@ -159,11 +168,11 @@ fn find_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
+fn has_device(class: &DeviceClass, device_name: &str, config: &Config) -> bool {
     let Ok(host) = planner::open_host(config) else {
         return false;
     };
-    let Ok(devices) = DeviceList::parse(device) else {
+    let Ok(devices) = DeviceList::parse(device_name) else {
         return false;
     };
     let source = RequestSource::Attach { devices };
@@ -173,29 +182,35 @@ fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
     };
     let found_class = discover::look_up_class(class, request.edit_selection(), &host);
     found_class.is_ok_and(|found_class| {
-        let chosen_devices = request
+        let selected_devices = request
             .selection
             .choose_devices(class, &found_class.inventory);
-        chosen_devices.is_ok_and(|devices| !devices.is_empty())
+        selected_devices.is_ok_and(|devices| !devices.is_empty())
     })
 }
 
-/// Examines whether the device nodes, mounts and hooks of the device in the specification `file`
-/// exist. An engine refuses to start a container if one of them does not exist.
-fn examine_specification(name: &str, file: &Path, device: &str, config: &Config) -> Vec<Finding> {
-    let text = format!("{} has {name}", file.display());
-    let mut findings = vec![Finding::new(Verdict::Ok, SUBJECT, text)];
-    let specification = cdi_names::read_specification(file).unwrap_or_default();
+/// Examines whether the device nodes, mounts and hooks of the device in the specification
+/// `specification_path` exist. An engine refuses to start a container if one of them does not
+/// exist.
+fn examine_specification(
+    cdi_name: &str,
+    specification_path: &Path,
+    device_name: &str,
+    config: &Config,
+) -> Vec<Finding> {
+    let text = format!("{} has {cdi_name}", specification_path.display());
+    let mut findings = vec![Finding::new(Severity::Ok, SUBJECT, text)];
+    let specification = cdi_names::read_specification(specification_path).unwrap_or_default();
     let devices = specification["devices"].as_array().into_iter().flatten();
-    let own_devices = devices.filter(|item| item["name"] == device);
-    let edits = own_devices
+    let matching_devices = devices.filter(|item| item["name"] == device_name);
+    let edits = matching_devices
         .chain([&specification])
         .map(|owner| &owner["containerEdits"]);
     let paths = edits.flat_map(|edits| {
         let paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
             let items = edits[list].as_array().into_iter().flatten();
-            // An engine does not need the host's node if the specification has the type and the number
-            // of the device.
+            // An entry with the type and the number of a device is skipped, because an engine then
+            // creates the node without the host's node.
             let items = items.filter(|item| item["type"].is_null() || item["major"].is_null());
             let item_paths = items.filter_map(|item| {
                 let item_path = keys.iter().find_map(|key| item[*key].as_str());
@@ -217,7 +232,7 @@ fn examine_specification(name: &str, file: &Path, device: &str, config: &Config)
     missing_paths.dedup();
     if missing_paths.is_empty() {
         let text = "every node, file and hook of it is on this host";
-        findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+        findings.push(Finding::new(Severity::Ok, SUBJECT, text));
         return findings;
     }
     let text = format!(

@@ -5,16 +5,17 @@ use device_class::config::Config;
 use injection_plan::plan::{InjectionPlan, optional_files};
 
 use super::spec::ContainerSpec;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::command::missing_follower;
 use crate::exit::ExitCode;
 use crate::planner::PlannerError;
 
-/// Returns the exit code of `boathook doctor` if `error` prevents an injection plan.
-pub(super) fn to_exit_code(error: &PlannerError) -> ExitCode {
-    match error {
+/// Returns the exit code of `boathook doctor` for a container whose injection plan cannot be made
+/// because of `planner_error`.
+pub(super) fn to_exit_code(planner_error: &PlannerError) -> ExitCode {
+    match planner_error {
         PlannerError::Origin(_) | PlannerError::Trust(_) => ExitCode::NotGranted,
-        error => error.exit_code(),
+        planner_error => planner_error.exit_code(),
     }
 }
 
@@ -36,12 +37,12 @@ pub(super) fn examine_grants(
             .steps
             .iter()
             .any(|step| step.owners.iter().any(|owner| owner.is_class(&grant.class)));
-        let waiting_texts: Vec<String> = grant.describe_awaited_devices().collect();
-        if !waiting_texts.is_empty() {
+        let awaited_descriptions: Vec<String> = grant.describe_awaited_devices().collect();
+        if !awaited_descriptions.is_empty() {
             follower_finding = missing_follower::find_missing_follower(config);
         }
-        findings.extend(waiting_texts.into_iter().map(|text| {
-            let finding = Finding::new(Verdict::Note, SUBJECT, text);
+        findings.extend(awaited_descriptions.into_iter().map(|text| {
+            let finding = Finding::new(Severity::Note, SUBJECT, text);
             if grant.available_count == 0 || !grant.similar_devices.is_empty() {
                 return finding;
             }
@@ -50,15 +51,16 @@ pub(super) fn examine_grants(
                 "`boathook list {class}` shows the names of devices that are there"
             ))
         }));
-        let detached_texts = grant.describe_detached();
-        findings.extend(detached_texts.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
-        let is_without_reason = grant.awaited_devices.is_empty() && grant.detached_names.is_empty();
-        if device_count > 0 || has_class_steps || grant.available_count == 0 || !is_without_reason {
+        let detached_descriptions = grant.describe_detached_names();
+        findings
+            .extend(detached_descriptions.map(|text| Finding::new(Severity::Note, SUBJECT, text)));
+        let is_unexplained = grant.awaited_devices.is_empty() && grant.detached_names.is_empty();
+        if device_count > 0 || has_class_steps || grant.available_count == 0 || !is_unexplained {
             let text = match &*grant.describe_devices() {
                 "" => format!("no device of {}, by {authority}", grant.class),
                 devices => format!("{devices} of {}, by {authority}", grant.class),
             };
-            findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+            findings.push(Finding::new(Severity::Ok, SUBJECT, text));
             continue;
         }
         let text = format!("no device of {}, by {authority}", grant.class);
@@ -81,11 +83,11 @@ pub(super) fn examine_grants(
     findings.extend(follower_finding);
     for (name, value) in &plan.env {
         let text = format!("{name}={value} is not set, and a hook alone cannot set it");
-        let finding = Finding::new(Verdict::Warning, SUBJECT, text);
+        let finding = Finding::new(Severity::Warning, SUBJECT, text);
         findings.push(finding.with_fix("set it, or use the runtime boathook, which sets it"));
     }
-    let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
-    findings.extend(plan.warnings.iter().map(warning));
+    let to_warning = |text: &String| Finding::new(Severity::Warning, "plan", text);
+    findings.extend(plan.warnings.iter().map(to_warning));
     let notes = plan.notes.iter().map(|note| {
         if is_verbose {
             note.into()
@@ -93,6 +95,6 @@ pub(super) fn examine_grants(
             optional_files::shorten_note(note)
         }
     });
-    findings.extend(notes.map(|text| Finding::new(Verdict::Note, "plan", text)));
+    findings.extend(notes.map(|text| Finding::new(Severity::Note, "plan", text)));
     findings
 }

@@ -4,8 +4,8 @@
 
 use super::spec::ContainerSpec;
 use crate::command::containers::EndedContainer;
-use crate::command::engine_words::Launcher;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::Launcher;
 use crate::exit::ExitCode;
 
 const SUBJECT: &str = "hook";
@@ -18,7 +18,7 @@ pub(super) fn examine_hook_entry(
     if !spec.has_config {
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
-        return Finding::new(Verdict::Warning, SUBJECT, text)
+        return Finding::new(Severity::Warning, SUBJECT, text)
             .with_fix("name the container's bundle with --bundle DIR");
     }
     let Some((stage, hook)) = spec.bundle.hooks.find_boathook_hooks().next() else {
@@ -26,7 +26,7 @@ pub(super) fn examine_hook_entry(
                     entry nor a CDI specification was used for this container";
         if is_complete {
             let text = format!("{text}; the container has the devices nevertheless");
-            return Finding::new(Verdict::Note, SUBJECT, text);
+            return Finding::new(Severity::Note, SUBJECT, text);
         }
         return Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text)
             .with_fix(launcher.describe_creation());
@@ -46,15 +46,18 @@ pub(super) fn examine_hook_entry(
         ", by CDI specifications: its arguments name the devices"
     };
     let text = format!("{} is called at {stage}{cdi_note}", path.display());
-    Finding::new(Verdict::Ok, SUBJECT, text)
+    Finding::new(Severity::Ok, SUBJECT, text)
 }
 
-/// Returns a fault if Docker created an ended container with a runtime that does not call the hook.
-/// A container whose devices are requested by CDI names needs no special runtime, and a runtime of
-/// another name may be Boathook's too.
-pub(super) fn examine_ended(ended: &EndedContainer, launcher: Launcher) -> Option<Finding> {
+/// Returns a fault if Docker created an ended container with a runtime that certainly does not call
+/// the hook. A runtime with an unknown name may be Boathook's. A container with CDI device names
+/// has no fault, because it needs no special runtime.
+pub(super) fn examine_ended_container(
+    ended_container: &EndedContainer,
+    launcher: Launcher,
+) -> Option<Finding> {
     const RUNTIMES_WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
-    let runtime = ended.runtime.as_deref()?;
+    let runtime = ended_container.runtime.as_deref()?;
     RUNTIMES_WITHOUT_HOOK.contains(&runtime).then(|| {
         let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
         let fault = Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text);

@@ -1,27 +1,27 @@
 //! Compares the files and device nodes that a container has now with its injection plan.
 
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 
 const SUBJECT: &str = "mounts";
 
 /// The maximum number of missing files and nodes that a finding lists.
-const MAX_SHOWN_PATHS: usize = 8;
+const MAX_SHOWN_FILES: usize = 8;
 
 /// Returns a finding that lists the missing files and nodes of the plan, or a finding with the text
-/// `complete_text` if none is missing.
-pub(super) fn report_missing_files(
-    missing_files: Result<Vec<String>, String>,
-    complete_text: &str,
+/// `text_if_complete` if none is missing.
+pub(super) fn create_missing_files_finding(
+    lookup_result: Result<Vec<String>, String>,
+    text_if_complete: &str,
     fix: &str,
 ) -> Finding {
-    let missing_files = match missing_files {
+    let missing_files = match lookup_result {
         Ok(missing_files) if missing_files.is_empty() => {
-            return Finding::new(Verdict::Ok, SUBJECT, complete_text);
+            return Finding::new(Severity::Ok, SUBJECT, text_if_complete);
         }
         Ok(missing_files) => missing_files,
         Err(text) => {
-            return Finding::new(Verdict::Warning, SUBJECT, text)
+            return Finding::new(Severity::Warning, SUBJECT, text)
                 .with_fix("run this as root, in the host's mount namespace");
         }
     };
@@ -33,11 +33,11 @@ pub(super) fn report_missing_files(
     .with_fix(fix)
 }
 
-/// Returns a finding about files that masked paths of config.json hide. The finding is no fault,
+/// Returns a warning about files that are hidden by masked paths of config.json. It is no fault,
 /// because the devices may work without these files.
-pub(super) fn create_masked_finding(missing_files: &[String]) -> Finding {
+pub(super) fn create_masked_files_finding(missing_files: &[String]) -> Finding {
     Finding::new(
-        Verdict::Warning,
+        Severity::Warning,
         SUBJECT,
         describe_missing_files(missing_files),
     )
@@ -48,7 +48,7 @@ pub(super) fn create_masked_finding(missing_files: &[String]) -> Finding {
 }
 
 fn describe_missing_files(missing_files: &[String]) -> String {
-    let shown_files = &missing_files[..missing_files.len().min(MAX_SHOWN_PATHS)];
+    let shown_files = &missing_files[..missing_files.len().min(MAX_SHOWN_FILES)];
     let text = format!("not in the container: {}", shown_files.join(", "));
     match missing_files.len() - shown_files.len() {
         0 => text,

@@ -4,20 +4,23 @@
 
 use device_class::config::Config;
 
-use crate::command::finding::{Finding, Verdict};
-use crate::log::{self, names_container};
+use crate::command::finding::{Finding, Severity};
+use crate::log::{self, contains_container_id};
 
 const SUBJECT: &str = "log";
 
-/// Returns a finding for each of the last messages about the container with the id `id`.
-pub(super) fn find_messages(id: &str, config: &Config) -> Vec<Finding> {
+/// Returns a finding for each of the last messages in the node's log about the container
+/// `container_id`.
+pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 5;
-    select_messages(MAX_MESSAGES, config, |line| names_container(line, id))
+    select_messages(MAX_MESSAGES, config, |line| {
+        contains_container_id(line, container_id)
+    })
 }
 
-/// Returns a finding for each of the last messages that say why a container was refused. A refused
-/// container may have left nothing else on the host.
-pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
+/// Returns a finding for each of the last log messages that say why a container was refused. The
+/// log may be the only trace of a refused container on the host.
+pub(super) fn report_last_refusals(config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 3;
     let is_refusal = |line: &str| {
         let message = line.split_once(" boathook: ");
@@ -26,31 +29,31 @@ pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
     let mut findings = select_messages(MAX_MESSAGES, config, is_refusal);
     if findings
         .iter()
-        .any(|finding| finding.verdict == Verdict::Note)
+        .any(|finding| finding.severity == Severity::Note)
     {
         let text = "the last containers that were refused on this host:";
-        findings.insert(0, Finding::new(Verdict::Note, SUBJECT, text));
+        findings.insert(0, Finding::new(Severity::Note, SUBJECT, text));
     }
     findings
 }
 
 fn select_messages(
-    count: usize,
+    max_messages: usize,
     config: &Config,
     is_selected: impl Fn(&str) -> bool,
 ) -> Vec<Finding> {
     match log::read_node_log(&config.host_root) {
         Ok(mut lines) => {
             lines.retain(|line| is_selected(line));
-            lines.drain(..lines.len().saturating_sub(count));
+            lines.drain(..lines.len().saturating_sub(max_messages));
             let lines = lines.into_iter();
             lines
-                .map(|line| Finding::new(Verdict::Note, SUBJECT, line))
+                .map(|line| Finding::new(Severity::Note, SUBJECT, line))
                 .collect()
         }
         Err(error) => {
             let text = log::format_error_chain(&error);
-            vec![Finding::new(Verdict::Warning, SUBJECT, text)]
+            vec![Finding::new(Severity::Warning, SUBJECT, text)]
         }
     }
 }

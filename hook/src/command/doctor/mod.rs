@@ -24,16 +24,16 @@ use injection_plan::plan::Grant;
 use serde::Serialize;
 
 use super::containers::{self, Container, EndedContainer, UnknownContainer};
-use super::engine_words::Launcher;
-use super::finding::{Finding, Verdict, print_table};
+use super::finding::{Finding, Severity, print_table};
+use super::launcher::Launcher;
 use super::running_root::RunningRoot;
 use super::{CommandError, log, print_json};
 use crate::cli::ContainerSelector;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
-use repair::Repair;
-use requested::Requests;
+use repair::IncompleteContainer;
+use requested::ExaminedRequests;
 use spec::ContainerSpec;
 use unrequested::UnrequestedDevices;
 
@@ -45,8 +45,9 @@ struct Examination {
 }
 
 impl Examination {
-    /// Returns the exit code of the first fault. Later faults are usually its consequences.
-    fn find_fault(&self) -> Option<ExitCode> {
+    /// Returns the exit code of the first fault. The later faults are usually consequences of the
+    /// first one.
+    fn first_fault_code(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
     }
 }
@@ -54,7 +55,7 @@ impl Examination {
 /// Examines the selected containers, and prints the findings.
 pub(super) fn run(
     selector: &ContainerSelector,
-    root: Option<PathBuf>,
+    state_root: Option<PathBuf>,
     as_json: bool,
     is_verbose: bool,
     config: &Config,
@@ -64,13 +65,13 @@ pub(super) fn run(
             container: Container::default(),
             findings: device_name::examine_device_name(name, config),
         }],
-        None => examine_containers(selector, root, is_verbose, config),
+        None => examine_containers(selector, state_root, is_verbose, config),
     };
-    let fault = examinations.iter().find_map(Examination::find_fault);
+    let fault_code = examinations.iter().find_map(Examination::first_fault_code);
     let mut out = io::stdout().lock();
     if as_json {
         let report = serde_json::json!({
-            "fault": fault,
+            "fault": fault_code,
             "containers": examinations,
         });
         print_json(&report)?;
@@ -82,16 +83,16 @@ pub(super) fn run(
             print_examination(examination, &mut out)?;
         }
     }
-    Ok(fault.unwrap_or(ExitCode::Success))
+    Ok(fault_code.unwrap_or(ExitCode::Success))
 }
 
 fn examine_containers(
     selector: &ContainerSelector,
-    root: Option<PathBuf>,
+    state_root: Option<PathBuf>,
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Examination> {
-    match containers::find_selected(selector, root, &config.host_root) {
+    match containers::find_selected_containers(selector, state_root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
             .map(|container| examine_container(container, selector, is_verbose, config))
@@ -113,8 +114,8 @@ pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, 
 
 fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     print_table(out, &examination.findings)?;
-    if examination.find_fault().is_none() {
-        let is_warning = |finding: &&Finding| finding.verdict == Verdict::Warning;
+    if examination.first_fault_code().is_none() {
+        let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
         let warning_note = match examination.findings.iter().filter(is_warning).count() {
             0 => String::new(),
             1 => ", but see the warning".to_owned(),
@@ -125,15 +126,15 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// Returns the findings about a container name that no container of the host has: a fault, and the
-/// messages of the node's log about such a container.
+/// Returns the findings about a name that no container of the host has: a fault, and the messages
+/// in the node's log about a former container with this name.
 fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) -> Examination {
     let container = Container::from_id(&unknown_container.name);
     let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown_container.reason);
     let mut findings = vec![finding.with_fix(unknown_container.fix)];
-    let messages = logged::find_messages(&unknown_container.name, config);
+    let messages = logged::report_logged_messages(&unknown_container.name, config);
     if messages.is_empty() {
-        findings.extend(logged::find_last_refusals(config))
+        findings.extend(logged::report_last_refusals(config))
     } else {
         findings.extend(messages)
     }
@@ -152,21 +153,23 @@ fn examine_container(
     let mut findings = Vec::new();
     if !container.id.is_empty() || !container.is_hypothetical() {
         findings.push(Finding::new(
-            Verdict::Ok,
+            Severity::Ok,
             "container",
             container.to_string(),
         ));
     }
     let ended_container = container.ended.as_ref();
-    if let Some(ended) = ended_container.filter(|ended| !ended.cdi_names.is_empty()) {
-        findings.extend(examine_named_devices(ended, config));
-        findings.extend(logged::find_messages(&container.id, config));
+    if let Some(ended_container) =
+        ended_container.filter(|ended_container| !ended_container.cdi_names.is_empty())
+    {
+        findings.extend(examine_cdi_names(ended_container, config));
+        findings.extend(logged::report_logged_messages(&container.id, config));
         return Examination {
             container,
             findings,
         };
     }
-    let env = ended_container.map_or(&selector.env, |ended| &ended.env);
+    let env = ended_container.map_or(&selector.env, |ended_container| &ended_container.env);
     match ContainerSpec::read(&container, env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, is_verbose, config)),
         Err(error) => {
@@ -178,7 +181,7 @@ fn examine_container(
     let error = container
         .ended
         .as_ref()
-        .and_then(|ended| ended.error.as_ref());
+        .and_then(|ended_container| ended_container.error.as_ref());
     if let Some(error) = error.filter(|_| !is_explained) {
         findings.push(Finding::new_fault(
             ExitCode::NoContainer,
@@ -187,7 +190,7 @@ fn examine_container(
         ));
     }
     if !container.id.is_empty() {
-        findings.extend(logged::find_messages(&container.id, config));
+        findings.extend(logged::report_logged_messages(&container.id, config));
     }
     Examination {
         container,
@@ -195,18 +198,18 @@ fn examine_container(
     }
 }
 
-/// Examines the CDI device names with which Docker created a container that does not run. Docker
-/// resolves the names when it starts the container, so a container with an unknown name exists but
-/// was never started.
-fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding> {
-    let names = ended.cdi_names.iter();
+/// Examines the CDI device names of a container of Docker that does not run. Docker resolves the
+/// names when it starts the container. A container with an unknown name therefore exists, but was
+/// never started.
+fn examine_cdi_names(ended_container: &EndedContainer, config: &Config) -> Vec<Finding> {
+    let names = ended_container.cdi_names.iter();
     let mut findings: Vec<Finding> = names
         .flat_map(|name| device_name::examine_device_name(name, config))
         .collect();
-    if let Some(error) = &ended.error {
+    if let Some(error) = &ended_container.error {
         let subject = "container";
         findings.push(if has_fault(&findings) {
-            Finding::new(Verdict::Note, subject, format!("docker has said: {error}"))
+            Finding::new(Severity::Note, subject, format!("docker has said: {error}"))
         } else {
             Finding::new_fault(ExitCode::NoContainer, subject, error).with_fix(
                 "the names can be resolved now: start the container again (`docker start NAME`)",
@@ -216,8 +219,8 @@ fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding
     findings
 }
 
-/// Examines a container from its request to its present state. The examination ends at the first
-/// fault, because findings about its consequences would hide the cause.
+/// Examines a container: its request, the grants, the hook, and the files that it has now. Stops at
+/// the first fault, because findings about the consequences would hide the cause.
 fn examine_spec(
     container: &Container,
     spec: &ContainerSpec,
@@ -226,22 +229,22 @@ fn examine_spec(
 ) -> Vec<Finding> {
     let launcher = Launcher::from_container(container, spec.is_in_a_pod());
     let launchers = if container.is_hypothetical() && container.ended.is_none() {
-        Launcher::find_all(config)
+        Launcher::find_installed(config)
     } else {
         vec![launcher]
     };
     let runtime = containers::find_docker_runtime(&container.id, &config.host_root);
-    let Requests {
+    let ExaminedRequests {
         classes,
-        unrequested,
+        unrequested_devices,
         mut findings,
-    } = requested::find_requests(spec, &launchers, runtime.as_deref(), config);
+    } = requested::examine_requests(spec, &launchers, runtime.as_deref(), config);
     let root = container.pid.map(RunningRoot::from_pid);
     if classes.is_empty() {
         findings.extend(check_unrequested_devices(
             container,
             spec,
-            unrequested,
+            unrequested_devices,
             root.as_ref(),
             launcher,
         ));
@@ -250,12 +253,13 @@ fn examine_spec(
     if has_fault(&findings) {
         return findings;
     }
-    let plan = match planner::plan_injection_for(&spec.bundle, &Caller::PlanInspector, config) {
+    let plan = match planner::plan_container_injection(&spec.bundle, &Caller::PlanInspector, config)
+    {
         Ok(plan) => plan,
         Err(error) => {
-            let fault = granted::to_exit_code(&error);
+            let fault_code = granted::to_exit_code(&error);
             let text = log::format_error_chain(&error);
-            findings.push(Finding::new_fault(fault, "plan", text));
+            findings.push(Finding::new_fault(fault_code, "plan", text));
             return findings;
         }
     };
@@ -276,18 +280,21 @@ fn examine_spec(
         && (!plan.steps.is_empty()
             || plan.has_awaited_devices()
             || plan.grants.iter().any(has_devices));
-    // A container that only waits for devices is not complete without the hook, because the hook
-    // records the awaited devices.
+    // If the container only waits for devices, the hook has no files to inject but has to record
+    // the awaited devices. So the container is not complete without the hook.
     let is_complete = has_all_files && !(plan.steps.is_empty() && plan.has_awaited_devices());
-    if needs_hook && let Some(ended) = &container.ended {
-        findings.extend(hook_entry::examine_ended(ended, launcher));
+    if needs_hook && let Some(ended_container) = &container.ended {
+        findings.extend(hook_entry::examine_ended_container(
+            ended_container,
+            launcher,
+        ));
     } else if needs_hook && !container.is_hypothetical() {
         findings.push(hook_entry::examine_hook_entry(launcher, spec, is_complete));
     }
     let (Some(root), Some(missing_files)) = (&root, missing_files) else {
         return findings;
     };
-    let repair = Repair {
+    let incomplete_container = IncompleteContainer {
         container,
         plan: &plan,
         classes: &classes,
@@ -302,21 +309,27 @@ fn examine_spec(
     };
     let checks: [&dyn Fn() -> Option<Finding>; 3] = [
         &|| {
-            let complete_text = "everything that the plan has is in the container";
+            let text_if_complete = "everything that the plan has is in the container";
             Some(match &missing_files {
                 Ok(missing_files)
                     if !missing_files.is_empty() && missing_files.iter().all(is_masked) =>
                 {
-                    injected::create_masked_finding(missing_files)
+                    injected::create_masked_files_finding(missing_files)
                 }
-                _ => injected::report_missing_files(
+                _ => injected::create_missing_files_finding(
                     missing_files.clone(),
-                    complete_text,
-                    &repair.describe_missing_files_repair(),
+                    text_if_complete,
+                    &incomplete_container.describe_missing_files_fix(),
                 ),
             })
         },
-        &|| rules::examine_rules(container, &plan, &repair.describe_lost_rules_repair()),
+        &|| {
+            rules::examine_rules(
+                container,
+                &plan,
+                &incomplete_container.describe_lost_rules_fix(),
+            )
+        },
         &|| user::examine_user(root, &plan, nodes, launcher),
     ];
     for check in checks {
@@ -332,26 +345,26 @@ fn has_fault(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.fault.is_some())
 }
 
-/// Checks the device nodes of a container that requests no device. The engine has added them for
-/// its option `--device`.
+/// Checks the device nodes of a container that requests no device. The engine has added the nodes
+/// to config.json, for example for the option `--device`.
 fn check_unrequested_devices(
     container: &Container,
     spec: &ContainerSpec,
-    unrequested: UnrequestedDevices,
+    unrequested_devices: UnrequestedDevices,
     root: Option<&RunningRoot>,
     launcher: Launcher,
 ) -> Vec<Finding> {
-    if unrequested.is_empty() {
+    if unrequested_devices.is_empty() {
         return Vec::new();
     }
     let current_findings = root.map(|root| {
         let fix = launcher.describe_replacement();
-        let rules = rules::examine_rules(container, &unrequested.plan, fix);
-        let user = user::examine_user(root, &unrequested.plan, &[], launcher);
+        let rules = rules::examine_rules(container, &unrequested_devices.plan, fix);
+        let user = user::examine_user(root, &unrequested_devices.plan, &[], launcher);
         rules.into_iter().chain(user)
     });
     let current_findings: Vec<Finding> = current_findings.into_iter().flatten().collect();
-    let mut findings = unrequested.into_findings(spec, root);
+    let mut findings = unrequested_devices.into_findings(spec, root);
     findings.extend(current_findings);
     findings
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use device_class::DeviceClass;
 use injection_plan::plan::InjectionPlan;
 
-use crate::command::containers::{Container, SHORT_ID_LENGTH};
-use crate::command::engine_words::{Launcher, quote_for_shell};
+use crate::command::containers::{Container, SHORT_ID_CHARS};
+use crate::command::launcher::{Launcher, quote_for_shell};
 
-/// A container in which parts of its injection plan are missing.
-pub(super) struct Repair<'a> {
+/// A running container that may lack device nodes, files or device rules of its injection plan.
+pub(super) struct IncompleteContainer<'a> {
     pub(super) container: &'a Container,
     pub(super) plan: &'a InjectionPlan,
     pub(super) classes: &'a [DeviceClass],
@@ -17,17 +17,17 @@ pub(super) struct Repair<'a> {
     pub(super) host_root: &'a Path,
 }
 
-impl Repair<'_> {
+impl IncompleteContainer<'_> {
     /// Describes what a user can do about missing device nodes and files.
-    pub(super) fn describe_missing_files_repair(&self) -> String {
+    pub(super) fn describe_missing_files_fix(&self) -> String {
         let replacement = self.launcher.describe_replacement();
-        let Some(attach) = self.describe_attach() else {
+        let Some(attach_command) = self.describe_attach_command() else {
             return format!(
                 "{replacement}: the hook acts when a container is created, and devices or classes that \
                  came later are not added"
             );
         };
-        let mut fix = format!("{attach} now");
+        let mut fix = format!("{attach_command} now");
         if self.classes.iter().any(|class| class.spec.is_followed) {
             fix += ", and `systemctl enable --now boathook-follow.service` lets a device return by \
                     itself from now on";
@@ -36,21 +36,23 @@ impl Repair<'_> {
     }
 
     /// Describes what a user can do about device rules that the container's cgroup has lost.
-    pub(super) fn describe_lost_rules_repair(&self) -> String {
+    pub(super) fn describe_lost_rules_fix(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let lost_rules_hint = "if the rules were lost later (systemctl daemon-reload, an update of the \
                     container), `systemctl enable --now boathook-follow.service` returns them from \
                     now on";
-        match self.describe_attach() {
-            Some(attach) => format!("{attach} now; or {replacement}; {lost_rules_hint}"),
+        match self.describe_attach_command() {
+            Some(attach_command) => {
+                format!("{attach_command} now; or {replacement}; {lost_rules_hint}")
+            }
             None => format!("{replacement}; {lost_rules_hint}"),
         }
     }
 
     /// Returns the `boathook attach` command that gives the container the devices of its plan, or
     /// `None` if the plan has no devices.
-    fn describe_attach(&self) -> Option<String> {
-        const MAX_DEVICES: usize = 4;
+    fn describe_attach_command(&self) -> Option<String> {
+        const MAX_SHOWN_DEVICES: usize = 4;
         let name = self.container.name(self.host_root);
         let name = name.unwrap_or_else(|| shorten_id(&self.container.id));
         let grants = self.plan.grants.iter();
@@ -60,7 +62,7 @@ impl Repair<'_> {
                 devices.map(|device| quote_for_shell(&format!("{}={device}", grant.class)))
             })
             .collect();
-        if name.is_empty() || devices.is_empty() || devices.len() > MAX_DEVICES {
+        if name.is_empty() || devices.is_empty() || devices.len() > MAX_SHOWN_DEVICES {
             return None;
         }
         let name = quote_for_shell(&name);
@@ -71,10 +73,10 @@ impl Repair<'_> {
     }
 }
 
-/// Shortens a container id that an engine has chosen at random. An id of another form was chosen
-/// by the user of a runtime and is kept, because such ids often have the same beginning.
+/// Shortens a container id that an engine has chosen at random. Any other id was chosen by the user
+/// of a runtime. It is not shortened, because such ids often have the same beginning.
 fn shorten_id(id: &str) -> String {
     let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
-    let length = if is_random { SHORT_ID_LENGTH } else { id.len() };
+    let length = if is_random { SHORT_ID_CHARS } else { id.len() };
     id.chars().take(length).collect()
 }

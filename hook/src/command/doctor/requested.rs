@@ -16,38 +16,37 @@ use injection_plan::request::Request;
 use super::spec::ContainerSpec;
 use super::stale_nodes;
 use super::unrequested::UnrequestedDevices;
-use crate::command::engine_words::{DeliveryMethods, Launcher};
 use crate::command::example::find_example;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::{DeliveryMethods, Launcher};
 use crate::exit::ExitCode;
 use crate::log::format_error_chain;
 use crate::planner::{self, ContainerRequests};
 
 const SUBJECT: &str = "request";
 
-/// The classes whose devices the container requests, with the findings about the requests.
+/// The result of examining a container's requests: the requested classes and the findings.
 #[derive(Default)]
-pub(super) struct Requests {
+pub(super) struct ExaminedRequests {
     pub(super) classes: Vec<DeviceClass>,
-    /// The device nodes of classes in config.json. They are searched only if the container requests
-    /// nothing.
-    pub(super) unrequested: UnrequestedDevices,
+    /// The devices that config.json gives to the container without a request. They are searched
+    /// only if the container requests nothing.
+    pub(super) unrequested_devices: UnrequestedDevices,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Finds the requests of the container. The advice in the findings is written for `launchers`, with
-/// which the user may have started the container. `runtime` is the name of the container's runtime,
-/// if it is known.
-pub(super) fn find_requests(
+/// Examines the requests of a container. The findings contain advice for the `launchers` with which
+/// the user may have started the container. `runtime_name` is the runtime's name, if it is known.
+pub(super) fn examine_requests(
     spec: &ContainerSpec,
     launchers: &[Launcher],
-    runtime: Option<&str>,
+    runtime_name: Option<&str>,
     config: &Config,
-) -> Requests {
+) -> ExaminedRequests {
     let sources = match load::read_each_source(&config.classes) {
         Ok(sources) => sources,
         Err(error) => {
-            return without_requests(Finding::new_fault(
+            return only_finding(Finding::new_fault(
                 ExitCode::Config,
                 "classes",
                 format_error_chain(&error),
@@ -55,7 +54,10 @@ pub(super) fn find_requests(
         }
     };
     if sources.is_empty() {
-        return without_requests(Finding::no_class_file(config, Some(ExitCode::Config)));
+        return only_finding(Finding::new_missing_class_files(
+            config,
+            Some(ExitCode::Config),
+        ));
     }
     let (mut classes, mut findings, mut known_classes) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
@@ -80,7 +82,7 @@ pub(super) fn find_requests(
             }
             Err(error) => {
                 findings.push(Finding::new(
-                    Verdict::Warning,
+                    Severity::Warning,
                     "class",
                     format_error_chain(&error),
                 ));
@@ -88,18 +90,18 @@ pub(super) fn find_requests(
             }
         };
         for (request, _) in container_requests
-            .parse_attached_requests(&class)
+            .parse_attach_requests(&class)
             .unwrap_or_default()
         {
             let text = format!("{}, of class {}", request.source, class.name);
-            findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+            findings.push(Finding::new(Severity::Ok, SUBJECT, text));
             classes.push(class.clone());
         }
         match container_requests.find_own_request(&class) {
             Ok(None) => {}
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
-                findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+                findings.push(Finding::new(Severity::Ok, SUBJECT, text));
                 findings.extend(examine_devices_on_host(
                     &class,
                     &request,
@@ -120,43 +122,43 @@ pub(super) fn find_requests(
     let has_stale_fault = stale_findings.iter().any(|finding| finding.fault.is_some());
     findings.extend(stale_findings);
     let has_no_request = classes.is_empty() && !is_refused;
-    let unrequested = if has_no_request {
+    let unrequested_devices = if has_no_request {
         UnrequestedDevices::find(spec, &known_classes, config)
     } else {
         UnrequestedDevices::default()
     };
-    if has_no_request && unrequested.is_empty() && !has_stale_fault {
+    if has_no_request && unrequested_devices.is_empty() && !has_stale_fault {
         findings.extend(explain_missing_request(
             spec,
             launchers,
-            runtime,
+            runtime_name,
             &known_classes,
             config,
         ));
     } else {
         let similar_variables = find_similar_variables(spec, &known_classes);
         findings.extend(
-            similar_variables.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)),
+            similar_variables.map(|(text, _)| Finding::new(Severity::Warning, SUBJECT, text)),
         );
     }
-    Requests {
+    ExaminedRequests {
         classes,
-        unrequested,
+        unrequested_devices,
         findings,
     }
 }
 
-fn without_requests(finding: Finding) -> Requests {
-    Requests {
+fn only_finding(finding: Finding) -> ExaminedRequests {
+    ExaminedRequests {
         findings: vec![finding],
-        ..Requests::default()
+        ..ExaminedRequests::default()
     }
 }
 
 fn explain_missing_request(
     spec: &ContainerSpec,
     launchers: &[Launcher],
-    runtime: Option<&str>,
+    runtime_name: Option<&str>,
     known_classes: &[DeviceClass],
     config: &Config,
 ) -> Vec<Finding> {
@@ -169,8 +171,8 @@ fn explain_missing_request(
         return findings;
     }
     let text = "the container sets no variable of any class, so nothing is done for it";
-    let rank = |class: &DeviceClass| !belongs_to_container(class, spec, runtime);
-    let fix = match find_example(known_classes, rank, config) {
+    let is_unrelated = |class: &DeviceClass| !is_related_to_container(class, spec, runtime_name);
+    let fix = match find_example(known_classes, is_unrelated, config) {
         Some(device) => {
             let methods = DeliveryMethods::find(config);
             let launchers = launchers.iter();
@@ -191,20 +193,25 @@ fn explain_missing_request(
     vec![Finding::new_fault(ExitCode::NoRequest, SUBJECT, text).with_fix(fix)]
 }
 
-/// Returns whether the class is related to the container: by the name of the container's runtime,
-/// or by a variable that the image sets for other programs of the class's vendor.
-fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Option<&str>) -> bool {
-    let own_runtimes = class
+/// Returns whether the class is probably the one that the user wants: its vendor's toolkit has a
+/// runtime with the container's runtime name, or the image sets a variable with the vendor's
+/// prefix.
+fn is_related_to_container(
+    class: &DeviceClass,
+    spec: &ContainerSpec,
+    runtime_name: Option<&str>,
+) -> bool {
+    let class_runtimes = class
         .spec
         .compatibility
         .iter()
         .flat_map(|compatibility| &compatibility.runtimes);
-    let is_own_runtime = own_runtimes
+    let is_class_runtime = class_runtimes
         .map(ToString::to_string)
-        .any(|own| Some(&*own) == runtime);
+        .any(|variable_name| Some(&*variable_name) == runtime_name);
     let prefixes = list_variables(&class.spec).filter_map(|name| Some(name.split_once('_')?.0));
     let mut prefixes = prefixes.filter(|prefix| prefix.len() > 2);
-    is_own_runtime
+    is_class_runtime
         || prefixes.any(|prefix| {
             let mut names = spec.bundle.env.names();
             names.any(|name| {
@@ -214,31 +221,33 @@ fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Opti
         })
 }
 
-/// Returns a text and a fix for each variable of the container whose name resembles the name of a
-/// class's variable.
+/// Returns the text and the fix of a finding for each variable of the container that is probably a
+/// mistyped variable of a class.
 fn find_similar_variables(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
 ) -> impl Iterator<Item = (String, String)> {
-    let variables: BTreeSet<&str> =
+    let class_variables: BTreeSet<&str> =
         inserted(known_classes.iter().flat_map(|c| list_variables(&c.spec)));
-    let names: BTreeSet<&str> = inserted(spec.bundle.env.names());
+    let container_variables: BTreeSet<&str> = inserted(spec.bundle.env.names());
     let mut suggestions = Vec::new();
-    for name in names.difference(&variables) {
-        let candidates = variables.iter().copied();
-        let candidates = candidates.filter(|variable| similar::is_typo(name, variable));
-        let Some(similar_name) = similar::find_most_similar(name, candidates) else {
+    for container_variable in container_variables.difference(&class_variables) {
+        let candidates = class_variables.iter().copied();
+        let candidates =
+            candidates.filter(|variable| similar::is_typo(container_variable, variable));
+        let Some(similar_name) = similar::find_most_similar(container_variable, candidates) else {
             continue;
         };
-        let has_variable =
-            |class: &&DeviceClass| list_variables(&class.spec).any(|own| own == similar_name);
+        let has_variable = |class: &&DeviceClass| {
+            list_variables(&class.spec).any(|variable_name| variable_name == similar_name)
+        };
         for class in known_classes.iter().filter(has_variable) {
-            let (name, class) = (excerpt(name), &class.name);
+            let (container_variable, class) = (excerpt(container_variable), &class.name);
             suggestions.push((
                 format!(
-                    "{name} is set but belongs to no class; did you mean {similar_name} of class {class}?"
+                    "{container_variable} is set but belongs to no class; did you mean {similar_name} of class {class}?"
                 ),
-                format!("set {similar_name} instead of {name}"),
+                format!("set {similar_name} instead of {container_variable}"),
             ));
         }
     }
@@ -262,21 +271,21 @@ fn examine_devices_on_host(
     let lookup_result = host_result.and_then(|host| {
         let class_result = discover::look_up_class(class, request.edit_selection(), &host);
         let found_class = class_result.map_err(|error| format_error_chain(&error))?;
-        // Nodes that are missing on the host are not reported here, because the injection plan
+        // Device nodes that the host does not have are not reported here. The injection plan
         // reports them.
-        let unclaimed_reports = discover::describe_unclaimed_hardware(class, &host);
-        Ok((found_class, unclaimed_reports))
+        let unclaimed_hardware_reports = discover::describe_unclaimed_hardware(class, &host);
+        Ok((found_class, unclaimed_hardware_reports))
     });
-    let (FoundClass { inventory, edits }, unclaimed_reports) = match lookup_result {
-        Ok(class_and_reports) => class_and_reports,
+    let (FoundClass { inventory, edits }, unclaimed_hardware_reports) = match lookup_result {
+        Ok(found_class_and_reports) => found_class_and_reports,
         Err(text) => return vec![Finding::new_fault(ExitCode::Config, subject, text)],
     };
-    let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text);
+    let to_warning = |text: &String| Finding::new(Severity::Warning, subject.clone(), text);
     let mut findings: Vec<Finding> = inventory
         .warnings
         .iter()
-        .chain(&unclaimed_reports)
-        .map(warning)
+        .chain(&unclaimed_hardware_reports)
+        .map(to_warning)
         .collect();
     let devices = &inventory.devices;
     if devices.is_empty() {
@@ -285,10 +294,10 @@ fn examine_devices_on_host(
             Some(reason) => format!("no device on this host: {reason}"),
             None => "no device on this host".to_owned(),
         };
-        let awaited = request.selection.find_awaited_devices(class, &inventory);
-        let is_waiting = awaited.is_ok_and(|awaited| !awaited.is_empty());
+        let awaited_devices = request.selection.find_awaited_devices(class, &inventory);
+        let is_waiting = awaited_devices.is_ok_and(|awaited_devices| !awaited_devices.is_empty());
         if class.spec.is_followed && !is_in_a_pod && is_waiting {
-            findings.push(Finding::new(Verdict::Note, subject, text + " yet"));
+            findings.push(Finding::new(Severity::Note, subject, text + " yet"));
             return findings;
         }
         let finding = Finding::new_fault(ExitCode::NoDevice, subject, text);
@@ -314,7 +323,7 @@ fn examine_devices_on_host(
         match &device.health {
             Health::Healthy => healthy_count += 1,
             Health::Unhealthy { reason } => {
-                findings.push(warning(&format!("{} is unhealthy: {reason}", device.id)));
+                findings.push(to_warning(&format!("{} is unhealthy: {reason}", device.id)));
             }
         }
     }
@@ -328,7 +337,7 @@ fn examine_devices_on_host(
     let text = format!("{healthy_count} of {} devices healthy", devices.len());
     findings.push(match healthy_count {
         0 => Finding::new_fault(ExitCode::NoDevice, subject, text),
-        _ => Finding::new(Verdict::Ok, subject, text),
+        _ => Finding::new(Severity::Ok, subject, text),
     });
     findings
 }

@@ -5,7 +5,7 @@ use injection_plan::plan::InjectionPlan;
 use crate::apply::list_rules;
 use crate::cgroup::{DeniedRules, DeviceCgroup};
 use crate::command::containers::Container;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 use crate::log::format_error_chain;
 
@@ -22,14 +22,14 @@ pub(super) fn examine_rules(
         return None;
     }
     let warning = |text: String| {
-        let finding = Finding::new(Verdict::Warning, SUBJECT, text);
+        let finding = Finding::new(Severity::Warning, SUBJECT, text);
         Some(finding.with_fix("run this as root, in the host's cgroup namespace"))
     };
     let cgroup = match DeviceCgroup::from_pid(container.pid?) {
         Ok(Some(cgroup)) => cgroup,
         Ok(None) => {
             let text = "the host restricts no devices";
-            return Some(Finding::new(Verdict::Ok, SUBJECT, text));
+            return Some(Finding::new(Severity::Ok, SUBJECT, text));
         }
         Err(error) => return warning(format_error_chain(&error)),
     };
@@ -37,20 +37,20 @@ pub(super) fn examine_rules(
         Err(error) => return warning(format_error_chain(&error)),
         Ok(DeniedRules {
             rules,
-            unreadable_programs,
-        }) if !rules.is_empty() || unreadable_programs > 0 => {
+            unreadable_program_count,
+        }) if !rules.is_empty() || unreadable_program_count > 0 => {
             let denied: Vec<String> = rules.iter().map(ToString::to_string).collect();
             if denied.is_empty() {
                 let text = format!(
-                    "{unreadable_programs} device programs cannot be read, and may deny the devices"
+                    "{unreadable_program_count} device programs cannot be read, and may deny the devices"
                 );
-                Finding::new(Verdict::Warning, SUBJECT, text)
+                Finding::new(Severity::Warning, SUBJECT, text)
                     .with_fix("set net.core.bpf_jit_harden below 2")
             } else {
                 let text = format!("denied: {}", denied.join(", "));
                 Finding::new_fault(ExitCode::CgroupDenies, SUBJECT, text).with_fix(fix)
             }
         }
-        Ok(_) => Finding::new(Verdict::Ok, SUBJECT, "every device is allowed"),
+        Ok(_) => Finding::new(Severity::Ok, SUBJECT, "every device is allowed"),
     })
 }

@@ -1,5 +1,5 @@
-//! Reads the specification of a container for `boathook doctor`. The sources are config.json, or the
-//! environment of the container's first process if there is no bundle, or the variables of the
+//! Reads the specification of a container for `boathook doctor`. The sources are config.json, or
+//! the environment of the container's first process if there is no bundle, or the variables of the
 //! command line if there is no process either.
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use crate::live;
 use crate::oci::{Bundle, BundleError, read_capped};
 use crate::trust::{Origin, OriginError};
 
-/// The specification of a container, as far as it is known.
+/// What is known about the specification of a container, from config.json or from other sources.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
     /// True if config.json was read. Otherwise it is unknown whether the runtime calls the hook.
@@ -18,8 +18,9 @@ pub(super) struct ContainerSpec {
 }
 
 impl ContainerSpec {
-    /// Reads the specification from the container's bundle. Without a bundle, the environment of the
-    /// container's first process is used, and without a process the variables of the command line.
+    /// Reads the specification from the container's bundle. Without a bundle, reads the environment
+    /// of the container's init process. Without a process, uses the variables `env` of the command
+    /// line.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
     pub(super) fn read(
         container: &Container,
@@ -34,15 +35,15 @@ impl ContainerSpec {
         let (root, env) = match container.pid {
             None => (PathBuf::from("/"), env.to_vec()),
             Some(pid) => {
-                let process = Path::new("/proc").join(pid.to_string());
+                let process_dir = Path::new("/proc").join(pid.to_string());
                 // The size is limited, because a process can make the kernel show any part of its
                 // memory in `/proc/PID/environ` (prctl(2), PR_SET_MM_ENV_START).
-                let file = File::open(process.join("environ"));
-                let text = file.and_then(|file| read_capped(file, Bundle::MAX_CONFIG_BYTES));
-                let text = text.ok().flatten().unwrap_or_default();
-                let entries = text.split(|byte| *byte == 0);
+                let file = File::open(process_dir.join("environ"));
+                let environ = file.and_then(|file| read_capped(file, Bundle::MAX_CONFIG_BYTES));
+                let environ = environ.ok().flatten().unwrap_or_default();
+                let entries = environ.split(|byte| *byte == 0);
                 let entries = entries.map(|entry| String::from_utf8_lossy(entry).into_owned());
-                (process.join("root"), entries.collect())
+                (process_dir.join("root"), entries.collect())
             }
         };
         Ok(Self::new(Bundle::from_variables(&root, &env)?, false))

@@ -1,5 +1,6 @@
-//! Finds device nodes in config.json whose devices the host no longer has. For `--device`, an engine
-//! writes the device number at the container's creation, and a device may get another number later.
+//! Finds device nodes in config.json whose devices the host no longer has. For `--device`, an
+//! engine writes the device number at the container's creation, and a device may get another number
+//! later.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use device_class::host::{Entry, HostView, RealHost};
 use injection_plan::plan::SpecNode;
 
 use super::spec::ContainerSpec;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -19,8 +20,8 @@ use crate::planner;
 /// of the host.
 const MAX_REPORTED_NODES: usize = 8;
 
-/// Returns a finding for each stale node. A node that was added by a CDI specification with the
-/// hook is not reported, because the hook replaces it.
+/// Returns a finding for each stale device node. Nothing is reported if a CDI specification with
+/// the hook added the nodes, because the hook replaces stale nodes.
 pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
@@ -34,7 +35,7 @@ pub(super) fn examine_stale_nodes(
         return Vec::new();
     };
     let stale_nodes = nodes.iter().filter_map(|node| {
-        let text = describe_difference(node, &host)?;
+        let text = compare_with_host_node(node, &host)?;
         Some((node, text))
     });
     let findings = stale_nodes
@@ -43,17 +44,17 @@ pub(super) fn examine_stale_nodes(
             let finding = if is_gone {
                 Finding::new_fault(ExitCode::NoDevice, "config.json", text)
             } else {
-                Finding::new(Verdict::Warning, "config.json", text)
+                Finding::new(Severity::Warning, "config.json", text)
             };
-            finding.with_fix(describe_alternative(node, known_classes, &host))
+            finding.with_fix(describe_class_alternative(node, known_classes, &host))
         });
     findings.collect()
 }
 
-/// Compares a node of config.json with the host's node at the same path. Returns `None` if both
-/// have the same number. The flag is true if the host has no device with the number of config.json,
-/// and the text describes the difference.
-fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
+/// Compares a device node of config.json with the host's node at the same path. Returns `None` if
+/// both have the same device number. Otherwise returns whether the node is a fault, and a
+/// description of the difference.
+fn compare_with_host_node(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
     let (path, number) = (node.path.display(), node.number);
     let host_number = match host.find_trusted_file(&node.path) {
         Ok(Some(target)) => match target.entry {
@@ -64,7 +65,7 @@ fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String
         Ok(None) => None,
         Err(_) => return None,
     };
-    match (has_device_number(number, host), host_number) {
+    match (has_device_with_number(number, host), host_number) {
         (true, Some(host_number)) => {
             let text = format!(
                 "{path} is {number} in config.json, and {host_number} on the host: the container may have \
@@ -83,15 +84,15 @@ fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String
             );
             Some((true, text))
         }
-        // With `--device A:B`, the path in the container differs from the path on the host, so a
-        // missing path is no fault.
+        // A path that does not exist on the host is no fault: with `--device A:B`, the container
+        // has the host's node at another path.
         (true, None) => None,
     }
 }
 
 /// Returns whether the host has a device with the device number `number`, according to sysfs
 /// (Documentation/ABI/testing/sysfs-dev).
-fn has_device_number(number: DeviceNumber, host: &RealHost) -> bool {
+fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     let kind = match number.kind {
         DeviceKind::Character => "char",
         DeviceKind::Block => "block",
@@ -100,9 +101,13 @@ fn has_device_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Describes the class that a user can request in place of the option `--device`: a class that has
-/// a node with a similar path.
-fn describe_alternative(node: &SpecNode, known_classes: &[DeviceClass], host: &RealHost) -> String {
+/// Describes how a user can request the device by a class instead of the option `--device`. The
+/// class has a device node with a similar path.
+fn describe_class_alternative(
+    node: &SpecNode,
+    known_classes: &[DeviceClass],
+    host: &RealHost,
+) -> String {
     let find_stem = |path: &Path| {
         let text = path.to_string_lossy().into_owned();
         text.trim_end_matches(|c: char| c.is_ascii_digit())
@@ -112,7 +117,7 @@ fn describe_alternative(node: &SpecNode, known_classes: &[DeviceClass], host: &R
     let has_similar_node = |class: &&DeviceClass| {
         let devices = discover::find_devices(class, host).devices;
         let mut nodes = devices.iter().flat_map(|device| &device.nodes);
-        nodes.any(|node| find_stem(&node.host) == node_stem)
+        nodes.any(|node| find_stem(&node.host_path) == node_stem)
     };
     match known_classes.iter().find(has_similar_node) {
         Some(class) => format!(

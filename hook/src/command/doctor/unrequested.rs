@@ -13,18 +13,18 @@ use injection_plan::plan::{
 
 use super::injected;
 use super::spec::ContainerSpec;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::command::running_root::RunningRoot;
 use crate::planner;
 
-/// The devices whose nodes are in config.json of a container that does not request them.
+/// The devices that a container has without a request, because config.json has their device nodes.
 #[derive(Default)]
 pub(super) struct UnrequestedDevices {
-    /// A text `DEVICE of CLASS` for each device.
+    /// The devices, each in the form `DEVICE of CLASS`.
     devices: Vec<String>,
     findings: Vec<Finding>,
-    /// A plan with the device nodes and their device rules. The cgroup and the user are checked
-    /// with it.
+    /// A plan with the device nodes and their device rules. It is used to check the container's
+    /// cgroup and user.
     pub(super) plan: InjectionPlan,
 }
 
@@ -35,7 +35,7 @@ impl UnrequestedDevices {
         known_classes: &[DeviceClass],
         config: &Config,
     ) -> Self {
-        let mut unrequested = UnrequestedDevices::default();
+        let mut unrequested_devices = UnrequestedDevices::default();
         let nodes = &spec.bundle.spec_devices.nodes;
         let host = if nodes.is_empty() {
             None
@@ -43,60 +43,65 @@ impl UnrequestedDevices {
             planner::open_host(config).ok()
         };
         let Some(host) = host else {
-            return unrequested;
+            return unrequested_devices;
         };
         for class in known_classes {
             let found_class = discover::look_up_class(class, (&BTreeSet::new()).into(), &host);
             if let Ok(found_class) = found_class {
-                unrequested.add(class, &found_class, nodes);
+                unrequested_devices.add_class_devices(class, &found_class, nodes);
             }
         }
-        unrequested
+        unrequested_devices
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
-    fn add(&mut self, class: &DeviceClass, found_class: &FoundClass, nodes: &[SpecNode]) {
-        let mut class_nodes = Vec::new();
+    fn add_class_devices(
+        &mut self,
+        class: &DeviceClass,
+        found_class: &FoundClass,
+        spec_nodes: &[SpecNode],
+    ) {
+        let mut nodes_by_owner = Vec::new();
         for device in &found_class.inventory.devices {
             let required_nodes = list_required_nodes(&device.nodes);
             if !required_nodes
                 .iter()
-                .any(|required_node| required_node.is_among(nodes))
+                .any(|required_node| required_node.is_in_spec_nodes(spec_nodes))
             {
                 continue;
             }
             let name = format!("{} of {}", device.id, class.name);
             if let Health::Unhealthy { reason } = &device.health {
-                self.warn(&format!("{name} is unhealthy: {reason}"));
+                self.add_warning(&format!("{name} is unhealthy: {reason}"));
             }
             self.devices.push(name);
-            class_nodes.push((device.id.to_string(), required_nodes));
+            nodes_by_owner.push((device.id.to_string(), required_nodes));
         }
-        if !class_nodes.is_empty() {
-            class_nodes.push((
+        if !nodes_by_owner.is_empty() {
+            nodes_by_owner.push((
                 class.name.to_string(),
                 list_required_nodes(&found_class.edits.nodes),
             ));
         }
-        for (user_label, required_nodes) in class_nodes {
+        for (owner_label, required_nodes) in nodes_by_owner {
             for required_node in required_nodes {
-                if required_node.is_among(nodes) {
-                    required_node.add_to_plan(&mut self.plan, &user_label)
+                if required_node.is_in_spec_nodes(spec_nodes) {
+                    required_node.add_to_plan(&mut self.plan, &owner_label)
                 } else {
-                    let path = required_node.node.container.display();
-                    self.warn(&format!(
-                        "config.json lacks {path}, which {user_label} needs"
+                    let path = required_node.node.container_path.display();
+                    self.add_warning(&format!(
+                        "config.json lacks {path}, which {owner_label} needs"
                     ));
                 }
             }
         }
     }
 
-    fn warn(&mut self, text: &str) {
-        let finding = Finding::new(Verdict::Warning, "granted", text);
+    fn add_warning(&mut self, text: &str) {
+        let finding = Finding::new(Severity::Warning, "granted", text);
         self.findings.push(finding);
     }
 
@@ -107,7 +112,7 @@ impl UnrequestedDevices {
     ) -> Vec<Finding> {
         const MAX_SHOWN_DEVICES: usize = 8;
         let text = "the container sets no variable of any class";
-        let mut findings = vec![Finding::new(Verdict::Ok, "request", text)];
+        let mut findings = vec![Finding::new(Severity::Ok, "request", text)];
         let shown_devices = &self.devices[..self.devices.len().min(MAX_SHOWN_DEVICES)];
         let more_note = match self.devices.len() - shown_devices.len() {
             0 => String::new(),
@@ -118,15 +123,15 @@ impl UnrequestedDevices {
              added them",
             shown_devices.join(", ")
         );
-        findings.push(Finding::new(Verdict::Ok, "granted", text));
+        findings.push(Finding::new(Severity::Ok, "granted", text));
         findings.extend(self.findings);
         if spec.bundle.hooks.find_boathook_hooks().next().is_none() {
             let text = "config.json has no boathook hook: libraries and files of the class are in \
                         the container only if its image or the specification has them";
-            findings.push(Finding::new(Verdict::Note, "hook", text));
+            findings.push(Finding::new(Severity::Note, "hook", text));
         }
         findings.extend(root.map(|root| {
-            injected::report_missing_files(
+            injected::create_missing_files_finding(
                 root.find_missing_files(&self.plan),
                 "every node is in the container",
                 "create the container again: its nodes were removed or replaced",
@@ -143,10 +148,10 @@ struct RequiredNode<'a> {
 }
 
 impl RequiredNode<'_> {
-    fn is_among(&self, nodes: &[SpecNode]) -> bool {
+    fn is_in_spec_nodes(&self, spec_nodes: &[SpecNode]) -> bool {
         let is_same_node =
-            |node: &SpecNode| node.path == self.node.container && node.number == self.number;
-        nodes.iter().any(is_same_node)
+            |node: &SpecNode| node.path == self.node.container_path && node.number == self.number;
+        spec_nodes.iter().any(is_same_node)
     }
 
     fn add_to_plan(&self, plan: &mut InjectionPlan, owner_labels: &str) {
@@ -155,8 +160,8 @@ impl RequiredNode<'_> {
             access: self.node.access,
         };
         let mount = BindMount {
-            source: self.node.host.clone(),
-            path: self.node.container.clone(),
+            source: self.node.host_path.clone(),
+            path: self.node.container_path.clone(),
             source_kinds: &[SourceKind::Device],
             recursive: false,
             attributes: MountAttributes::default(),
@@ -165,14 +170,14 @@ impl RequiredNode<'_> {
         let node = Action::Node {
             mount,
             number,
-            own_node: None,
+            created_node_permissions: None,
         };
         for action in [
             Action::Allow {
                 rule,
                 is_in_spec: true,
                 owners_by_access: [].into(),
-                host_node: None,
+                host_node_path: None,
             },
             node,
         ] {
@@ -185,7 +190,8 @@ impl RequiredNode<'_> {
     }
 }
 
-/// Returns the device nodes that a container needs without any capability of the class.
+/// Returns the device nodes on the host that every container with the class needs. Nodes that
+/// belong to a capability of the class are left out.
 fn list_required_nodes(nodes: &[FoundNode]) -> Vec<RequiredNode<'_>> {
     let required_nodes = nodes.iter().filter(|node| node.capability.is_none());
     required_nodes

@@ -12,68 +12,69 @@ use device_class::config::Config;
 use device_class::name::ClassName;
 
 use super::devices::{self, ListedDevice, RequestColumn};
-use super::engine_words::{DeliveryMethods, Launcher};
 use super::holders::{Holders, WaitingContainer};
+use super::launcher::{DeliveryMethods, Launcher};
 use super::output::Style;
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 
-use scan::{ListedClasses, Scan};
+use scan::{ClassSelection, Scan};
 pub(super) use watch::watch;
 
 /// The options of `boathook list`.
 pub(super) struct ListOptions<'a> {
-    pub(super) names: &'a [ClassName],
-    /// True if all classes are listed (`--all`), including those that are not listed by default.
-    pub(super) include_all: bool,
+    pub(super) class_names: &'a [ClassName],
+    /// True if all classes are listed (`--all`), including those that `boathook list` omits by
+    /// default.
+    pub(super) include_all_classes: bool,
     /// True if only devices that containers hold are listed.
-    pub(super) only_used: bool,
+    pub(super) only_held_devices: bool,
     /// True if classes without devices are listed too.
-    pub(super) show_empty: bool,
+    pub(super) include_empty_classes: bool,
     pub(super) as_json: bool,
 }
 
 impl ListOptions<'_> {
-    fn classes(&self) -> ListedClasses<'_> {
-        ListedClasses {
-            names: self.names,
-            include_all: self.include_all || self.only_used,
+    fn class_selection(&self) -> ClassSelection<'_> {
+        ClassSelection {
+            class_names: self.class_names,
+            include_all_classes: self.include_all_classes || self.only_held_devices,
         }
     }
 }
 
-/// Prints the devices of the named classes. Without names, it prints the devices of the enabled
-/// classes on a node of a cluster, and those of all classes on any other host. An invalid class
-/// file results in a warning and does not end the list.
+/// Prints the devices of the classes that the user named. Without names, prints the devices of the
+/// enabled classes on a cluster node, and of all classes on any other host. An invalid class file
+/// results in an error message, and the other classes are printed.
 pub(super) fn run(
     options: &ListOptions<'_>,
     holders: Option<&Holders>,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let mut scan = Scan::run(&options.classes(), holders, config)?;
-    scan.report_problems();
+    let mut scan = Scan::scan_host(&options.class_selection(), holders, config)?;
+    scan.log_problems();
     let waiting_containers: Vec<WaitingContainer> = match holders {
-        Some(holders) if options.only_used => holders
+        Some(holders) if options.only_held_devices => holders
             .find_waiting_containers(&scan.classes)
             .map(|container| container.clone().with_suggestion(&scan.devices))
             .collect(),
         _ => Vec::new(),
     };
-    if options.only_used {
+    if options.only_held_devices {
         let is_held = |device: &ListedDevice| device.holders.iter().flatten().next().is_some();
         scan.devices.retain(is_held);
     }
     if options.as_json {
-        let mut list = scan.to_json();
-        if options.only_used {
-            list["waiting"] = serde_json::to_value(&waiting_containers)?;
+        let mut json_list = scan.to_json();
+        if options.only_held_devices {
+            json_list["waiting"] = serde_json::to_value(&waiting_containers)?;
         }
-        print_json(&list)?;
+        print_json(&json_list)?;
         return Ok(scan.exit_code());
     }
     let mut out = io::stdout().lock();
     let style = Style::for_stdout();
-    if options.only_used {
+    if options.only_held_devices {
         if scan.devices.is_empty() {
             style.write_paragraph(&mut out, "no container that runs has a device")?
         } else {
@@ -111,9 +112,9 @@ fn print_scan(
     style: Style,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    let names_classes = !options.names.is_empty();
+    let has_named_classes = !options.class_names.is_empty();
     if scan.devices.is_empty() {
-        if !names_classes && scan.has_class_file {
+        if !has_named_classes && scan.has_class_file {
             let text = "no device of any class on this host; `boathook list -v` names the classes, \
                         and `boathook class new /dev/NODE` writes one for your own device";
             style.write_paragraph(out, text)?;
@@ -124,7 +125,7 @@ fn print_scan(
     }
     // Aliases are printed only if the user has named classes, because a list of all classes would
     // have too many aliases.
-    if names_classes {
+    if has_named_classes {
         print_aliases(style, out, &scan.devices)?;
     }
     let mut unhealthy_devices = scan
@@ -140,7 +141,9 @@ fn print_scan(
         style.write_paragraph(out, &format!("{id} is unhealthy: {reason}"))?;
     }
     // Most hosts have devices of a few classes only, so the others are not listed by default.
-    if (names_classes || options.show_empty) && !scan.classes_without_devices.is_empty() {
+    if (has_named_classes || options.include_empty_classes)
+        && !scan.classes_without_devices.is_empty()
+    {
         writeln!(out)?;
         let text = format!("no devices of {}", scan.classes_without_devices.join(", "));
         style.write_paragraph(out, &text)?;
@@ -152,33 +155,34 @@ fn print_scan(
         );
         style.write_paragraph(out, &text)?;
     }
-    if !scan.disabled_classes.is_empty() && (scan.is_node || options.show_empty) {
-        let explanation = if scan.is_node {
+    if !scan.disabled_classes.is_empty() && (scan.is_cluster_node || options.include_empty_classes)
+    {
+        let explanation = if scan.is_cluster_node {
             "not offered to pods unless config.toml enables the class"
         } else {
             "virtual devices"
         };
-        let classes = scan.disabled_classes.join(", ");
+        let class_names = scan.disabled_classes.join(", ");
         style.write_paragraph(
             out,
-            &format!("{explanation}, and shown by name or with --all: {classes}"),
+            &format!("{explanation}, and shown by name or with --all: {class_names}"),
         )?;
     }
     Ok(())
 }
 
 fn print_devices(scan: &Scan, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let column = if scan.is_node {
+    let column = if scan.is_cluster_node {
         RequestColumn::Resource
     } else {
         RequestColumn::Variable
     };
-    devices::print_table_with(column, style, out, &scan.devices)
+    devices::print_table_with_column(column, style, out, &scan.devices)
 }
 
-/// Prints how containers request the devices. On a node of a cluster, the table has the resources,
-/// and the variables are printed here. On any other host, a command to copy is printed for each
-/// engine.
+/// Prints how containers request the devices. On a cluster node, prints the environment variables,
+/// because the table of devices already has the resources. On any other host, prints a command that
+/// a user can copy for each engine.
 fn print_requests(
     scan: &Scan,
     config: &Config,
@@ -186,7 +190,7 @@ fn print_requests(
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out)?;
-    if scan.is_node {
+    if scan.is_cluster_node {
         let variables = scan.devices.iter();
         let variables = variables.map(|device| (&*device.class, &*device.variable));
         let variables: BTreeMap<_, _> = inserted(variables);
@@ -202,24 +206,28 @@ fn print_requests(
         return Ok(());
     };
     let methods = DeliveryMethods::find(config);
-    let describe = |launcher: Launcher| launcher.describe_available_request(&methods, device);
+    let describe_request =
+        |launcher: Launcher| launcher.describe_available_request(&methods, device);
     let text = format!(
         "a container gets {} of class {} by",
         device.id, device.class
     );
     style.write_paragraph(out, &text)?;
-    for request in Launcher::find_all(config).into_iter().map(describe) {
+    for request in Launcher::find_installed(config)
+        .into_iter()
+        .map(describe_request)
+    {
         style.write_paragraph(out, &format!("- {request}"))?;
     }
     Ok(())
 }
 
-/// Prints the aliases of each device. An alias that several devices have is left out, such as the
-/// name of a GPU that all its parts share.
+/// Prints the aliases of each device. An alias of several devices is left out, such as the name of
+/// a GPU that all its partitions have.
 fn print_aliases(style: Style, out: &mut impl Write, devices: &[ListedDevice]) -> io::Result<()> {
     let mut is_first = true;
     for device in devices {
-        let names = device.own_aliases.iter().map(String::as_str);
+        let names = device.unique_aliases.iter().map(String::as_str);
         let names: Vec<&str> = names.filter(|name| *name != device.id).collect();
         if names.is_empty() {
             continue;

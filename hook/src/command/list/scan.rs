@@ -3,34 +3,34 @@
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
-use device_class::facts::DriverFacts;
+use device_class::driver_properties::DriverProperties;
 use device_class::load;
 use device_class::name::ClassName;
 use injection_plan::request::RequestNames;
 
 use crate::command::devices::ListedDevice;
-use crate::command::engine_words::is_node;
-use crate::command::finding::no_class_file;
+use crate::command::finding::describe_missing_class_files;
 use crate::command::holders::Holders;
+use crate::command::launcher::is_cluster_node;
 use crate::command::{CommandError, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// The selection of the classes that `boathook list` prints.
-pub(super) struct ListedClasses<'a> {
-    /// The names of the listed classes. If there are no names, the classes that containers of this
-    /// host may request are listed.
-    pub(super) names: &'a [ClassName],
-    /// True if all classes are listed, including those that containers of this host may not
+/// The classes that a user selected for `boathook list`.
+pub(super) struct ClassSelection<'a> {
+    /// The names of the selected classes. If the list is empty, the classes that containers of this
+    /// host may request are selected.
+    pub(super) class_names: &'a [ClassName],
+    /// True if all classes are selected, including those that containers of this host may not
     /// request.
-    pub(super) include_all: bool,
+    pub(super) include_all_classes: bool,
 }
 
-/// The result of a scan: the classes and devices of this host.
+/// The classes and devices that a scan of this host has found.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) devices: Vec<ListedDevice>,
-    /// True if there is a class file. Without a class file, nothing is known about devices.
+    /// True if the host has a class file. Without class files, no device can be found.
     pub(super) has_class_file: bool,
     /// The names of the selected classes.
     pub(super) classes: Vec<String>,
@@ -43,36 +43,36 @@ pub(super) struct Scan {
     pub(super) class_file_errors: Vec<String>,
     pub(super) warnings: Vec<String>,
     /// True if this host is a node of a Kubernetes cluster.
-    pub(super) is_node: bool,
+    pub(super) is_cluster_node: bool,
 }
 
 impl Scan {
     /// Scans the host for the devices of the selected classes. An invalid class file does not
     /// prevent the scan of other classes.
-    pub(super) fn run(
-        selection: &ListedClasses<'_>,
+    pub(super) fn scan_host(
+        selection: &ClassSelection<'_>,
         holders: Option<&Holders>,
         config: &Config,
     ) -> Result<Self, CommandError> {
         let host = planner::open_host(config)?;
         let mut scan = Scan {
-            is_node: is_node(config),
+            is_cluster_node: is_cluster_node(config),
             ..Scan::default()
         };
         let sources = load::read_each_source(&config.classes)?;
         scan.has_class_file = !sources.is_empty();
         if !scan.has_class_file {
-            scan.warnings.push(no_class_file(config));
+            scan.warnings.push(describe_missing_class_files(config));
         }
-        // Unknown class names in config.toml are reported only if all class files were read,
-        // because a name could belong to an unreadable file.
+        // A class name in config.toml is reported as unknown only if all class files were read. The
+        // name could belong to a file that cannot be read.
         if sources.iter().all(Result::is_ok) {
             let class_names = sources.iter().flatten();
             let class_names = class_names.map(|source| source.name.as_str());
             scan.warnings
                 .extend(config.warn_of_unknown_classes(class_names));
         }
-        for source in select_sources(selection.names, sources)? {
+        for source in select_sources(selection.class_names, sources)? {
             let class = match source.and_then(|source| config.class(&source)) {
                 Ok(class) => class,
                 Err(error) => {
@@ -89,18 +89,18 @@ impl Scan {
     fn add_class(
         &mut self,
         class: &DeviceClass,
-        selection: &ListedClasses<'_>,
+        selection: &ClassSelection<'_>,
         holders: Option<&Holders>,
         host: &impl device_class::HostView,
     ) {
         let mut inventory = discover::find_devices(class, host);
         if let Some(reason) = discover::find_refusal_reason(class, host) {
-            inventory.refuse(&reason);
+            inventory.mark_all_unhealthy(&reason);
         }
         inventory.refuse_mixed_devices(class);
-        if selection.names.is_empty()
-            && !selection.include_all
-            && !is_listed_by_default(class, self.is_node)
+        if selection.class_names.is_empty()
+            && !selection.include_all_classes
+            && !is_listed_by_default(class, self.is_cluster_node)
         {
             if !inventory.devices.is_empty() {
                 let entry = format!("{} ({})", class.name, inventory.devices.len());
@@ -111,10 +111,11 @@ impl Scan {
         if !inventory.devices.is_empty() {
             inventory
                 .warnings
-                .extend(DriverFacts::describe_absence(class, host));
+                .extend(DriverProperties::describe_absence(class, host));
         }
-        let capabilities = class.spec.request.capabilities_by_default();
-        let missing_parts = discover::describe_lacks(class, &capabilities, &inventory, host);
+        let capabilities = class.spec.request.find_default_capabilities();
+        let missing_parts =
+            discover::describe_unusable_hardware(class, &capabilities, &inventory, host);
         inventory.warnings.extend(missing_parts);
         let warnings = inventory.warnings.iter();
         self.warnings
@@ -137,7 +138,7 @@ impl Scan {
     }
 
     /// Logs the warnings of the scan and the errors in class files.
-    pub(super) fn report_problems(&self) {
+    pub(super) fn log_problems(&self) {
         for warning in &self.warnings {
             crate::log::warning(warning);
         }
@@ -155,10 +156,11 @@ impl Scan {
     }
 }
 
-/// Returns whether the class is listed when the user names no class. On a node of a cluster, these
-/// are the enabled classes, which are offered to pods. On any other host, a container may request
-/// all classes, and only classes of virtual devices, which every host has, are left out.
-fn is_listed_by_default(class: &DeviceClass, is_node: bool) -> bool {
+/// Returns whether the class is listed when the user names no class. A cluster node lists the
+/// enabled classes, which are offered to pods. Any other host lists all classes except those of
+/// virtual devices, which every host has.
+fn is_listed_by_default(class: &DeviceClass, is_cluster_node: bool) -> bool {
     let mut sources = class.spec.discover.iter();
-    class.spec.is_enabled || !is_node && sources.any(|source| source.count.is_none())
+    class.spec.is_enabled
+        || !is_cluster_node && sources.any(|source| source.virtual_device_count.is_none())
 }

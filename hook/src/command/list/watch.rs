@@ -1,5 +1,5 @@
-//! Implements `boathook list --watch`, which prints a line for each device that is added, removed or
-//! changed.
+//! Implements `boathook list --watch`, which prints a line for each device that is added, removed
+//! or changed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -24,32 +24,32 @@ use crate::sys::uevent::UeventReceiver;
 /// not send events for all changes, for example when a device becomes unhealthy.
 const RESCAN_INTERVAL_MS: u16 = 5000;
 
-/// The time to wait after an event of the kernel, in which udev creates the links of the device.
-const UDEV_DELAY: Duration = Duration::from_millis(200);
+/// The time to wait after a kernel event. Meanwhile, udev creates the links of the device.
+const UDEV_SETTLE_TIME: Duration = Duration::from_millis(200);
 
-type Devices = BTreeMap<(String, String), ListedDevice>;
+type DevicesByClassAndId = BTreeMap<(String, String), ListedDevice>;
 
-/// Prints the devices and then each change, until this process is stopped or nobody reads its
-/// output any longer.
+/// Prints the devices and then each change, until this process is stopped or its output is closed.
 pub(in crate::command) fn watch(
     options: &ListOptions<'_>,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    // In a container without the host's network namespace no event arrives, and only the regular
+    // A container without the host's network namespace receives no uevents. There, only the regular
     // scans detect changes.
-    let events = UeventReceiver::open().ok();
-    let scan = Scan::run(&options.classes(), None, config)?;
-    scan.report_problems();
+    let event_receiver = UeventReceiver::open().ok();
+    let scan = Scan::scan_host(&options.class_selection(), None, config)?;
+    scan.log_problems();
     if options.as_json {
-        write_line(&scan.to_json())?;
+        write_json_line(&scan.to_json())?;
     } else {
         let mut out = io::stdout().lock();
         print_scan(&scan, options, config, Style::for_stdout(), &mut out)?;
     }
     let mut devices = index_devices(scan);
     loop {
-        wait_for_change(events.as_ref()).map_err(CommandError::Uevents)?;
-        let current_devices = index_devices(Scan::run(&options.classes(), None, config)?);
+        wait_for_change(event_receiver.as_ref()).map_err(CommandError::Uevents)?;
+        let current_devices =
+            index_devices(Scan::scan_host(&options.class_selection(), None, config)?);
         for (change, device) in find_changes(&devices, &current_devices) {
             report(change, device, options.as_json)?;
         }
@@ -57,33 +57,33 @@ pub(in crate::command) fn watch(
     }
 }
 
-fn index_devices(scan: Scan) -> Devices {
+fn index_devices(scan: Scan) -> DevicesByClassAndId {
     let key = |device: &ListedDevice| (device.class.clone(), device.id.clone());
     let devices = scan.devices.into_iter();
     devices.map(|device| (key(&device), device)).collect()
 }
 
-/// Waits until an event of a device arrives or the next regular scan is due.
-fn wait_for_change(events: Option<&UeventReceiver>) -> Result<(), Errno> {
-    let mut poll_fds: Vec<_> = events
+/// Waits until a uevent arrives or the next regular scan is due.
+fn wait_for_change(event_receiver: Option<&UeventReceiver>) -> Result<(), Errno> {
+    let mut poll_fds: Vec<_> = event_receiver
         .iter()
-        .map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN))
+        .map(|event_receiver| PollFd::new(event_receiver.as_fd(), PollFlags::POLLIN))
         .collect();
     match poll(&mut poll_fds, PollTimeout::from(RESCAN_INTERVAL_MS)) {
         Ok(0) | Err(Errno::EINTR) => return Ok(()),
         Err(errno) => return Err(errno),
         Ok(_) => {}
     }
-    std::thread::sleep(UDEV_DELAY);
-    events.map_or(Ok(false), UeventReceiver::receive_pending)?;
+    std::thread::sleep(UDEV_SETTLE_TIME);
+    event_receiver.map_or(Ok(false), UeventReceiver::receive_pending)?;
     Ok(())
 }
 
-/// Returns the devices that were removed, added or changed, in this order, each with the name of
-/// the change.
+/// Returns the devices that were removed, added or changed, each with the name of the change. The
+/// removed devices come first.
 fn find_changes<'a>(
-    previous_devices: &'a Devices,
-    current_devices: &'a Devices,
+    previous_devices: &'a DevicesByClassAndId,
+    current_devices: &'a DevicesByClassAndId,
 ) -> Vec<(&'static str, &'a ListedDevice)> {
     let removed_entries = previous_devices
         .iter()
@@ -102,7 +102,7 @@ fn find_changes<'a>(
 fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), CommandError> {
     let time = log::format_current_time();
     if as_json {
-        return write_line(&json!({ "time": time, "change": change, "device": device }));
+        return write_json_line(&json!({ "time": time, "change": change, "device": device }));
     }
     let health = match &device.reason {
         Some(reason) if change != "removed" => format!("  unhealthy: {reason}"),
@@ -118,7 +118,7 @@ fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), Comm
 }
 
 /// Writes a JSON value on one line, so that a program can parse each line of the output separately.
-fn write_line(value: &serde_json::Value) -> Result<(), CommandError> {
+fn write_json_line(value: &serde_json::Value) -> Result<(), CommandError> {
     writeln!(
         io::stdout().lock(),
         "{}",

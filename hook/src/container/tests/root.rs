@@ -109,18 +109,18 @@ fn mount_points_are_made_where_nothing_is() {
                 .unwrap()
         };
         let target = make_mount_point("/opt/v/file", FileKind::Regular);
-        assert!(target.is_created());
+        assert!(target.is_newly_created());
         assert_eq!(target.path(), PathBuf::from("/opt/v/file"));
         let meta = fs::metadata(path.join("opt/v/file")).unwrap();
         assert!(meta.is_file());
         assert_eq!(meta.mode() & 0o777, 0o444);
 
-        assert!(make_mount_point("/opt/v/dir", FileKind::Directory).is_created());
+        assert!(make_mount_point("/opt/v/dir", FileKind::Directory).is_newly_created());
         assert!(path.join("opt/v/dir").is_dir());
 
         // The second call finds the existing mount points.
-        assert!(!make_mount_point("/opt/v/file", FileKind::Regular).is_created());
-        assert!(!make_mount_point("/opt/v/dir", FileKind::Directory).is_created());
+        assert!(!make_mount_point("/opt/v/file", FileKind::Regular).is_newly_created());
+        assert!(!make_mount_point("/opt/v/dir", FileKind::Directory).is_newly_created());
     });
 }
 
@@ -321,7 +321,7 @@ fn device_nodes_are_made_once() {
         gid: Gid::from_raw(34),
     };
     in_each_root(|root, path| {
-        let make = |number| root.make_device(Path::new("/dev/x"), number, access);
+        let make = |number| root.create_device_node(Path::new("/dev/x"), number, access);
         make(null_device).unwrap();
         make(null_device).unwrap();
         let meta = fs::metadata(path.join("dev/x")).unwrap();
@@ -357,7 +357,7 @@ fn a_target_reports_what_it_shows() {
         let there = root.resolve(Path::new("usr/file")).unwrap().unwrap();
         for (path, is_shown) in [("usr/file", true), ("usr/other", false)] {
             let target = root.open_or_create_mount_point(Path::new(path), FileKind::Regular);
-            let shows = target.unwrap().is_file(there.identity());
+            let shows = target.unwrap().has_identity(there.identity());
             assert_eq!(shows, is_shown, "{path}");
         }
     });

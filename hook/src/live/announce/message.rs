@@ -12,7 +12,7 @@ const UDEV_MONITOR_MAGIC: u32 = 0xfeed_cafe;
 /// The size in bytes of the header of a udev message.
 const HEADER_BYTES: u32 = 40;
 
-/// What happened to a device, as the value of `ACTION` in a message says.
+/// The event that a message reports about a device, as the value of `ACTION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::live) enum UeventAction {
     Remove,
@@ -32,7 +32,7 @@ impl Announcement {
         message.into_bytes()
     }
 
-    /// Returns the message as udev sends it. `boot_micros` is the time since boot in microseconds.
+    /// Returns the message in udev's format. `boot_micros` is the time since boot in microseconds.
     pub(in crate::live) fn to_udev_message(
         &self,
         action: UeventAction,
@@ -63,9 +63,9 @@ impl Announcement {
         for number in [HEADER_BYTES, HEADER_BYTES, length] {
             message.extend(number.to_ne_bytes());
         }
-        // The socket filters of libudev compare these hashes of the subsystem and the device type.
-        // The last two numbers are the Bloom filter of tags. They are zero, because the message has
-        // no tags.
+        // The first two numbers are hashes of the subsystem and the device type, which the socket
+        // filters of libudev compare. The last two are the Bloom filter of tags: zero, because the
+        // message has no tags.
         let hashes = [
             murmur_hash2(&self.subsystem),
             devtype.map_or(0, murmur_hash2),

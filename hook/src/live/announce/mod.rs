@@ -1,8 +1,8 @@
-//! Announces added and removed devices to the programs of containers by uevents, after the containers
-//! are changed.
+//! Sends uevents about added and removed devices to the programs of containers, after the containers
+//! have been changed.
 //!
-//! The attachment record has the announcements that were sent, so that none is sent twice, even after
-//! this program was started again.
+//! The attachment record contains the announcements that were sent. So no announcement is sent twice,
+//! even if this program is restarted.
 
 mod message;
 
@@ -46,8 +46,8 @@ const UEVENT_SEQNUM_PATH: &str = "/sys/kernel/uevent_seqnum";
 pub(in crate::live) enum DeviceChange {
     Unchanged,
     Replaced,
-    /// The devices were attached. They are announced even if another process has announced them
-    /// meanwhile.
+    /// The devices were attached. They are announced even if the record says that another process has
+    /// announced them already.
     Attached,
     Detached,
 }
@@ -55,21 +55,21 @@ pub(in crate::live) enum DeviceChange {
 /// A container's record, and the change of its devices.
 pub(in crate::live) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
-/// The announcements of one device: those whose node the container has, and those whose node it
-/// lacks.
+/// The uevents to send for one device, split by whether the container has the device node.
 #[derive(Serialize, Deserialize)]
 struct NodePresence {
-    present_nodes: BTreeSet<Announcement>,
-    absent_nodes: BTreeSet<Announcement>,
+    announcements_with_node: BTreeSet<Announcement>,
+    announcements_without_node: BTreeSet<Announcement>,
 }
 
-type DevicePresences = Vec<(DeviceRef, NodePresence)>;
+type NodePresenceByDevice = Vec<(DeviceRef, NodePresence)>;
 
-/// The announced nodes of a container, and the inode number of its network namespace.
+/// The uevents to send to one container, by device, and the inode number of the container's network
+/// namespace.
 #[derive(Serialize, Deserialize)]
 struct AnnouncedNodes {
     network_inode: u64,
-    devices: DevicePresences,
+    devices: NodePresenceByDevice,
 }
 
 /// A network namespace, and the messages for its programs. Containers that share the namespace
@@ -94,9 +94,9 @@ pub(in crate::live) fn announce_devices(
     announce_changes(&[(device_record, change)], &snapshot, config);
 }
 
-/// Announces the devices of changed containers whose classes have `announce`. One child process per
-/// container finds its nodes, then one per network namespace sends the messages. So a container
-/// that does not answer delays only the messages of its own network namespace.
+/// Announces the changed devices of containers, if their classes have `announce`. One child process
+/// per container looks for the device nodes. Then one child process per network namespace sends the
+/// messages, so that a hanging container delays only the messages of its own network namespace.
 pub(in crate::live) fn announce_changes(
     changed_containers: &[ChangedContainer<'_>],
     snapshot: &HostSnapshot,
@@ -109,17 +109,19 @@ pub(in crate::live) fn announce_changes(
     let changed_containers = changed_containers
         .iter()
         .filter(|(record, _)| has_announcements(record));
-    let node_searches: Vec<_> = changed_containers
+    let searches_by_container: Vec<_> = changed_containers
         .map(|changed_containers| {
             (
                 changed_containers,
-                start_finding_nodes(*changed_containers, snapshot, config),
+                start_node_search(*changed_containers, snapshot, config),
             )
         })
         .collect();
-    let mut containers_by_network: BTreeMap<u64, Vec<(ChangedContainer<'_>, DevicePresences)>> =
-        BTreeMap::new();
-    for (&(record, change), child) in node_searches {
+    let mut containers_by_network: BTreeMap<
+        u64,
+        Vec<(ChangedContainer<'_>, NodePresenceByDevice)>,
+    > = BTreeMap::new();
+    for (&(record, change), child) in searches_by_container {
         match child.and_then(|mut child| child.wait()) {
             // The child has logged its error.
             Ok(Some(text)) if text.is_empty() => {}
@@ -132,33 +134,32 @@ pub(in crate::live) fn announce_changes(
                     containers.push(((record, change), devices));
                 }
                 Err(error) => {
-                    warn_not_announced(record, &LiveError::ChildProcess(error.to_string()));
+                    log_announcement_error(record, &LiveError::ChildProcess(error.to_string()));
                 }
             },
-            Ok(None) => warn_not_announced(record, &LiveError::Timeout),
-            Err(errno) => warn_not_announced(record, &LiveError::Fork(errno)),
+            Ok(None) => log_announcement_error(record, &LiveError::Timeout),
+            Err(errno) => log_announcement_error(record, &LiveError::Fork(errno)),
         }
     }
-    // The containers of one network namespace are locked at the same time. The order of their ids
-    // prevents a deadlock.
+    // The containers of one network namespace are locked together. They are locked in the order of
+    // their ids, which prevents a deadlock with other processes.
     for containers in containers_by_network.values_mut() {
-        containers.sort_by(|((left, _), _), ((right, _), _)| left.id.cmp(&right.id));
+        containers.sort_by(|((first, _), _), ((second, _), _)| first.id.cmp(&second.id));
     }
     let send = |containers: &Vec<_>| {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         send_messages(containers, config);
     };
-    for (inode, error) in run_for_each(&containers_by_network, deadline::CHILD_TIMEOUT, send) {
+    for (inode, error) in run_in_children(&containers_by_network, deadline::CHILD_TIMEOUT, send) {
         for ((record, _), _) in &containers_by_network[inode] {
-            warn_not_announced(record, &error);
+            log_announcement_error(record, &error);
         }
     }
 }
 
-/// Calls `work` for each value in a child process of its own. Returns the errors with their keys.
-/// The children run at the same time, so that one that does not end within `time_limit` does not
-/// affect the others.
-fn run_for_each<K: Ord, T>(
+/// Calls `work` for each value, in one child process per value. Returns the errors by key. All
+/// children run at the same time, so a child that exceeds `time_limit` does not affect the others.
+fn run_in_children<K: Ord, T>(
     values: &BTreeMap<K, T>,
     time_limit: Duration,
     work: impl Fn(&T),
@@ -184,64 +185,68 @@ fn run_for_each<K: Ord, T>(
     errors
 }
 
-/// Starts a child process that finds the announced nodes in a container. The child answers with
-/// [`AnnouncedNodes`] as JSON, or with an empty text after an error.
-fn start_finding_nodes(
+/// Starts a child process that looks for the announced nodes in a container. Its output is
+/// [`AnnouncedNodes`] as JSON, or empty after an error.
+fn start_node_search(
     (record, change): ChangedContainer<'_>,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<Child, Errno> {
     sys::process::start_child(deadline::CHILD_TIMEOUT, || {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
-        match find_present_nodes(record, change, snapshot, config) {
+        match find_announced_nodes(record, change, snapshot, config) {
             Ok(nodes) => serde_json::to_string(&nodes).unwrap_or_default(),
             Err(error) => {
-                warn_not_announced(record, &error);
+                log_announcement_error(record, &error);
                 String::new()
             }
         }
     })
 }
 
-fn find_present_nodes(
+fn find_announced_nodes(
     record: &AttachmentRecord,
     change: DeviceChange,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<AnnouncedNodes, LiveError> {
-    let locked = LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
+    let locked_container =
+        LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
     let devices = match change {
         DeviceChange::Attached | DeviceChange::Detached => &record.devices,
-        // The locked record is used, because a device that was plugged in elsewhere may have got
-        // another id there after `record` was read.
-        DeviceChange::Unchanged | DeviceChange::Replaced => &locked.record.devices,
+        // The locked record is newer than `record`: a device that was plugged in elsewhere may have
+        // another id there.
+        DeviceChange::Unchanged | DeviceChange::Replaced => &locked_container.record.devices,
     };
     let devices = devices.iter().filter_map(|device| {
         let announcements = snapshot.find_announcements(device)?.iter().cloned();
-        let (present_nodes, absent_nodes) =
-            announcements.partition(|node| has_announced_node(&locked.container.namespace, node));
+        let (announcements_with_node, announcements_without_node) = announcements
+            .partition(|node| has_announced_node(&locked_container.container.namespace, node));
         Some((
             device.device_ref(),
             NodePresence {
-                present_nodes,
-                absent_nodes,
+                announcements_with_node,
+                announcements_without_node,
             },
         ))
     });
-    let network = locked.container.namespace.open_network_namespace()?;
+    let network = locked_container
+        .container
+        .namespace
+        .open_network_namespace()?;
     Ok(AnnouncedNodes {
         network_inode: fstat(&network).map_err(LiveError::NetworkNamespace)?.st_ino,
         devices: devices.collect(),
     })
 }
 
-/// Reports whether a container has the node of an announcement, with the device's number.
+/// Reports whether a container has the device node of an announcement, with the same device number.
 fn has_announced_node(container: &ContainerNamespace, announcement: &Announcement) -> bool {
     let node = container.open_file(&announcement.node_path).ok().flatten();
     node.is_some_and(|node| node.kind().is_device() && node.stat().st_rdev == announcement.number)
 }
 
-fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
+fn log_announcement_error(record: &AttachmentRecord, error: &LiveError) {
     if !matches!(error, LiveError::ContainerEnded) {
         let error = log::format_error_chain(error);
         log::warning(&format!(
@@ -253,29 +258,33 @@ fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
 
 /// Locks all containers, sends the messages to their network namespaces, and records the
 /// announcements.
-fn send_messages(changed_containers: &[(ChangedContainer<'_>, DevicePresences)], config: &Config) {
+fn send_messages(
+    changed_containers: &[(ChangedContainer<'_>, NodePresenceByDevice)],
+    config: &Config,
+) {
     let host_inode = fs::metadata("/proc/self/ns/net")
         .map(|file| file.ino())
         .ok();
     let mut namespaces: BTreeMap<u64, NetworkNamespace> = BTreeMap::new();
     let mut containers = Vec::new();
     for ((record, change), devices) in changed_containers {
-        let (inode, namespace, locked) =
+        let (inode, namespace, locked_container) =
             match NetworkNamespace::open(record, *change, devices, config) {
                 Ok(namespace_and_container) => namespace_and_container,
                 Err(error) => {
-                    warn_not_announced(record, &error);
+                    log_announcement_error(record, &error);
                     continue;
                 }
             };
-        // Programs in the host's network namespace get the messages of the host.
+        // A container in the host's network namespace needs no messages, because its programs get
+        // the uevents of the host.
         if host_inode.is_some_and(|host_inode| host_inode != inode) {
             match namespaces.get_mut(&inode) {
                 Some(existing_namespace) => existing_namespace.messages.extend(namespace.messages),
                 None => drop(namespaces.insert(inode, namespace)),
             }
         }
-        containers.push(locked);
+        containers.push(locked_container);
     }
     for namespace in namespaces
         .values()
@@ -288,25 +297,30 @@ fn send_messages(changed_containers: &[(ChangedContainer<'_>, DevicePresences)],
             ));
         }
     }
-    for locked in containers {
-        if let Err(error) = save_announcements(&locked) {
-            log::warning(&format!("container {}: {error}", locked.record.id));
+    for locked_container in containers {
+        if let Err(error) = save_announcements(&locked_container) {
+            log::warning(&format!(
+                "container {}: {error}",
+                locked_container.record.id
+            ));
         }
     }
 }
 
 /// Writes the announcements to the container's record file. Nothing else in the file is changed,
 /// because another process may have detached devices from it without the lock.
-fn save_announcements(locked: &LockedContainer) -> io::Result<()> {
-    let announcements = &locked.record.announcements;
+fn save_announcements(locked_container: &LockedContainer) -> io::Result<()> {
+    let announcements = &locked_container.record.announcements;
     let set_announced =
         |record: &mut AttachmentRecord| record.announcements.clone_from(announcements);
-    locked.record_file.update(&locked.record, set_announced)?;
+    locked_container
+        .record_file
+        .update(&locked_container.record, set_announced)?;
     Ok(())
 }
 
-/// Returns the messages that tell programs about the changes from `previous_announcements`, which
-/// they have received, to `current_announcements`.
+/// Returns the messages about the difference between `previous_announcements`, which the programs
+/// have received, and `current_announcements`.
 fn diff_announcements(
     previous_announcements: &BTreeSet<Announcement>,
     current_announcements: &BTreeSet<Announcement>,
@@ -335,30 +349,33 @@ fn diff_announcements(
 }
 
 impl NetworkNamespace {
-    /// Opens the network namespace of a container. Returns its inode number, the namespace with its
-    /// messages, and the locked container, whose record has the announcements as they are after the
-    /// messages.
+    /// Opens the network namespace of a container. Returns the inode number, the namespace with its
+    /// messages, and the locked container. The container's record already has the announcements that
+    /// are valid after the messages are sent.
     fn open(
         record: &AttachmentRecord,
         change: DeviceChange,
-        device_presences: &DevicePresences,
+        node_presence_by_device: &NodePresenceByDevice,
         config: &Config,
     ) -> Result<(u64, Self, LockedContainer), LiveError> {
-        let mut locked = LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
+        let mut locked_container =
+            LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
         let mut messages = BTreeSet::new();
-        for (device, presence) in device_presences {
+        for (device, presence) in node_presence_by_device {
             let NodePresence {
-                present_nodes,
-                absent_nodes,
+                announcements_with_node,
+                announcements_without_node,
             } = presence;
             let earlier_announcements = match change {
-                // The record does not have the detached device any more. All its nodes count as
+                // The record no longer has the detached device, so all its nodes are treated as
                 // announced.
-                DeviceChange::Detached => Some(present_nodes | absent_nodes),
-                _ => locked
+                DeviceChange::Detached => {
+                    Some(announcements_with_node | announcements_without_node)
+                }
+                _ => locked_container
                     .record
                     .announcements
-                    .insert(device.clone(), present_nodes.clone()),
+                    .insert(device.clone(), announcements_with_node.clone()),
             };
             let previous_announcements = match (earlier_announcements, change) {
                 (_, DeviceChange::Attached) | (None, DeviceChange::Replaced) => BTreeSet::new(),
@@ -366,17 +383,23 @@ impl NetworkNamespace {
                 // The container was started with the device, so no message is needed.
                 (None, _) => continue,
             };
-            messages.extend(diff_announcements(&previous_announcements, present_nodes));
+            messages.extend(diff_announcements(
+                &previous_announcements,
+                announcements_with_node,
+            ));
         }
-        let file = locked.container.namespace.open_network_namespace()?;
+        let file = locked_container
+            .container
+            .namespace
+            .open_network_namespace()?;
         let inode = fstat(&file).map_err(LiveError::NetworkNamespace)?.st_ino;
-        let root_uid = locked.container.namespace.owner().uid();
+        let root_uid = locked_container.container.namespace.owner().uid();
         let namespace = NetworkNamespace {
             file,
             root_uid,
             messages,
         };
-        Ok((inode, namespace, locked))
+        Ok((inode, namespace, locked_container))
     }
 
     /// Enters the namespace and sends the messages.
@@ -415,7 +438,7 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let names = ["a", "hangs", "z"].map(|name| (name, top.path().join(name)));
         let values = BTreeMap::from(names);
-        let errors = run_for_each(&values, Duration::from_millis(300), |path| {
+        let errors = run_in_children(&values, Duration::from_millis(300), |path| {
             if path.ends_with("hangs") {
                 sleep(Duration::from_secs(60));
             }

@@ -13,14 +13,13 @@ impl AttachmentRecord {
             return;
         };
         self.cgroup_path = cgroup.path().to_owned();
-        // The root cgroup is not the container's own: it has processes of the host and of other
-        // containers as well.
+        // The root cgroup is not recorded, because it is not a cgroup of this container only.
         if !cgroup.is_root() {
             self.cgroup_inode = cgroup.inode().unwrap_or_default();
         }
     }
 
-    /// Reports whether the container has no process any more. Returns false if that is not certain.
+    /// Reports whether all processes of the container have ended. Returns false if this is uncertain.
     ///
     /// The end of the first process is not enough: in a container without a PID namespace of its
     /// own, other processes continue.
@@ -38,9 +37,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Reports whether the record of a new start of the container may replace this one. The end of
-    /// the first process is sufficient for a record of an older version of Boathook, because its
-    /// cgroup path may be that of the new start.
+    /// Reports whether the record of a new start of the container may replace this record. If an older
+    /// version of Boathook wrote this record, it is sufficient that the first process has ended: the
+    /// cgroup at the recorded path may already belong to the new start.
     pub(in crate::live) fn is_replaceable(&self) -> bool {
         let has_first_process_ended =
             || container::read_process_state(self.pid, self.start_time) == ProcessState::Ended;
@@ -92,8 +91,8 @@ impl AttachmentRecord {
             return Ok(recorded_cgroup);
         }
         let process_cgroup = DeviceCgroup::from_pid(self.pid);
-        // If the first process has ended, `process_cgroup` may be that of another process with its
-        // id.
+        // If the first process has ended, another process may have its id, and `process_cgroup` may
+        // be the cgroup of that process.
         if !self.is_first_process_running() {
             return Ok(None);
         }
@@ -102,6 +101,6 @@ impl AttachmentRecord {
                 cgroup: self.cgroup_path.clone(),
             });
         }
-        Ok(process_cgroup?.map(|cgroup| cgroup.move_up_to(&self.cgroup_path)))
+        Ok(process_cgroup?.map(|cgroup| cgroup.move_to_ancestor(&self.cgroup_path)))
     }
 }

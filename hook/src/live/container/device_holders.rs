@@ -65,7 +65,7 @@ pub(in crate::live) fn find_device_holders(
         return Vec::new();
     }
     let numbers: Vec<DeviceNumber> = rules.iter().map(|rule| rule.number).collect();
-    // The child process limits the time of the search, because a process of the container may have
+    // A child process with a time limit does the search, because a process of the container may have
     // very many descriptors.
     let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);

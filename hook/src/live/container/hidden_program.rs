@@ -40,8 +40,8 @@ pub(in crate::live) fn check_hidden_program(
     }
 }
 
-/// Reports whether the hook injected no devices at a container's start. This is determined by the
-/// container's request, because the host may have other devices now than at the start.
+/// Reports whether the hook injected no devices at a container's start. The container's request
+/// determines this, because the host may have other devices now.
 pub(in crate::live) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> bool {
     // `bundle` may have requests for attached devices. The bundle as it was at the start has none.
     let start_bundle = Bundle::read(&bundle.directory);
@@ -56,8 +56,8 @@ impl AttachmentRecord {
     /// without the revoked ones, and the recorded ones.
     pub(in crate::live) fn to_spec_rules(&self, spec_rules: &[SpecRule]) -> SpecRules {
         SpecRules::from_spec(spec_rules)
-            .with_denied(&to_device_rules(&self.revoked_spec_rules))
-            .with_allowed(&to_device_rules(&self.rules))
+            .with_denied_rules(&to_device_rules(&self.revoked_spec_rules))
+            .with_allowed_rules(&to_device_rules(&self.rules))
     }
 }
 
@@ -73,8 +73,8 @@ impl LockedContainer {
         }
     }
 
-    /// Reports whether the container's cgroup may deny devices without showing this: the exceptions
-    /// of a device list of cgroup v1 cannot be read.
+    /// Reports whether the container's cgroup may deny devices without showing it: in cgroup v1, the
+    /// exceptions of a device list that allows everything cannot be read.
     pub(in crate::live) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => Ok(cgroup.has_hidden_exceptions()?),
@@ -82,10 +82,10 @@ impl LockedContainer {
         }
     }
 
-    /// Reports whether neither the record nor the specification has a rule for the device. The
-    /// container may lack such a device. `is_in_spec` says whether the specification allows the
-    /// device.
-    pub(in crate::live) fn is_unrecorded(&self, rule: &DeviceRule, is_in_spec: bool) -> bool {
+    /// Reports whether neither the record nor the specification has a rule for the device of `rule`.
+    /// The container may then not be allowed to use the device. `is_in_spec` is true if the
+    /// specification allows the device.
+    pub(in crate::live) fn lacks_rule(&self, rule: &DeviceRule, is_in_spec: bool) -> bool {
         let has_rule_for_device = |rules: &[RecordedRule]| {
             rules
                 .iter()

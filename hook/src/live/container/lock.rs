@@ -1,7 +1,7 @@
 //! The two locks of attachment records. The lock of a container is held while the container is
-//! changed, which the container may delay. The write lock of the record directory is held only while
-//! record files are compared and written, so that `detach` can record what it revoked even if a
-//! container's lock is not released.
+//! changed, and the container can delay this. The write lock of the record directory is held only
+//! while record files are compared and written. So `detach` can record revoked rules even while
+//! another process holds the container's lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -40,8 +40,8 @@ impl Drop for ContainerLock {
 }
 
 impl ContainerLock {
-    /// Waits for the lock for at most `timeout`. Another process may hold the lock for ever, if the
-    /// container does not let that process end.
+    /// Acquires the lock, and waits for it for at most `timeout`. Another process may hold the lock
+    /// forever, if the container keeps that process from ending.
     pub(in crate::live) fn acquire(
         directory: &Path,
         id: &str,
@@ -62,7 +62,7 @@ impl ContainerLock {
         }
         let locked_file = file.metadata()?;
         // The previous holder may have removed the file, and another process may have created a new
-        // one. Then the lock on the old file excludes nobody, and is not used.
+        // file. The lock on the old file would then exclude no other process, so it is not used.
         let current_file = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             current_file => current_file?,
@@ -87,7 +87,8 @@ pub(super) struct RecordWriteLock {
 }
 
 impl RecordWriteLock {
-    /// Waits for the lock for at most [`COMMAND_LOCK_TIMEOUT`]. It is held for milliseconds only.
+    /// Acquires the lock, and waits for it for at most [`COMMAND_LOCK_TIMEOUT`]. Every process holds
+    /// this lock only for milliseconds.
     pub(super) fn acquire(directory: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = File::from(open(directory, flags, Mode::empty())?);
@@ -101,7 +102,8 @@ impl RecordWriteLock {
     }
 }
 
-/// Calls `try_acquire` until it returns a lock. Fails with `reason` after `timeout`.
+/// Calls `try_acquire` repeatedly until it returns a lock. After `timeout`, returns an error with
+/// `reason`.
 fn retry_within<T>(
     timeout: Duration,
     reason: &str,

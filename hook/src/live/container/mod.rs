@@ -19,7 +19,7 @@ use crate::cgroup::DeviceCgroup;
 use crate::container::{self, ContainerNamespace, ContainerRoot, ProcessState};
 use crate::live::LiveError;
 use crate::live::record::AttachmentRecord;
-use crate::mount::KernelCalls;
+use crate::mount::SyscallSupport;
 use crate::oci::{self, Bundle};
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -27,55 +27,55 @@ use crate::sys::deadline::{self, Deadline};
 pub(in crate::live) use record_files::LockedRecord;
 pub(in crate::live) use remove_files::is_device_node;
 
-/// The id, the first process and the bundle of a running container, as its engine or its attachment
-/// record describes them.
+/// The id, the first process and the bundle of a running container, from its engine or from its
+/// attachment record.
 pub(crate) struct ContainerLocation {
     pub(crate) id: String,
     /// The process id of the container's first process, in the host's PID namespace.
     pub(crate) pid: i32,
     /// The start time of the first process, if it is known ([`AttachmentRecord::start_time`]).
     pub(crate) start_time: Option<u64>,
-    pub(crate) bundle: PathBuf,
+    pub(crate) bundle_dir: PathBuf,
 }
 
-/// A container that runs, with its bundle and the mount namespace of its first process.
-pub(in crate::live) struct OpenContainer {
+/// A container that runs, with its bundle and the namespaces of its first process.
+pub(in crate::live) struct RunningContainer {
     pub(in crate::live) bundle: Bundle,
     pub(in crate::live) namespace: ContainerNamespace,
-    pub(in crate::live) calls: KernelCalls,
+    pub(in crate::live) kernel_calls: SyscallSupport,
 }
 
-impl OpenContainer {
+impl RunningContainer {
     pub(in crate::live) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
-        let bundle = Bundle::read(&location.bundle)?;
-        let calls = KernelCalls::probe();
+        let bundle = Bundle::read(&location.bundle_dir)?;
+        let kernel_calls = SyscallSupport::probe();
         let namespace = ContainerNamespace::from_running(
             location.pid,
             location.start_time,
             &bundle.rootfs,
-            calls.resolver(),
+            kernel_calls.resolver(),
         )?;
         if namespace.has_own_user_namespace() && !bundle.has_user_namespace {
             return Err(LiveError::ForeignUserNamespace);
         }
-        Ok(OpenContainer {
+        Ok(RunningContainer {
             bundle,
             namespace,
-            calls,
+            kernel_calls,
         })
     }
 
-    /// Moves this process into the container's mount namespace. A process cannot return from it, so
-    /// only child processes call this.
+    /// Moves this process into the container's mount namespace. Only child processes call this
+    /// function, because a process cannot leave the namespace again.
     pub(in crate::live) fn enter(&self) -> Result<ContainerRoot, LiveError> {
-        let resolver = self.calls.resolver();
+        let resolver = self.kernel_calls.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs_paths, resolver)?)
     }
 }
 
-/// A running container with its record. This process holds the lock of the record.
+/// A running container and its attachment record. This process holds the container's lock.
 pub(in crate::live) struct LockedContainer {
-    pub(in crate::live) container: OpenContainer,
+    pub(in crate::live) container: RunningContainer,
     pub(in crate::live) record_file: LockedRecord,
     pub(in crate::live) record: AttachmentRecord,
     /// The record as it was read from its file, or `None` if there was no file.
@@ -106,7 +106,7 @@ impl LockedContainer {
         config: &Config,
     ) -> Result<Self, LiveError> {
         require_root()?;
-        let container = OpenContainer::open(location).map_err(|error| {
+        let container = RunningContainer::open(location).map_err(|error| {
             let process_state =
                 |start_time| container::read_process_state(location.pid, start_time);
             match location.start_time.map(process_state) {
@@ -120,12 +120,12 @@ impl LockedContainer {
             id: location.id.clone(),
             pid: location.pid,
             start_time,
-            is_init: container::is_init(location.pid),
-            bundle_dir: location.bundle.clone(),
+            is_init: container::is_init_process(location.pid),
+            bundle_dir: location.bundle_dir.clone(),
             spec_rules: Some(list_spec_rules(&container.bundle)),
             ..AttachmentRecord::default()
         };
-        let cgroup = DeviceCgroup::from_membership(&container.namespace.read_cgroups()?)?;
+        let cgroup = DeviceCgroup::from_membership(&container.namespace.read_cgroup_file()?)?;
         new_record.set_cgroup(cgroup.as_ref());
         let original_record = record_file.read()?;
         let record = match original_record.clone() {
@@ -135,7 +135,7 @@ impl LockedContainer {
             Some(existing_record)
                 if existing_record.has_attachments() && !existing_record.has_ended() =>
             {
-                return Err(if existing_record.bundle_dir == location.bundle {
+                return Err(if existing_record.bundle_dir == location.bundle_dir {
                     LiveError::FirstProcessEnded
                 } else {
                     LiveError::IdInUse {
@@ -153,8 +153,8 @@ impl LockedContainer {
         })
     }
 
-    /// Writes the record. Fails if `detach` has changed the record file without the lock since this
-    /// process read it.
+    /// Writes the record. Fails if the record file has changed since this process read it: `detach`
+    /// may change it without the container's lock.
     pub(in crate::live) fn save_if_unchanged(
         &self,
         record: &AttachmentRecord,
@@ -177,7 +177,7 @@ impl AttachmentRecord {
             id: self.id.clone(),
             pid: self.pid,
             start_time: Some(self.start_time),
-            bundle: self.bundle_dir.clone(),
+            bundle_dir: self.bundle_dir.clone(),
         }
     }
 }
@@ -216,7 +216,7 @@ pub(in crate::live) fn run_in_child(
     }
 }
 
-/// Calls `work`, and once more if it fails, so that one failed system call does not leave a device
+/// Calls `work`, and calls it again if it fails: a single failed system call must not leave a device
 /// in a container. If both calls fail, returns the first error.
 pub(in crate::live) fn try_twice<T>(
     mut work: impl FnMut() -> Result<T, LiveError>,

@@ -1,6 +1,6 @@
-//! Reads, writes and removes the files of attachment records below `/run/boathook`, one for each
-//! container. Only the process that holds a container's lock writes the container's file. The
-//! exception is `detach`, if the lock is never released.
+//! Reads, writes and removes the files of attachment records below `/run/boathook`, one file for each
+//! container. Only the process that holds a container's lock writes the container's file, except for
+//! `detach`, which writes it without the lock if the lock is not released in time.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, Permissions};
@@ -12,11 +12,11 @@ use std::time::Duration;
 use rooted_path::{FileReplacement, TEMPORARY_NAME_PREFIX, open_own_file, read_bounded};
 
 use crate::live::container::lock::{ContainerLock, RecordWriteLock};
-use crate::live::record::{AttachedDevice, AttachmentRecord, RecordedRule};
+use crate::live::record::{AttachmentRecord, ContainerDevice, RecordedRule};
 use crate::log;
 use crate::oci::Bundle;
 
-/// The name of the directory of records, which is in the same directory as the log.
+/// The name of the directory of records. Its parent directory is that of the log.
 const RECORD_DIR_NAME: &str = "attached";
 
 /// The size in bytes of the largest record file that is read or written.
@@ -25,7 +25,7 @@ const MAX_RECORD_BYTES: u64 = 4 << 20;
 /// The record file of one container. This process holds the container's lock as long as this value
 /// exists.
 pub(crate) struct LockedRecord {
-    directory: PathBuf,
+    record_dir: PathBuf,
     id: String,
     lock: ContainerLock,
 }
@@ -34,18 +34,18 @@ impl LockedRecord {
     /// Locks the record of the container `id`, on the host whose root directory is `root`. Waits
     /// for the lock for at most `timeout`.
     pub(crate) fn open(root: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
-        let directory = create_record_directory(root)?;
+        let record_dir = create_record_dir(root)?;
         check_id(id)?;
         Ok(LockedRecord {
-            lock: ContainerLock::acquire(&directory, id, timeout)?,
-            directory,
+            lock: ContainerLock::acquire(&record_dir, id, timeout)?,
+            record_dir,
             id: id.to_owned(),
         })
     }
 
     /// Reads the container's record, which may be from an earlier start of the container.
     pub(crate) fn read(&self) -> io::Result<Option<AttachmentRecord>> {
-        read_record(&self.directory.join(&self.id))
+        read_record(&self.record_dir.join(&self.id))
     }
 
     /// Returns the record of a container that is being started: the existing record of the same
@@ -81,35 +81,36 @@ impl LockedRecord {
         start_record: &AttachmentRecord,
         change_record: impl FnOnce(&mut AttachmentRecord),
     ) -> io::Result<Option<AttachmentRecord>> {
-        update_record(&self.directory, start_record, change_record)
+        update_record(&self.record_dir, start_record, change_record)
     }
 
-    /// Writes a record if the file still has `expected_record`. Otherwise writes nothing and
-    /// returns false: another process has detached devices without the container's lock.
+    /// Writes a record if the file still contains `expected_record`. Otherwise another process has
+    /// detached devices without the container's lock. Then nothing is written, and the result is
+    /// false.
     pub(in crate::live) fn save_if_unchanged(
         &self,
         expected_record: Option<&AttachmentRecord>,
         record: &AttachmentRecord,
     ) -> io::Result<bool> {
-        let _lock = RecordWriteLock::acquire(&self.directory)?;
+        let _lock = RecordWriteLock::acquire(&self.record_dir)?;
         if self.read()?.as_ref() != expected_record {
             return Ok(false);
         }
-        write_or_remove(&self.directory, record)?;
+        write_or_remove(&self.record_dir, record)?;
         Ok(true)
     }
 
-    /// Writes `record` without the devices and rules that another process has detached without the
-    /// container's lock since this process read or wrote `saved_record`. These rules are revoked
-    /// once more, because this process may have allowed them again meanwhile.
+    /// Writes `record`, merged with the changes of another process that has detached devices without
+    /// the container's lock since this process read or wrote `saved_record`. The rules of these
+    /// devices are revoked again, because this process may have allowed them meanwhile.
     pub(in crate::live) fn save_merged(
         &self,
         saved_record: &AttachmentRecord,
         record: &mut AttachmentRecord,
     ) -> io::Result<()> {
-        let write_lock = RecordWriteLock::acquire(&self.directory)?;
+        let write_lock = RecordWriteLock::acquire(&self.record_dir)?;
         let revoked_rules = self.remove_detached_content(saved_record, record);
-        let write_result = write_or_remove(&self.directory, record);
+        let write_result = write_or_remove(&self.record_dir, record);
         drop(write_lock);
         match record.revoke_rules(&revoked_rules, record) {
             Ok(warnings) => warnings.iter().for_each(|warning| log::warning(warning)),
@@ -118,8 +119,8 @@ impl LockedRecord {
         write_result
     }
 
-    /// Removes from `record` the devices, requests and rules that `saved_record` has and the file
-    /// does not have any more. Returns the removed rules.
+    /// Removes from `record` the devices, requests and rules that are in `saved_record` but no longer
+    /// in the record file. Returns the removed rules.
     fn remove_detached_content(
         &self,
         saved_record: &AttachmentRecord,
@@ -137,7 +138,7 @@ impl LockedRecord {
                 return Vec::new();
             }
         };
-        let is_removed = |device: &AttachedDevice| {
+        let is_removed = |device: &ContainerDevice| {
             let has_device = |record: &AttachmentRecord| {
                 record
                     .devices
@@ -168,27 +169,27 @@ impl LockedRecord {
 
     /// Writes a record. A record without content is removed instead.
     pub(crate) fn save(&self, record: &AttachmentRecord) -> io::Result<()> {
-        let _lock = RecordWriteLock::acquire(&self.directory)?;
-        write_or_remove(&self.directory, record)
+        let _lock = RecordWriteLock::acquire(&self.record_dir)?;
+        write_or_remove(&self.record_dir, record)
     }
 }
 
 impl Drop for LockedRecord {
     /// Removes the lock file of a container that has no record.
     fn drop(&mut self) {
-        if !self.directory.join(&self.id).exists() {
+        if !self.record_dir.join(&self.id).exists() {
             self.lock.remove_file();
         }
     }
 }
 
-/// Removes the records and lock files of containers that have ended, and the unfinished files of
-/// processes that were killed while they wrote a record. The caller must not hold the lock of any
-/// container or of the directory.
+/// Removes the records and lock files of containers that have ended, and the temporary files of
+/// processes that were killed while they wrote a record. The caller must hold neither the lock of a
+/// container nor that of the directory.
 pub(crate) fn prune_records(root: &Path) {
-    for directory in list_record_directories(root) {
+    for record_dir in list_record_dirs(root) {
         let names =
-            list_entries(&directory).filter_map(|entry| entry.file_name().into_string().ok());
+            list_entries(&record_dir).filter_map(|entry| entry.file_name().into_string().ok());
         let names: Vec<String> = names.collect();
         for name in &names {
             let id = match name.strip_prefix('.') {
@@ -196,18 +197,18 @@ pub(crate) fn prune_records(root: &Path) {
                 None => Some(&**name),
             };
             if let Some(id) = id {
-                prune_container(&directory, id);
+                prune_record(&record_dir, id);
             }
         }
         let is_unfinished =
             |name: &&String| name.starts_with(TEMPORARY_NAME_PREFIX) && !name.ends_with(".lock");
         if names.iter().any(|name| is_unfinished(&name)) {
-            // A process that writes a record holds this lock.
-            let Ok(_lock) = RecordWriteLock::acquire(&directory) else {
+            // The lock makes sure that no other process is writing one of these temporary files.
+            let Ok(_lock) = RecordWriteLock::acquire(&record_dir) else {
                 continue;
             };
             for name in names.iter().filter(is_unfinished) {
-                let _ = fs::remove_file(directory.join(name));
+                let _ = fs::remove_file(record_dir.join(name));
             }
         }
     }
@@ -215,31 +216,31 @@ pub(crate) fn prune_records(root: &Path) {
 
 /// Removes the record and the lock file of a container if it has ended. Does nothing if another
 /// process holds the container's lock.
-fn prune_container(directory: &Path, id: &str) {
-    let Ok(Some(lock)) = ContainerLock::try_acquire(directory, id) else {
+fn prune_record(record_dir: &Path, id: &str) {
+    let Ok(Some(lock)) = ContainerLock::try_acquire(record_dir, id) else {
         return;
     };
-    let Ok(_write_lock) = RecordWriteLock::acquire(directory) else {
+    let Ok(_write_lock) = RecordWriteLock::acquire(record_dir) else {
         return;
     };
-    match read_record(&directory.join(id)) {
+    match read_record(&record_dir.join(id)) {
         Ok(Some(record)) if record.has_ended() => {
-            let _ = fs::remove_file(directory.join(id));
+            let _ = fs::remove_file(record_dir.join(id));
             lock.remove_file();
         }
         Ok(None) => lock.remove_file(),
-        // The container runs, or its record cannot be read. In the latter case the container may
-        // run too, so the record is not removed.
+        // The container runs, or may run, because its record cannot be read. So the record is not
+        // removed.
         Ok(Some(_)) | Err(_) => {}
     }
 }
 
-/// Reads the record of the container `id` without its lock. The record may be from an earlier
-/// start of the container.
+/// Reads the record of the container `id` without acquiring the container's lock. The record may be
+/// from an earlier start of the container.
 pub(crate) fn find_record(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
     check_id(id)?;
-    for directory in list_record_directories(root) {
-        let record = read_record(&directory.join(id));
+    for record_dir in list_record_dirs(root) {
+        let record = read_record(&record_dir.join(id));
         if !matches!(record, Ok(None)) {
             return record;
         }
@@ -247,34 +248,34 @@ pub(crate) fn find_record(root: &Path, id: &str) -> io::Result<Option<Attachment
     Ok(None)
 }
 
-/// Changes a container's record without the container's lock, which another process holds and does
-/// not release. Does nothing if there is no record of the same start as `start_record`.
-pub(crate) fn update_without_lock(
+/// Changes a container's record without the container's lock, because another process does not
+/// release the lock. Does nothing if there is no record of the same start as `start_record`.
+pub(crate) fn update_record_without_lock(
     root: &Path,
     start_record: &AttachmentRecord,
     change_record: impl FnOnce(&mut AttachmentRecord),
 ) -> io::Result<()> {
-    update_record(&create_record_directory(root)?, start_record, change_record).map(drop)
+    update_record(&create_record_dir(root)?, start_record, change_record).map(drop)
 }
 
 fn update_record(
-    directory: &Path,
+    record_dir: &Path,
     start_record: &AttachmentRecord,
     change_record: impl FnOnce(&mut AttachmentRecord),
 ) -> io::Result<Option<AttachmentRecord>> {
     check_id(&start_record.id)?;
-    let _lock = RecordWriteLock::acquire(directory)?;
-    let record = read_record(&directory.join(&start_record.id))?;
+    let _lock = RecordWriteLock::acquire(record_dir)?;
+    let record = read_record(&record_dir.join(&start_record.id))?;
     let Some(mut record) = record.filter(|record| record.is_from_same_start(start_record)) else {
         return Ok(None);
     };
     change_record(&mut record);
-    write_or_remove(directory, &record)?;
+    write_or_remove(record_dir, &record)?;
     Ok(Some(record))
 }
 
 /// Reads the records of all running containers. Logs a warning for each record that cannot be read.
-pub(crate) fn read_and_report_records(root: &Path) -> Vec<AttachmentRecord> {
+pub(crate) fn read_records_and_log_errors(root: &Path) -> Vec<AttachmentRecord> {
     let (records, errors) = read_records_and_errors(root);
     for error in errors {
         log::warning(&error);
@@ -295,41 +296,43 @@ pub(crate) fn read_records_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BT
     (records, errors)
 }
 
-/// Reads the records of all running containers. Leaves out those that cannot be read.
+/// Reads the records of all running containers. Records that cannot be read are skipped.
 pub(crate) fn read_records(root: &Path) -> Vec<AttachmentRecord> {
     iterate_records(root).filter_map(Result::ok).collect()
 }
 
 fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
-    let directories = list_record_directories(root).into_iter();
-    let entries = directories.flat_map(|directory| list_entries(&directory));
+    let directories = list_record_dirs(root).into_iter();
+    let entries = directories.flat_map(|record_dir| list_entries(&record_dir));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let records = entries.filter(is_record);
     let records = records.filter_map(|entry| read_record(&entry.path()).transpose());
     records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
 }
 
-/// Adds the requests for attached devices and the detached requests of a container to its bundle.
-/// The record is found by the bundle's directory.
-pub(crate) fn add_recorded_requests(bundle: &mut Bundle, directory: &Path, root: &Path) {
-    let records = read_and_report_records(root);
-    let record = records.iter().find(|record| record.bundle_dir == directory);
+/// Adds to a bundle the container's requests for attached devices and its detached requests. They are
+/// in the attachment record with the same bundle directory.
+pub(crate) fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, root: &Path) {
+    let records = read_records_and_log_errors(root);
+    let record = records
+        .iter()
+        .find(|record| record.bundle_dir == bundle_dir);
     bundle.attach_requests = record.map_or_else(Vec::new, AttachmentRecord::list_attach_requests);
     bundle.detached_requests =
         record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
 }
 
 /// Returns the directory of records. Creates it if it does not exist.
-pub(in crate::live) fn create_record_directory(root: &Path) -> io::Result<PathBuf> {
+pub(in crate::live) fn create_record_dir(root: &Path) -> io::Result<PathBuf> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
-    for parent in log::list_directories(root) {
-        let directory = parent.join(RECORD_DIR_NAME);
+    for parent in log::list_log_directories(root) {
+        let record_dir = parent.join(RECORD_DIR_NAME);
         match log::create_own_directory(&parent)
-            .and_then(|()| log::create_own_directory(&directory))
+            .and_then(|()| log::create_own_directory(&record_dir))
         {
-            Ok(()) => return Ok(directory),
+            Ok(()) => return Ok(record_dir),
             Err(error) => {
-                let path = directory.display();
+                let path = record_dir.display();
                 last_error = io::Error::new(error.kind(), format!("{path}: {error}"));
             }
         }
@@ -337,13 +340,13 @@ pub(in crate::live) fn create_record_directory(root: &Path) -> io::Result<PathBu
     Err(last_error)
 }
 
-fn list_record_directories(root: &Path) -> Vec<PathBuf> {
-    let parents = log::list_directories(root).into_iter();
+fn list_record_dirs(root: &Path) -> Vec<PathBuf> {
+    let parents = log::list_log_directories(root).into_iter();
     parents.map(|parent| parent.join(RECORD_DIR_NAME)).collect()
 }
 
-fn list_entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
-    fs::read_dir(directory).into_iter().flatten().flatten()
+fn list_entries(record_dir: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(record_dir).into_iter().flatten().flatten()
 }
 
 /// Checks that the id of a container can be the name of its record file. Runtimes allow letters,
@@ -355,35 +358,36 @@ fn check_id(id: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a record. A record without content is removed instead. The caller must hold the write lock.
-fn write_or_remove(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
+/// Writes a record, or removes its file if the record has no content. The caller must hold the write
+/// lock.
+fn write_or_remove(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> {
     if record.has_content() {
-        return write_record(directory, record);
+        return write_record(record_dir, record);
     }
-    match fs::remove_file(directory.join(&record.id)) {
+    match fs::remove_file(record_dir.join(&record.id)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-fn write_record(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
+fn write_record(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> {
     check_id(&record.id)?;
     let text = serde_json::to_string(record)?;
     if text.len() as u64 > MAX_RECORD_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let path = directory.join(&record.id);
+    let path = record_dir.join(&record.id);
     let mut replacement = FileReplacement::create(&path)?;
     let file = replacement.file();
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
-    // The directory is in memory, and a record is of one boot: there is nothing to flush to disk.
-    // The rename is the last call that can fail, so that after an error the record is unchanged.
+    // Nothing is flushed to disk: the directory is in memory, and a record is only valid until the
+    // next boot. The rename is the last call that can fail, so an error leaves the record unchanged.
     replacement.commit()
 }
 
-/// Reads a record. Returns `None` only if its file does not exist. It is an error if the file
-/// cannot be read.
+/// Reads a record. Returns `None` if its file does not exist, and an error if the file cannot be
+/// read.
 fn read_record(path: &Path) -> io::Result<Option<AttachmentRecord>> {
     let content = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

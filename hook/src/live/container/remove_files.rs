@@ -1,8 +1,8 @@
 //! Removes the files of an attachment record from the root of a container.
 //!
-//! The container is hostile and may replace any file. So a file is removed only if it is still the
-//! created one, which is checked with the handle that is used for the removal. A file that the
-//! container has put at its path is not removed.
+//! A hostile container may replace any file. So a file is removed only if it is still the recorded
+//! one. This is checked with the same handle that is used for the removal. A file that the container
+//! itself has created at the path is not removed.
 
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -12,16 +12,17 @@ use crate::live::LiveError;
 use crate::live::record::{CreatedFile, CreatedFileKind};
 use crate::mount;
 
-/// The largest number of mounts that are unmounted from one path.
+/// The maximum number of mounts that are unmounted from one path, because a container can stack mounts
+/// endlessly.
 const MAX_STACKED_MOUNTS: usize = 32;
 
 impl CreatedFile {
     /// Removes the file from a container's root, if the file at its path is still the created one.
     pub(crate) fn remove(&self, root: &ContainerRoot) -> Result<(), LiveError> {
         let parent = match root.open_parent(&self.path) {
-            // If the container has replaced a directory of the path, the file does not exist any
-            // more. This is no error, so that the other files are removed.
-            Err(error) if error.means_no_directory() => None,
+            // The container has replaced a directory of the path, so the file no longer exists. This
+            // is not an error, because the other files must be removed.
+            Err(error) if error.is_not_directory_error() => None,
             parent => parent?,
         };
         let Some((parent, name)) = parent else {
@@ -32,7 +33,7 @@ impl CreatedFile {
                 if let Some(top_mount) = find_top_mount(root, &parent, name)?
                     && top_mount.identity().numbers() == *source
                 {
-                    mount::unmount(&top_mount, &self.path, root.proc())?;
+                    mount::unmount(&top_mount, &self.path, root.procfs())?;
                 }
                 self.remove_mount_point(root, &parent, name)
             }
@@ -40,7 +41,7 @@ impl CreatedFile {
                 if let Some(top_mount) = find_top_mount(root, &parent, name)?
                     && is_device_node(&top_mount, *number)
                 {
-                    mount::unmount(&top_mount, &self.path, root.proc())?;
+                    mount::unmount(&top_mount, &self.path, root.procfs())?;
                 }
                 self.remove_mount_point(root, &parent, name)
             }
@@ -48,7 +49,7 @@ impl CreatedFile {
                 for _ in 0..MAX_STACKED_MOUNTS {
                     match find_top_mount(root, &parent, name)? {
                         Some(top_mount) if self.is_created_tmpfs(&top_mount) => {
-                            mount::unmount(&top_mount, &self.path, root.proc())?;
+                            mount::unmount(&top_mount, &self.path, root.procfs())?;
                         }
                         _ => break,
                     }
@@ -58,7 +59,7 @@ impl CreatedFile {
             CreatedFileKind::Node(number) => match parent.open(name)? {
                 Some(entry)
                     if is_device_node(&entry, *number)
-                        && !parent.is_mounted(&entry, root.proc())? =>
+                        && !parent.is_mounted(&entry, root.procfs())? =>
                 {
                     Ok(parent.remove(name, entry.kind())?)
                 }
@@ -79,13 +80,13 @@ impl CreatedFile {
     }
 
     fn is_created_tmpfs(&self, top_mount: &Handle) -> bool {
-        Some(top_mount.identity().numbers()) != self.previous_file
+        Some(top_mount.identity().numbers()) != self.previous_identity
             && fstatfs(top_mount)
                 .is_ok_and(|statistics| statistics.filesystem_type() == TMPFS_MAGIC)
     }
 
-    /// Removes the empty file or directory that was created as a mount point. If it has content,
-    /// the container has created it, and it is not removed.
+    /// Removes the empty file or directory that was created as a mount point. It is not removed if it
+    /// has content, because that content is the container's.
     fn remove_mount_point(
         &self,
         root: &ContainerRoot,
@@ -96,14 +97,14 @@ impl CreatedFile {
             return Ok(());
         };
         // The file existed before the mount, so it was not created as a mount point.
-        if self.previous_file == Some(entry.identity().numbers()) {
+        if self.previous_identity == Some(entry.identity().numbers()) {
             return Ok(());
         }
         let is_empty = match entry.kind() {
             FileKind::Regular => entry.stat().st_size == 0,
             kind => kind == FileKind::Directory,
         };
-        if !is_empty || parent.is_mounted(&entry, root.proc())? {
+        if !is_empty || parent.is_mounted(&entry, root.procfs())? {
             return Ok(());
         }
         match parent.remove(name, entry.kind()) {
@@ -126,7 +127,7 @@ fn find_top_mount(
     let Some(entry) = parent.open(name)? else {
         return Ok(None);
     };
-    Ok(parent.is_mounted(&entry, root.proc())?.then_some(entry))
+    Ok(parent.is_mounted(&entry, root.procfs())?.then_some(entry))
 }
 
 /// Reports whether a file is a device node with this number, in the form of `st_rdev`.
@@ -157,7 +158,7 @@ mod tests {
             let created_file = CreatedFile {
                 path: path.clone(),
                 kind: CreatedFileKind::BoundNode(7),
-                previous_file: Some(if is_the_images {
+                previous_identity: Some(if is_the_images {
                     identity
                 } else {
                     other_identity

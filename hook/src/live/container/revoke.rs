@@ -13,9 +13,8 @@ use crate::live::record::{AttachmentRecord, RecordedRule, to_device_rules};
 use crate::oci::Bundle;
 
 impl AttachmentRecord {
-    /// Revokes rules in the container's cgroup. `remaining_record` is the record without the
-    /// devices that lose their rules. The access that the rules of this record allow is kept.
-    /// Returns warnings.
+    /// Revokes rules in the container's cgroup. `remaining_record` is the record without the devices
+    /// that lose their rules; the access that its rules allow is not revoked. Returns warnings.
     pub(in crate::live) fn revoke_rules(
         &self,
         rules: &[RecordedRule],
@@ -32,8 +31,8 @@ impl AttachmentRecord {
             attached_device_rules.map(|rule| rule.rule).collect();
         let rules = to_device_rules(rules);
         let base_rules = remaining_record.list_rules_to_regenerate(&cgroup, &rules)?;
-        // A device that keeps only a part of its access is revoked as a whole, and then allowed
-        // again with this part.
+        // A device may lose only a part of its access. Then all its access is revoked, and the
+        // remaining part is allowed again.
         let loses_access = |remaining: &DeviceRule| {
             let mut revoked_rules = rules.iter().filter(|rule| rule.number == remaining.number);
             revoked_rules.any(|rule| !remaining.access.contains(rule.access))
@@ -50,7 +49,7 @@ impl AttachmentRecord {
         let mut warnings = cgroup.revoke(
             &rules,
             &unchanged_rules,
-            &base_rules.with_allowed(&reallowed_rules),
+            &base_rules.with_allowed_rules(&reallowed_rules),
         )?;
         if !reallowed_rules.is_empty() && !cgroup.is_root() {
             warnings.extend(cgroup.allow(&reallowed_rules, &base_rules)?.warnings());
@@ -73,9 +72,9 @@ impl AttachmentRecord {
         })
     }
 
-    /// Returns the rules from which the container's device program is generated again if the kernel
-    /// hides it. If the kernel shows the program, returns the rules that the runtime's program may
-    /// have for the revoked devices.
+    /// If the kernel hides the container's device program, returns the rules from which the program is
+    /// generated again. Otherwise returns the rules for the revoked devices that the program of the
+    /// runtime may have.
     fn list_rules_to_regenerate(
         &self,
         cgroup: &DeviceCgroup,
@@ -91,13 +90,13 @@ impl AttachmentRecord {
             Some(spec_rules) if is_hidden => Ok(self.to_spec_rules(&spec_rules)),
             Some(spec_rules) => Ok(SpecRules::from_spec(&spec_rules)),
             None if is_hidden => Err(LiveError::HiddenProgram),
-            None => Ok(SpecRules::from_spec(&[]).with_allowed(revoked_rules)),
+            None => Ok(SpecRules::from_spec(&[]).with_allowed_rules(revoked_rules)),
         }
     }
 
-    /// Returns those of `rules` that the cgroup still allows after a failed change. The others must
-    /// not stay recorded, because `follow` allows recorded rules again.
-    pub(in crate::live) fn find_still_allowed(
+    /// Returns the rules in `rules` that the cgroup still allows after a failed change. Only these may
+    /// stay in the record, because `follow` would allow the others again.
+    pub(in crate::live) fn find_allowed_rules(
         &self,
         rules: &[RecordedRule],
         remaining_record: &AttachmentRecord,

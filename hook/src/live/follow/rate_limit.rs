@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 /// The average time between two permitted runs.
 const RUN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time for which unused runs accumulate. Divided by [`RUN_INTERVAL`], it is the number of runs
-/// that may follow each other without a pause: ten.
+/// The time for which unused runs accumulate. `BURST_WINDOW / RUN_INTERVAL` is the number of runs that
+/// may follow each other without a pause: ten.
 const BURST_WINDOW: Duration = Duration::from_secs(5);
 
 /// A rate limit that permits ten runs at once, and two per second after that.
 pub(super) struct RateLimit {
-    /// The time at which the next run would be due if all counted runs had been [`RUN_INTERVAL`]
-    /// apart. It may be at most [`BURST_WINDOW`] in the future.
+    /// The time of the next run if all counted runs had been [`RUN_INTERVAL`] apart. It is at most
+    /// [`BURST_WINDOW`] in the future.
     scheduled_time: Instant,
 }
 

@@ -67,7 +67,7 @@ impl CgroupWatch {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-        let directory = record_files::create_record_directory(root)?;
+        let directory = record_files::create_record_dir(root)?;
         let watch = self.inotify.add_watch(&directory, flags);
         self.directory_watch = Some(watch.map_err(LiveError::CgroupWatch)?);
         Ok(true)
@@ -85,7 +85,7 @@ impl CgroupWatch {
     ) -> std::result::Result<(), LiveError> {
         let files = directories
             .iter()
-            .flat_map(|directory| cgroup::list_files_set_with_rules(directory));
+            .flat_map(|directory| cgroup::list_rule_change_files(directory));
         for file in files {
             match self.inotify.add_watch(&file, AddWatchFlags::IN_MODIFY) {
                 Ok(watch) => drop(self.ids_by_watch.insert(watch, id.to_owned())),
@@ -109,8 +109,8 @@ impl CgroupWatch {
             };
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-                    // The kernel dropped events: any container may have been updated, and any may
-                    // be new. So the directory is watched again, which reports all records.
+                    // The kernel dropped events, so any container may be new or updated. All watched
+                    // containers are reported, and watching the directory again reports all records.
                     reported_containers
                         .updated_ids
                         .extend(self.ids_by_watch.values().cloned());
@@ -172,9 +172,11 @@ fn restore_container_rules(
 ) -> std::result::Result<(), LiveError> {
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
     let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LOCK_TIMEOUT)?;
-    // The record is read again, because another process may have changed it before it was locked.
+    // The record is read again after the lock was acquired, because another process may have changed
+    // it before.
     let current_record = record_file.read()?;
-    let current_record = current_record.filter(|record_now| record_now.is_from_same_start(record));
+    let current_record =
+        current_record.filter(|current_record| current_record.is_from_same_start(record));
     let Some(record) = current_record.filter(AttachmentRecord::is_first_process_running) else {
         return Err(LiveError::ContainerEnded);
     };
@@ -215,8 +217,8 @@ fn restore_container_rules(
             "container {}: its device rules are set again",
             record.id
         ));
-        // `detach` may have revoked some of the rules meanwhile without the container's lock. They
-        // are revoked once more.
+        // Meanwhile `detach` may have revoked some of these rules without the container's lock.
+        // `save_merged` revokes them again.
         if record_file.read()?.as_ref() != Some(&original_record) {
             record_file.save_merged(&original_record, &mut original_record.clone())?;
         }
@@ -225,16 +227,16 @@ fn restore_container_rules(
     Ok(())
 }
 
-/// Returns the revoked rules of the specification that the cgroup allows again, because an update
-/// of the container sets all rules of the specification. If the kernel hides the cgroup's program,
-/// returns all revoked rules.
+/// Returns the revoked rules of the specification that the cgroup allows again: an update of the
+/// container by its runtime sets all rules of the specification. If the kernel hides the cgroup's
+/// program, all revoked rules are returned.
 fn find_reallowed_rules(
     record: &AttachmentRecord,
     cgroup: &DeviceCgroup,
 ) -> std::result::Result<Vec<RecordedRule>, LiveError> {
     let mut reallowed_rules = Vec::new();
-    // A device list of cgroup v1 that allows everything does not show its exceptions. A write to
-    // the list without need would cause another event, and so an endless loop.
+    // In cgroup v1, a device list that allows everything does not show its exceptions. It is not
+    // written again without need, because each write causes an event, and so an endless loop.
     if record.revoked_spec_rules.is_empty() || cgroup.has_hidden_exceptions()? {
         return Ok(reallowed_rules);
     }
@@ -245,13 +247,13 @@ fn find_reallowed_rules(
             .rules
             .iter()
             .any(|recorded_rule| recorded_rule.rule.number == number);
-        // The specification's own access to a device was not revoked if the rule was for an
-        // attached device.
+        // A rule for an attached device was revoked without the access that the specification
+        // allows, so there is nothing to revoke again.
         if is_needed || revoked_rule.keeps_spec_access {
             continue;
         }
         let mut is_allowed = is_hidden;
-        // The mknod access is not compared: runtimes allow it for all devices, which does no harm
+        // The mknod access is not compared, because runtimes allow it for all devices. It is harmless
         // without read or write access.
         for access in [Access::READ, Access::WRITE] {
             let rule = DeviceRule { number, access };
@@ -265,8 +267,8 @@ fn find_reallowed_rules(
     Ok(reallowed_rules)
 }
 
-/// Returns the record without the rules of devices that the host does not have or whose numbers
-/// have changed, because another device may have such a number now. Rules without owners are kept.
+/// Returns the record without the rules of devices that the host does not have, or whose numbers have
+/// changed: another device may have such a number now. Rules without owners are not removed.
 fn remove_stale_rules(
     record: AttachmentRecord,
     bundle: &mut Bundle,
@@ -275,8 +277,8 @@ fn remove_stale_rules(
     let mut planned_rules = Vec::new();
     // Each device is planned separately, because the plan fails for a device that was removed.
     for device in &record.devices {
-        bundle.attach_requests = vec![device.to_attach_request(device.to_request())];
-        let plan = planner::plan_injection_for(bundle, &Caller::Attach, config);
+        bundle.attach_requests = vec![device.to_attach_request(device.to_device_list())];
+        let plan = planner::plan_container_injection(bundle, &Caller::Attach, config);
         planned_rules.extend(plan.iter().flat_map(|plan| list_step_rules(&plan.steps)));
     }
     let is_planned = |rule: &RecordedRule| {
@@ -285,8 +287,8 @@ fn remove_stale_rules(
             .any(|planned_rule| planned_rule.rule == rule.rule)
     };
     let classes: BTreeSet<&ClassName> = record.devices.iter().map(|device| &device.class).collect();
-    // The plan does not have the node of a capability, because a capability belongs to a class and
-    // not to a device. So its host node is checked instead.
+    // The plans of single devices do not have the nodes of capabilities, which belong to a class. So
+    // the host node of such a rule is checked instead.
     let is_valid_class_rule = |rule: &RecordedRule| {
         let mut owners = rule.owners.iter();
         let node = rule.host_node.as_ref();

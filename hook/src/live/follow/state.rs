@@ -13,8 +13,8 @@ use crate::live::record::{Announcement, RecordedRule};
 /// The results of the follower's earlier passes: what was changed, and what failed.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
-    /// The digest of each container's state after its last change, by container id. Digests are
-    /// kept because the states would take megabytes if many containers have many devices.
+    /// The digest of each container's state after its last change, by container id. The states
+    /// themselves would take megabytes if many containers have many devices.
     pub(super) digests: BTreeMap<String, Option<StateDigest>>,
     /// The failed changes, by container id: the time in seconds since the follower started, and the
     /// error.
@@ -22,8 +22,8 @@ pub(super) struct FollowerState {
     /// The errors of classes that cannot be used, by class.
     pub(super) unusable_classes: BTreeMap<ClassName, String>,
     /// The messages for records that cannot be read.
-    #[serde(default)]
-    pub(super) unreadable_records: BTreeSet<String>,
+    #[serde(default, rename = "unreadable_records")]
+    pub(super) record_errors: BTreeSet<String>,
 }
 
 /// The devices and rules of a container. A container is changed when its state differs from the one
@@ -40,9 +40,8 @@ pub(super) struct ContainerState {
     /// The announcements of each device. `None` means that its class has no `announce`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
     pub(super) removed_devices: RemovedDevices,
-    /// The recorded rules before the change. If another process revokes a rule during the change
-    /// and the device is back at the next pass, only this list shows that the container lacks the
-    /// rule.
+    /// The recorded rules before the change. Another process may revoke a rule during the change. If
+    /// the device is back at the next pass, only this list shows that the rule is missing.
     pub(super) rules: Vec<RecordedRule>,
 }
 
@@ -122,11 +121,11 @@ mod tests {
         });
         let state = FollowerState::parse(&answer.unwrap().expect("the whole state")).unwrap();
         assert_eq!(state.digests.len(), 500);
-        let is_same = |devices| {
+        let is_same_file = |devices| {
             let digest = container_with(devices).to_digest(&key);
             state.digests.values().all(|it| *it == digest)
         };
-        assert!(is_same(256));
-        assert!(!is_same(255));
+        assert!(is_same_file(256));
+        assert!(!is_same_file(255));
     }
 }

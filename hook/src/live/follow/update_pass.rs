@@ -52,12 +52,14 @@ impl UpdatePass<'_> {
     pub(super) fn run(mut self) {
         let config = self.config;
         let (records, read_errors) = record_files::read_records_and_errors(&config.host_root);
-        for error in read_errors.difference(&self.state.unreadable_records) {
+        for error in read_errors.difference(&self.state.record_errors) {
             log::warning(error);
         }
-        self.state.unreadable_records = read_errors;
+        self.state.record_errors = read_errors;
         let snapshot = self.take_snapshot(&records);
-        let records = records.iter().map(|record| record.with_arrivals(&snapshot));
+        let records = records
+            .iter()
+            .map(|record| record.with_arrived_devices(&snapshot));
         let records: Vec<AttachmentRecord> = records.collect();
         // The stale rules of all containers are revoked before any container can delay this
         // process.
@@ -82,9 +84,9 @@ impl UpdatePass<'_> {
         let mut changed_containers = Vec::new();
         for (record, removed_devices, has_revoked_rule) in revoked_records {
             if has_revoked_rule {
-                // The rule may be for a device that was removed and came back since the snapshot.
-                // Then the new state equals the one after the last change, although the rule is
-                // missing. So that state is forgotten.
+                // The device of the rule may have been removed and plugged in again since the
+                // snapshot. The new state then equals the stored state, although the rule is missing.
+                // So the stored digest is removed.
                 self.state.digests.remove(&record.id);
             }
             let followed_devices = snapshot.list_followed_devices(record);
@@ -131,8 +133,8 @@ impl UpdatePass<'_> {
         while !updates.is_empty() {
             self.collect_ended_children(&mut updates, &mut changed_containers);
         }
-        // Another process may have held the locks of these containers, so the revocation is tried
-        // once more. Their nodes are replaced by the next pass, after the rules are revoked.
+        // The revocation is retried, because another process may have held the locks of these
+        // containers. The next pass replaces their device nodes.
         for (record, removed_devices) in failed_revocations {
             let error = match revoke_stale_rules(
                 record,
@@ -206,8 +208,8 @@ impl UpdatePass<'_> {
         }
     }
 
-    /// Stores the answer of the child process for one container in the state. Returns the container
-    /// and its change, or `None` after an error or if its devices changed again meanwhile.
+    /// Stores the result of the child process for one container in the state. Returns the container
+    /// and its change. Returns `None` after an error, or if the devices have changed again.
     fn apply_answer<'r>(
         &mut self,
         record: &'r AttachmentRecord,
@@ -241,8 +243,8 @@ impl UpdatePass<'_> {
         None
     }
 
-    /// Records that a container could not be changed. The change is retried after the pause even if
-    /// the devices are the same, because a failed change may be incomplete.
+    /// Records that a container could not be changed. The change is retried after a pause, even if the
+    /// devices do not change, because it may be incomplete.
     fn record_failure(&mut self, id: &str, error: String) {
         let last_failure = self.state.failures.get(id);
         if last_failure.is_none_or(|(_, last_error)| *last_error != error) {
@@ -292,9 +294,8 @@ fn to_container_state(
     }
 }
 
-/// Changes one container. Returns whether anything was changed, or `None` if the container has
-/// ended or the host's devices changed meanwhile. In the latter case the devices' event causes
-/// another pass.
+/// Changes one container. Returns whether anything was changed. Returns `None` if the container has
+/// ended, or if the host's devices have changed meanwhile, which causes another pass.
 fn change_container(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],
@@ -313,17 +314,17 @@ fn change_container(
             config,
         )
     };
-    // The replacement of devices removes their old nodes, unless it fails or the class cannot be
-    // used. The remaining nodes are removed here.
-    let is_remaining = |removed: &&DeviceRef| {
+    // A replacement removes the old nodes of the devices, unless it fails or the class cannot be
+    // used. The nodes that it did not remove are removed here.
+    let is_not_replaced = |removed_device: &&DeviceRef| {
         let mut devices = followed_devices
             .iter()
             .map(|followed_device| followed_device.device);
-        replacement.is_err() || !devices.any(|device| device.device_ref() == **removed)
+        replacement.is_err() || !devices.any(|device| device.device_ref() == **removed_device)
     };
     let remaining_devices: RemovedDevices = removed_devices
         .iter()
-        .filter(is_remaining)
+        .filter(is_not_replaced)
         .cloned()
         .collect();
     let node_removal = remove_nodes(record, &remaining_devices, config);

@@ -9,23 +9,24 @@ use crate::live::record::{AttachmentRecord, AwaitedRequest};
 use crate::oci::Bundle;
 use crate::planner;
 
-/// The number of devices in a record from which on no awaited device is added. Without this limit,
-/// a device that gets another id each time it is plugged in would make the record grow for ever.
+/// The maximum number of devices in a record. When it is reached, no awaited device is added.
+/// Without this limit, a device that gets a new id each time it is plugged in would make the record
+/// grow endlessly.
 const MAX_RECORDED_DEVICES: usize = 256;
 
 impl AttachmentRecord {
     /// Returns a copy of the record with the awaited devices that the host has now.
-    pub(in crate::live) fn with_arrivals(&self, snapshot: &HostSnapshot) -> Self {
+    pub(in crate::live) fn with_arrived_devices(&self, snapshot: &HostSnapshot) -> Self {
         let mut record = self.clone();
         for request in &self.awaited_requests {
-            record.add_arrived_devices(request, snapshot);
+            record.add_devices_of_request(request, snapshot);
         }
         record
     }
 
     /// Adds the awaited devices that the host has now, if the container may still request them.
     /// Returns whether the record was changed.
-    pub(in crate::live) fn add_arrivals(
+    pub(in crate::live) fn add_arrived_devices(
         &mut self,
         bundle: &Bundle,
         snapshot: &HostSnapshot,
@@ -36,18 +37,17 @@ impl AttachmentRecord {
             let Some(class) = snapshot.find_followed_class(&request.class) else {
                 continue;
             };
-            // The container's own request must be a sufficient authority, as at its start.
+            // The container must still be authorized by its own request, as at its start.
             if planner::may_request(&class.class, bundle, config)? {
-                is_changed |= self.add_arrived_devices(&request, snapshot);
+                is_changed |= self.add_devices_of_request(&request, snapshot);
             }
         }
         Ok(is_changed)
     }
 
-    /// Adds the devices of an awaited request that the host has now. Returns whether the record was
-    /// changed. A request for a single device is removed after that, because the device is followed
-    /// from then on.
-    fn add_arrived_devices(
+    /// Adds the devices of an awaited request that the host has now. A request for a single device is
+    /// then removed, because the device is in the record. Returns whether the record was changed.
+    fn add_devices_of_request(
         &mut self,
         awaited_request: &AwaitedRequest,
         snapshot: &HostSnapshot,
@@ -63,7 +63,7 @@ impl AttachmentRecord {
             if let Some(recorded_device) =
                 devices.find(|recorded_device| recorded_device.device_ref() == device.device_ref())
             {
-                // The record has this device already, requested by another name.
+                // The record already has this device, because it was requested by another name too.
                 recorded_device.add_node_paths(&device.node_paths);
             } else if self.devices.len() < MAX_RECORDED_DEVICES {
                 self.devices.push(device);

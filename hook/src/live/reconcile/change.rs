@@ -1,4 +1,4 @@
-//! Changes a container and its record. If a part of the change fails, the change is undone.
+//! Changes a container and its record. If a step of the change fails, the whole change is undone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::cgroup::SpecRules;
 use crate::container::ContainerRoot;
 use crate::live::LiveError;
 use crate::live::container::{
-    LockedContainer, OpenContainer, hidden_program, run_in_child, try_twice,
+    LockedContainer, RunningContainer, hidden_program, run_in_child, try_twice,
 };
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, add_host_nodes, list_step_rules, to_device_rules,
+    AttachmentRecord, ContainerDevice, add_host_nodes, list_step_rules, to_device_rules,
 };
 use crate::sys::deadline::{self, Deadline, Stage};
 
@@ -26,20 +26,19 @@ use crate::sys::deadline::{self, Deadline, Stage};
 pub(in crate::live) struct ContainerChange<'a> {
     /// A record with the rules and files that are removed first.
     pub(in crate::live) stale_content: &'a AttachmentRecord,
-    /// The rules that are not revoked, although `stale_content` may have rules for the same
-    /// devices.
-    pub(in crate::live) kept_rules: &'a [DeviceRule],
+    /// The rules that are not revoked, even if `stale_content` has rules for the same devices.
+    pub(in crate::live) preserved_rules: &'a [DeviceRule],
     /// The plan with the injection steps that are missing in the container.
     pub(in crate::live) plan: &'a InjectionPlan,
-    /// All rules that the container has after the change. A device program that must be generated
-    /// again is generated from them.
-    pub(in crate::live) all_rules: &'a [DeviceRule],
+    /// All rules that the container has after the change. If the kernel hides the container's device
+    /// program, the program is generated again from these rules.
+    pub(in crate::live) final_rules: &'a [DeviceRule],
     /// The injection steps of all devices and classes that the container has after the change.
-    pub(in crate::live) all_steps: &'a [InjectionStep],
+    pub(in crate::live) final_steps: &'a [InjectionStep],
     /// The devices that are added to the record.
-    pub(in crate::live) devices: Vec<AttachedDevice>,
-    /// The devices and classes for which new files stay in the container when devices are detached.
-    pub(in crate::live) lasting_owners: &'a BTreeSet<StepOwner>,
+    pub(in crate::live) devices: Vec<ContainerDevice>,
+    /// The owners whose new files are not removed when devices are detached.
+    pub(in crate::live) permanent_step_owners: &'a BTreeSet<StepOwner>,
 }
 
 impl LockedContainer {
@@ -55,17 +54,17 @@ impl LockedContainer {
     ) -> Result<Vec<String>, LiveError> {
         let ContainerChange {
             stale_content,
-            kept_rules,
+            preserved_rules,
             plan,
-            all_rules,
-            all_steps,
+            final_rules,
+            final_steps,
             devices,
-            lasting_owners,
+            permanent_step_owners,
         } = change;
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
-        let calls = self.container.calls.for_running()?;
-        let opened_steps = apply::open_sources(plan, config, calls)?;
+        let kernel_calls = self.container.kernel_calls.for_running_container()?;
+        let opened_steps = apply::open_sources(plan, config, kernel_calls)?;
         let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
         let mut new_content = AttachmentRecord {
             files: predict_files(&opened_steps, namespace, &stale_content.files)?,
@@ -77,7 +76,7 @@ impl LockedContainer {
             if file
                 .owners
                 .iter()
-                .any(|owner| lasting_owners.contains(owner))
+                .any(|owner| permanent_step_owners.contains(owner))
             {
                 file.owners.clear();
             }
@@ -86,13 +85,13 @@ impl LockedContainer {
         for rule in &mut new_content.rules {
             rule.keeps_spec_access = !new_content.devices.is_empty();
         }
-        add_host_nodes(&mut new_content.rules, all_steps, &config.host_root);
+        add_host_nodes(&mut new_content.rules, final_steps, &config.host_root);
 
         let mut remaining_record = self.record.clone();
-        let has_rules = !all_rules.is_empty() || !stale_content.rules.is_empty();
+        let has_rules = !final_rules.is_empty() || !stale_content.rules.is_empty();
         let is_hidden = has_rules && self.has_hidden_program(config)?;
-        // Whether the container was started without an injection must be recorded now. It cannot be
-        // determined later, when the kernel may hide the program.
+        // Record now whether the container was started without an injection. It cannot be determined
+        // later, because the kernel may hide the device program then.
         remaining_record.was_started_without_injection |= has_rules
             && !remaining_record.has_all_rules
             && (is_hidden
@@ -107,7 +106,7 @@ impl LockedContainer {
             new_content.rules.clone(),
             new_content.files.clone(),
         );
-        final_record.add_step_owners(all_steps);
+        final_record.add_step_owners(final_steps);
         let mut union_record = final_record.clone();
         union_record.add_content(
             Vec::new(),
@@ -133,8 +132,8 @@ impl LockedContainer {
                 let stale_rules = to_device_rules(&stale_content.rules);
                 warnings.extend(cgroup.exchange_rules(
                     &stale_rules,
-                    kept_rules,
-                    all_rules,
+                    preserved_rules,
+                    final_rules,
                     &spec_rules,
                 )?);
             }
@@ -149,7 +148,7 @@ impl LockedContainer {
             Ok(apply::attach_steps(
                 opened_steps,
                 &root,
-                calls,
+                kernel_calls,
                 label,
                 warnings,
             )?)
@@ -175,9 +174,9 @@ impl LockedContainer {
         result
     }
 
-    /// Removes the rules and files that a failed change has added. `remaining_record` has neither
-    /// the stale nor the new content. `saved_record` was written before the change. This process
-    /// revokes the rules itself, because the container can delay a child process.
+    /// Removes the rules and files that a failed change has added. `remaining_record` has neither the
+    /// stale nor the new content. `saved_record` is the record that was written before the change.
+    /// No child process is used for the rules, because the container could delay it.
     fn roll_back(
         &self,
         new_content: &AttachmentRecord,
@@ -196,7 +195,7 @@ impl LockedContainer {
         };
         let allowed_rules = self
             .record
-            .find_still_allowed(&stale_content.rules, &remaining_record);
+            .find_allowed_rules(&stale_content.rules, &remaining_record);
         remaining_record.add_content(Vec::new(), allowed_rules, stale_content.files.clone());
         let is_incomplete = revocation.is_err() || removal.is_err();
         if revocation.is_err() {
@@ -231,13 +230,13 @@ impl LockedContainer {
         }
     }
 
-    /// Removes those steps from a plan whose results the container has already. The rules and files
-    /// of `stale_content` do not count, because they are removed first. `devices` are the devices
-    /// that are being attached.
+    /// Removes the steps from a plan whose results the container already has. The rules and files of
+    /// `stale_content` are treated as missing, because they are removed first. `devices` are the
+    /// devices that are being attached.
     pub(in crate::live) fn retain_missing_steps(
         &self,
         plan: &mut InjectionPlan,
-        devices: &[AttachedDevice],
+        devices: &[ContainerDevice],
         stale_content: &AttachmentRecord,
         config: &Config,
     ) -> Result<(), LiveError> {
@@ -257,7 +256,7 @@ impl LockedContainer {
                     rule, is_in_spec, ..
                 } => {
                     denied_rules.contains(rule)
-                        || may_hide_rules && self.is_unrecorded(rule, *is_in_spec)
+                        || may_hide_rules && self.lacks_rule(rule, *is_in_spec)
                 }
                 Action::Link { path, .. }
                     if stale_content.files.iter().any(|file| file.path == *path) =>
@@ -268,7 +267,7 @@ impl LockedContainer {
                 // replace.
                 Action::File(mount)
                     if step.owners.iter().any(is_new_class)
-                        && apply::is_other_file(
+                        && apply::differs_from_host_file(
                             &mount.source,
                             &mount.path,
                             &config.host_root,
@@ -296,9 +295,9 @@ impl LockedContainer {
             .record
             .devices
             .iter()
-            .map(AttachedDevice::device_ref)
+            .map(ContainerDevice::device_ref)
             .collect();
-        let new_refs = devices.iter().map(AttachedDevice::device_ref);
+        let new_refs = devices.iter().map(ContainerDevice::device_ref);
         let new_refs: BTreeSet<DeviceRef> = new_refs
             .filter(|device| !recorded_refs.contains(device))
             .collect();
@@ -312,11 +311,11 @@ impl LockedContainer {
             let is_missing = missing_flags.next().unwrap_or(true);
             match &step.action {
                 Action::Prepare(_) => is_any_step_missing && step.owners.iter().any(is_new),
-                // If the container lacks anything, the plan keeps all masks. A mask that exists
-                // already is not mounted again.
+                // If any step is missing, all masks stay in the plan. A mask that exists already is not
+                // mounted again.
                 Action::Mask { .. } => is_any_step_missing || !stale_content.files.is_empty(),
-                // All libraries and files are in one tmpfs. A new tmpfs covers the old one, so the
-                // new one needs all of them.
+                // All libraries and files are in one tmpfs. A new tmpfs hides the old one, so it must
+                // contain all of them.
                 action if is_in_injected_dir(action) => is_injected_file_missing,
                 _ => is_missing,
             }
@@ -324,9 +323,9 @@ impl LockedContainer {
         Ok(())
     }
 
-    /// Returns the rules that the container's cgroup denies. If the user of a rootless engine may
-    /// not read the device programs of cgroup v2, no rule counts as denied, because such an engine
-    /// sets no program.
+    /// Returns the rules that the container's cgroup denies. The user of a rootless engine may not read
+    /// the device programs of cgroup v2. The result is then empty, because such an engine sets no
+    /// program.
     fn find_denied_rules(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
         let Some(cgroup) = self.record.find_cgroup()? else {
             return Ok(Vec::new());
@@ -338,8 +337,8 @@ impl LockedContainer {
     }
 }
 
-/// Reports whether an action adds a file to the hook's own directory in the container. This
-/// directory is one tmpfs.
+/// Reports whether an action adds a file to the tmpfs of injected files in the container
+/// (`INJECTED_DIR`).
 pub(in crate::live) fn is_in_injected_dir(action: &Action) -> bool {
     matches!(
         action,
@@ -348,7 +347,7 @@ pub(in crate::live) fn is_in_injected_dir(action: &Action) -> bool {
 }
 
 /// Removes the files of the record `removed_content` from the root of a container. A child process
-/// with a time limit does this, because a file system of the container may not answer.
+/// with a time limit does this, because a file system in the container may hang.
 pub(in crate::live) fn remove_container_files(
     container: &AttachmentRecord,
     removed_content: &AttachmentRecord,
@@ -358,7 +357,7 @@ pub(in crate::live) fn remove_container_files(
     }
     let result = run_in_child(|_| {
         enter_and_remove_files(
-            &OpenContainer::open(&container.to_location())?,
+            &RunningContainer::open(&container.to_location())?,
             removed_content,
         )
     });
@@ -366,14 +365,14 @@ pub(in crate::live) fn remove_container_files(
 }
 
 fn remove_files_in_child(
-    container: &OpenContainer,
+    container: &RunningContainer,
     removed_content: &AttachmentRecord,
 ) -> Result<(), LiveError> {
     run_in_child(|_| enter_and_remove_files(container, removed_content)).map(drop)
 }
 
 fn enter_and_remove_files(
-    container: &OpenContainer,
+    container: &RunningContainer,
     removed_content: &AttachmentRecord,
 ) -> Result<(), LiveError> {
     Stage::Container.begin();
@@ -381,8 +380,8 @@ fn enter_and_remove_files(
     try_twice(|| remove_files(removed_content, &root))
 }
 
-/// Removes the files of a record from a container's root, in reverse order of their creation.
-/// Removes as many as possible, and returns the first error.
+/// Removes the files of a record from a container's root, in reverse order of their creation. After
+/// an error the other files are still removed. Returns the first error.
 fn remove_files(record: &AttachmentRecord, root: &ContainerRoot) -> Result<(), LiveError> {
     let mut result = Ok(());
     for file in record.files.iter().rev() {

@@ -14,14 +14,14 @@ use device_class::name::{ClassName, DeviceId};
 use injection_plan::request::{DeviceList, Selection};
 use serde::{Deserialize, Serialize};
 
-use crate::live::record::{Announcement, AttachedDevice, AttachmentRecord, RecordedRule};
+use crate::live::record::{Announcement, AttachmentRecord, ContainerDevice, RecordedRule};
 use crate::log;
 use crate::planner::{self, ScannedClass};
 
 /// A device of a container whose class is followed.
 #[derive(Clone, PartialEq)]
 pub(in crate::live) struct FollowedDevice<'d> {
-    pub(in crate::live) device: &'d AttachedDevice,
+    pub(in crate::live) device: &'d ContainerDevice,
     /// The device on the host now, or `None` if the host does not have it.
     pub(in crate::live) host_device: Option<PresentDevice>,
 }
@@ -29,8 +29,8 @@ pub(in crate::live) struct FollowedDevice<'d> {
 /// A container's device that the host has now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::live) struct PresentDevice {
-    /// The id on the host. It differs from the recorded id if the device was requested by name and
-    /// was plugged in elsewhere.
+    /// The id on the host. It can differ from the recorded id if the device was requested by a name,
+    /// and was plugged in at another port.
     pub(in crate::live) id: DeviceId,
     pub(in crate::live) nodes: Vec<PresentNode>,
 }
@@ -62,8 +62,8 @@ struct RequestedNames<'r> {
     paths: BTreeSet<&'r Path>,
 }
 
-/// The classes of containers' devices on the host at one time: the followed classes with their
-/// devices, and the other classes.
+/// The classes of all containers' devices and their state on the host at one time: the followed
+/// classes with their devices, and the other classes.
 #[derive(Default)]
 pub(in crate::live) struct HostSnapshot {
     followed_classes: BTreeMap<ClassName, ScannedClass>,
@@ -90,7 +90,9 @@ impl HostSnapshot {
         }
         for request in records.iter().flat_map(|record| &record.awaited_requests) {
             let requested_names = classes.entry(&request.class).or_default();
-            requested_names.names.push(request.awaited.to_list());
+            requested_names
+                .names
+                .push(request.awaited_device.to_device_list());
         }
         let mut snapshot = HostSnapshot::default();
         if let Err(reason) = snapshot.look_up_classes(&classes, config) {
@@ -127,7 +129,7 @@ impl HostSnapshot {
             let source = source.map_err(|error| log::format_error_chain(&error));
             match source.and_then(|source| look_up_class(&source, requested_names, &host, config)) {
                 Ok(Some(class)) => {
-                    if class.class.spec.announce {
+                    if class.class.spec.announces_devices {
                         let announcements = find_class_announcements(&class, &host);
                         self.announcements.insert(name.clone(), announcements);
                     }
@@ -147,7 +149,7 @@ impl HostSnapshot {
     }
 
     /// Reports whether the host has a node of a device.
-    pub(in crate::live) fn has_nodes(&self, device: &AttachedDevice) -> bool {
+    pub(in crate::live) fn has_nodes(&self, device: &ContainerDevice) -> bool {
         let class = self.followed_classes.get(&device.class);
         class.is_some_and(|class| find_present_device(class, device).is_some())
     }
@@ -191,15 +193,15 @@ impl HostSnapshot {
         nodes.filter_map(to_present_node).collect()
     }
 
-    /// Reports whether a path of the host leads to a node of this device now, and to no other
-    /// device.
-    pub(in crate::live) fn is_path_of_device(&self, device: &AttachedDevice, path: &Path) -> bool {
+    /// Reports whether a host path leads to a node of this device now, and not also to a node of
+    /// another device.
+    pub(in crate::live) fn is_path_of_device(&self, device: &ContainerDevice, path: &Path) -> bool {
         let class = self.followed_classes.get(&device.class);
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
         paths.iter().any(|(known_path, path_target)| {
             let ids = match path_target {
                 PathTarget::Devices { ids, .. } => ids.as_slice(),
-                PathTarget::Absent(_) | PathTarget::Nothing(_) => &[],
+                PathTarget::Absent(_) | PathTarget::NoDevice(_) => &[],
             };
             known_path == path && matches!(ids, [id] if *id == device.device_id)
         })
@@ -209,9 +211,9 @@ impl HostSnapshot {
         self.unfollowed_classes.contains(class)
     }
 
-    /// Reports whether the host has a device. A device of a class without `follow` counts as
-    /// present. Returns `None` if the class does not exist or cannot be used.
-    pub(in crate::live) fn has_device(&self, device: &AttachedDevice) -> Option<bool> {
+    /// Reports whether the host has a device. The result is true for any device of a class without
+    /// `follow`. Returns `None` if the class does not exist or cannot be used.
+    pub(in crate::live) fn has_device(&self, device: &ContainerDevice) -> Option<bool> {
         if self.is_unfollowed(&device.class) {
             return Some(true);
         }
@@ -219,11 +221,11 @@ impl HostSnapshot {
         Some(find_present_device(class, device).is_some())
     }
 
-    /// Reports whether a rule is for a device number that the device had earlier and does not have
+    /// Reports whether a rule is for a device number that the device had earlier, but does not have
     /// now.
-    pub(in crate::live) fn is_for_earlier_number(
+    pub(in crate::live) fn has_outdated_number(
         &self,
-        device: &AttachedDevice,
+        device: &ContainerDevice,
         rule: &RecordedRule,
         root: &Path,
     ) -> bool {
@@ -237,9 +239,9 @@ impl HostSnapshot {
             Presence::Found(number) => number == rule.rule.number,
             _ => false,
         };
-        // `nodes` does not have the nodes of capabilities, so the rule for such a node counts only
-        // if the node has changed on the host. A rule without a host node always counts: its node
-        // was created by the hook and is in `nodes`, or its number is outdated.
+        // `nodes` does not have the nodes of capabilities. So a rule with a host node is outdated only
+        // if this node has changed on the host. A rule without a host node is for a node that the
+        // hook created, which is in `nodes` unless its number is outdated.
         let has_changed = match rule.host_node {
             Some(_) => rule.has_lost_node(root),
             None => true,
@@ -251,7 +253,7 @@ impl HostSnapshot {
     /// `None` means that its class has no `announce`.
     pub(in crate::live) fn find_announcements(
         &self,
-        device: &AttachedDevice,
+        device: &ContainerDevice,
     ) -> Option<&[Announcement]> {
         let devices = self.announcements.get(&device.class)?;
         let class = self.followed_classes.get(&device.class)?;
@@ -302,7 +304,7 @@ fn find_class_announcements(
     announcements.collect()
 }
 
-fn find_present_device(class: &ScannedClass, device: &AttachedDevice) -> Option<PresentDevice> {
+fn find_present_device(class: &ScannedClass, device: &ContainerDevice) -> Option<PresentDevice> {
     let host_device = find_device(class, device)?;
     let nodes: Vec<PresentNode> = host_device
         .nodes
@@ -315,10 +317,10 @@ fn find_present_device(class: &ScannedClass, device: &AttachedDevice) -> Option<
     })
 }
 
-/// Finds a container's device on the host. A device that was requested by an alias or a link is
-/// found by this name, because another device may have the recorded id now. If several devices have
-/// the name, the one with the recorded id is returned.
-fn find_device<'c>(class: &'c ScannedClass, device: &AttachedDevice) -> Option<&'c Device> {
+/// Finds a container's device on the host. A device that was requested by an alias or a link is found
+/// by this name, because another device may have the recorded id now. If several devices have the
+/// name, the device with the recorded id is returned.
+fn find_device<'c>(class: &'c ScannedClass, device: &ContainerDevice) -> Option<&'c Device> {
     let inventory = &class.found.inventory;
     let has_id = |candidate: &&Device| candidate.id == device.device_id;
     let Some(name) = &device.name else {
@@ -340,7 +342,7 @@ fn to_present_node(node: &FoundNode) -> Option<PresentNode> {
         return None;
     };
     Some(PresentNode {
-        path: node.container.clone(),
+        path: node.container_path.clone(),
         number,
         links: node.links.clone(),
     })

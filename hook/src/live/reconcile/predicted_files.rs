@@ -1,5 +1,5 @@
-//! Predicts the files that a plan will create in a container. They are recorded before they are
-//! created, so that none is missing from the record if this process is killed.
+//! Predicts the files that a plan will create in a container. The files are recorded before they are
+//! created, so that the record is complete even if this process is killed.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::apply::{
 };
 use crate::live::container::is_device_node;
 use crate::live::record::{CreatedFile, CreatedFileKind, FileIdentity, merge_owners, to_st_rdev};
-use device_class::host::Programs;
+use device_class::host::ProgramAbi;
 
 use crate::container::{self, ContainerNamespace, FileKind, read_link_target};
 
@@ -21,7 +21,7 @@ pub(in crate::live) fn predict_files(
     namespace: &ContainerNamespace,
     stale_files: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
-    // It is no error if a directory cannot be opened. Then no names of libraries are added to it.
+    // A directory that cannot be opened is no error: no library names are added to it.
     let is_directory = |path: &Path| {
         let file = namespace.open_file(path).ok().flatten();
         file.is_some_and(|file| file.kind() == FileKind::Directory)
@@ -36,14 +36,14 @@ pub(in crate::live) fn predict_files(
     };
     for OpenedStep { action, .. } in opened_steps {
         if let OpenedAction::Loader(search) = action {
-            let library_path = search.library_path.iter().map(PathBuf::as_path);
+            let library_path = search.library_path_dirs.iter().map(PathBuf::as_path);
             prediction.native_library_dirs =
-                [find_image_directory(Programs::Native, is_directory)].into();
+                [find_image_directory(ProgramAbi::Native, is_directory)].into();
             prediction
                 .native_library_dirs
                 .extend(library_path.filter(|path| is_directory(path)));
             prediction.library_dirs_32bit =
-                [find_image_directory(Programs::Bits32, is_directory)].into();
+                [find_image_directory(ProgramAbi::Bits32, is_directory)].into();
             prediction.injected_dir_32bit = search.directory_32bit;
         }
     }
@@ -53,8 +53,8 @@ pub(in crate::live) fn predict_files(
     Ok(prediction.files)
 }
 
-/// The files that a plan will create in a container. For libraries, they are in the image's library
-/// directories.
+/// The files that a plan will create in a container, including the links and mounts for libraries in
+/// the image's library directories.
 struct FilePrediction<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before the new ones are created.
@@ -79,10 +79,10 @@ impl FilePrediction<'_> {
         let (path, kind) = match action {
             OpenedAction::Node {
                 number,
-                own_access: Some(_),
+                created_node_access: Some(_),
                 path,
                 source: _,
-            } if self.namespace.can_make_devices() => {
+            } if self.namespace.can_create_device_nodes() => {
                 (*path, CreatedFileKind::Node(to_st_rdev(*number)))
             }
             OpenedAction::MakeNode { path, number, .. } => {
@@ -125,18 +125,17 @@ impl FilePrediction<'_> {
                     (*path, CreatedFileKind::Link(target, old_link))
                 }
             }
-            // The changed files of the dynamic loader are not recorded, because they are not
-            // restored. They do no harm: the libraries that they name are not found after the
-            // detachment.
+            // The changed configuration files of the dynamic loader are not recorded, because they are
+            // not restored. This is harmless: after a detachment, the libraries that they name no
+            // longer exist.
             OpenedAction::Loader(_) => return Ok(()),
         };
         self.add_file(path, kind, owners)
     }
 
-    /// Predicts the files for one name of a library in the library directories of the image: a
-    /// symbolic link to `library`, or mounts over the image's files. Some of them may not be
-    /// created later. This does no harm, because a file that the hook did not create is not
-    /// removed.
+    /// Predicts the files for one name of a library in the image's library directories: a symbolic
+    /// link to `library`, or mounts over the image's files. Some of them may not be created. This is
+    /// harmless, because only files that the hook created are removed.
     fn add_library_name_files(
         &mut self,
         name: &str,
@@ -192,8 +191,8 @@ impl FilePrediction<'_> {
         Ok(())
     }
 
-    /// Returns the file in `directory` to which a link with the target `target` leads, if the file
-    /// is a version of the library `name`.
+    /// Follows symbolic links in `directory`, beginning with the link target `target`. Returns the
+    /// file at the end, if it is a version of the library `name`.
     fn follow_links(
         &self,
         directory: &Path,
@@ -242,13 +241,13 @@ impl FilePrediction<'_> {
             None
         };
         let entry_identity = entry.as_ref().map(|entry| entry.identity().numbers());
-        let previous_file =
-            stale_file.map_or(entry_identity, |stale_file| stale_file.previous_file);
+        let previous_identity =
+            stale_file.map_or(entry_identity, |stale_file| stale_file.previous_identity);
         for directory in missing_directories.into_iter().rev() {
             self.push_file(directory, CreatedFileKind::Directory, None, owners);
         }
         let exists_already = match &kind {
-            CreatedFileKind::Mount(source) => previous_file == Some(*source),
+            CreatedFileKind::Mount(source) => previous_identity == Some(*source),
             CreatedFileKind::Link(target, _) => {
                 entry.as_ref().and_then(read_link_target).as_ref() == Some(target)
             }
@@ -258,7 +257,7 @@ impl FilePrediction<'_> {
             _ => false,
         };
         if !exists_already {
-            self.push_file(path, kind, previous_file, owners);
+            self.push_file(path, kind, previous_identity, owners);
         }
         Ok(())
     }
@@ -267,19 +266,19 @@ impl FilePrediction<'_> {
         &mut self,
         path: &Path,
         kind: CreatedFileKind,
-        previous_file: Option<FileIdentity>,
+        previous_identity: Option<FileIdentity>,
         owners: &[StepOwner],
     ) {
         let file = CreatedFile {
             path: path.to_owned(),
             kind,
-            previous_file,
+            previous_identity,
             owners: owners.to_vec(),
         };
         match self
             .files
             .iter_mut()
-            .find(|existing_file| existing_file.is_same(&file))
+            .find(|existing_file| existing_file.is_same_file(&file))
         {
             Some(existing_file) => merge_owners(&mut existing_file.owners, file.owners),
             None => self.files.push(file),

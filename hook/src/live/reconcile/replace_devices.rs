@@ -1,5 +1,5 @@
-//! Replaces the followed devices of one container: each device gets the nodes that it has on the
-//! host now, and a device that the host does not have is removed. Devices without `follow` are not
+//! Replaces the device nodes of one container's followed devices by the nodes that the devices have on
+//! the host now. A device that the host does not have is removed. Devices without `follow` are not
 //! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,16 +17,15 @@ use crate::live::LiveError;
 use crate::live::container::LockedContainer;
 use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot};
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, device_text::make_substitute_id,
+    AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, device_text::make_substitute_id,
     list_step_rules, to_st_rdev,
 };
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
-/// Changes a container so that its followed devices have the nodes that they have on the host now.
-/// Waits at most `lock_timeout` for the container's lock. Returns whether the container was
-/// changed.
+/// Changes a container so that its followed devices have the same nodes as on the host now. Waits at
+/// most `lock_timeout` for the container's lock. Returns whether the container was changed.
 pub(in crate::live) fn replace_devices(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],
@@ -35,28 +34,29 @@ pub(in crate::live) fn replace_devices(
     config: &Config,
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
-    let mut locked = LockedContainer::from_record(record, lock_timeout, config)?;
+    let mut locked_container = LockedContainer::from_record(record, lock_timeout, config)?;
     let LockedContainer {
         container,
         record: locked_record,
         ..
-    } = &mut locked;
+    } = &mut locked_container;
     // Arrived devices are added to the locked record, because `detach` may have ended awaited
     // requests since `record` was read.
-    let has_arrivals = locked_record.add_arrivals(&container.bundle, snapshot, config)?;
+    let has_arrived_devices =
+        locked_record.add_arrived_devices(&container.bundle, snapshot, config)?;
     // A device that was detached after `record` was read must not return to the container. So only
     // devices that are still in the locked record are replaced.
-    let recorded_refs: BTreeSet<DeviceRef> = locked
+    let recorded_refs: BTreeSet<DeviceRef> = locked_container
         .record
         .devices
         .iter()
-        .map(AttachedDevice::device_ref)
+        .map(ContainerDevice::device_ref)
         .collect();
     let followed_devices: Vec<_> = followed_devices
         .iter()
         .filter(|followed_device| recorded_refs.contains(&followed_device.device.device_ref()))
         .collect();
-    let renamed_refs = locked
+    let renamed_refs = locked_container
         .record
         .rename_devices(&find_new_ids(&followed_devices));
     let mut replaced_devices = Vec::new();
@@ -65,7 +65,7 @@ pub(in crate::live) fn replace_devices(
     for followed_device in followed_devices {
         let previous_ref = followed_device.device.device_ref();
         let current_ref = renamed_refs.get(&previous_ref).unwrap_or(&previous_ref);
-        let devices = &locked.record.devices;
+        let devices = &locked_container.record.devices;
         let Some(device) = devices
             .iter()
             .find(|device| device.device_ref() == *current_ref)
@@ -74,8 +74,8 @@ pub(in crate::live) fn replace_devices(
         };
         followed_refs.insert(current_ref.clone());
         if let Some(host_device) = &followed_device.host_device {
-            // If the ids differ after the renaming, the record has the device twice, by two names.
-            // The other entry is replaced.
+            // If the ids still differ after the renaming, the record has the device twice, under two
+            // names. Only the other entry is replaced.
             if host_device.id != device.device_id {
                 continue;
             }
@@ -84,22 +84,23 @@ pub(in crate::live) fn replace_devices(
         }
         replaced_devices.push((device.clone(), followed_device.host_device.as_ref()));
     }
-    // Files that `boathook refresh` created belong to no device, so they are not removed.
+    // Files without owners, which `boathook refresh` created, belong to no device and are not removed.
     let is_followed_device = |owner: &StepOwner| {
         owner
             .device()
             .is_some_and(|device| followed_refs.contains(device))
     };
-    let belongs_to_followed =
+    let belongs_to_followed_devices =
         |owners: &[StepOwner]| !owners.is_empty() && owners.iter().all(is_followed_device);
 
-    let bundle = &mut locked.container.bundle;
+    let bundle = &mut locked_container.container.bundle;
     bundle.attach_requests = grants;
-    // The nodes that the engine made have earlier numbers or are replaced by this change. So the
-    // plan must not count them as present.
+    // The nodes that the engine created have outdated numbers, or are replaced by this change. So
+    // they are hidden from the planner, which would not plan a node that exists already.
     bundle.spec_devices.nodes.clear();
-    let mut plan = planner::plan_attached(bundle, snapshot.list_followed_classes(), config)?;
-    let class_nodes = ClassNodes::find(&locked.record, &plan, snapshot);
+    let mut plan =
+        planner::plan_attached_devices(bundle, snapshot.list_followed_classes(), config)?;
+    let class_nodes = ClassNodes::find(&locked_container.record, &plan, snapshot);
     plan.steps.retain(|step| {
         let is_node = matches!(
             step.action,
@@ -114,56 +115,58 @@ pub(in crate::live) fn replace_devices(
             || class_nodes.includes_mask(step)
     });
 
-    let mut stale_content = locked.record.without_content();
+    let mut stale_content = locked_container.record.without_content();
     let planned_rules: Vec<_> = list_step_rules(&plan.steps).collect();
-    let mut kept_rules = Vec::new();
-    for rule in &locked.record.rules {
+    let mut preserved_rules = Vec::new();
+    for rule in &locked_container.record.rules {
         let is_planned = planned_rules
             .iter()
             .any(|planned_rule| planned_rule.rule == rule.rule);
-        let is_replaced = belongs_to_followed(&rule.owners) || class_nodes.is_replaced_rule(rule);
+        let is_replaced =
+            belongs_to_followed_devices(&rule.owners) || class_nodes.is_replaced_rule(rule);
         if is_replaced && !is_planned {
             stale_content.rules.push(rule.clone());
         } else {
-            kept_rules.push(rule.rule);
+            preserved_rules.push(rule.rule);
         }
     }
     let is_planned = |file: &CreatedFile| plan.steps.iter().any(|step| file.is_created_by(step));
-    let files = &locked.record.files;
+    let files = &locked_container.record.files;
     for (index, file) in files.iter().enumerate() {
-        // A node that the engine made is below the mount of a planned node with the same path. The
-        // node stays recorded as long as that mount does.
+        // The engine's node is hidden below the mount of a planned node with the same path. It stays
+        // recorded as long as this mount is recorded.
         let mut files_at_path = files[index..]
             .iter()
             .filter(|other_file| other_file.path == file.path);
-        let is_replaced = belongs_to_followed(&file.owners) || class_nodes.has_path(&file.path);
+        let is_replaced =
+            belongs_to_followed_devices(&file.owners) || class_nodes.has_path(&file.path);
         if file.is_node_or_link() && is_replaced && !files_at_path.any(is_planned) {
             stale_content.files.push(file.clone());
         }
     }
 
-    let all_steps = plan.steps.clone();
-    let mut all_rules = apply::list_rules(&plan);
-    kept_rules.extend(&all_rules);
-    locked.retain_missing_steps(&mut plan, &[], &stale_content, config)?;
+    let final_steps = plan.steps.clone();
+    let mut final_rules = apply::list_rules(&plan);
+    preserved_rules.extend(&final_rules);
+    locked_container.retain_missing_steps(&mut plan, &[], &stale_content, config)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale_content.files.is_empty() && stale_content.rules.is_empty() {
-        if !renamed_refs.is_empty() || has_arrivals {
-            locked.save_if_unchanged(&locked.record)?;
+        if !renamed_refs.is_empty() || has_arrived_devices {
+            locked_container.save_if_unchanged(&locked_container.record)?;
         }
         return Ok(false);
     }
-    all_rules.extend(&kept_rules);
+    final_rules.extend(&preserved_rules);
     let change = ContainerChange {
         stale_content: &stale_content,
-        kept_rules: &kept_rules,
+        preserved_rules: &preserved_rules,
         plan: &plan,
-        all_rules: &all_rules,
-        all_steps: &all_steps,
+        final_rules: &final_rules,
+        final_steps: &final_steps,
         devices: Vec::new(),
-        lasting_owners: &BTreeSet::new(),
+        permanent_step_owners: &BTreeSet::new(),
     };
-    for warning in locked.apply_change(change, config)? {
+    for warning in locked_container.apply_change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
     for (device, host_device) in replaced_devices {
@@ -181,11 +184,11 @@ pub(in crate::live) fn replace_devices(
     Ok(true)
 }
 
-/// Returns the new ids of devices whose ids have changed. A device that was requested by name may
-/// get another id when it is plugged in elsewhere. While it is unplugged and another device of the
-/// container has its id, it gets a substitute for the id, which is made of its name.
+/// Returns the new ids of devices whose ids have changed. A device that was requested by name may get
+/// another id when it is plugged in at another port. If it is unplugged and another device of the
+/// container has its id, it gets a substitute id, which is made of its name.
 fn find_new_ids(followed_devices: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef, DeviceId> {
-    let is_id_of_other_device = |device: &AttachedDevice| {
+    let is_id_of_other_device = |device: &ContainerDevice| {
         let mut present_devices = followed_devices.iter().filter_map(|followed_device| {
             Some((
                 followed_device.device,
@@ -208,8 +211,8 @@ fn find_new_ids(followed_devices: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef,
     new_ids.collect()
 }
 
-/// The nodes of a container that followed classes have for all their devices together. Such a node
-/// may get another number on the host, like the node of a single device.
+/// The container's nodes that belong to followed classes, and not to single devices. Their numbers on
+/// the host may change too.
 struct ClassNodes {
     classes: BTreeSet<ClassName>,
     /// The paths of the nodes in the container.
@@ -284,8 +287,8 @@ impl ClassNodes {
         }
     }
 
-    /// Reports whether a step masks a directory with links to devices, which change when the
-    /// followed devices do.
+    /// Reports whether a step hides a directory with links to devices. Such links change together with
+    /// the followed devices.
     fn includes_mask(&self, step: &InjectionStep) -> bool {
         match &step.action {
             Action::Mask { path, .. } => {

@@ -1,8 +1,8 @@
-//! Revokes the rules for devices that the host does not have any more or that have another number
+//! Revokes stale rules: those for devices that the host no longer has, or that have another number
 //! now.
 //!
-//! The next device that is plugged in may get the number of such a rule. So these rules are revoked
-//! before all other changes, and even if the container, its bundle or its request cannot be used.
+//! The next device that is plugged in may get the number of a stale rule. So stale rules are revoked
+//! before all other changes, even if the container, its bundle or its request cannot be used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use injection_plan::plan::StepOwner;
 use crate::live::LiveError;
 use crate::live::container::{lock, record_files::LockedRecord};
 use crate::live::reconcile::{HostSnapshot, remove_container_files};
-use crate::live::record::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule};
+use crate::live::record::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule};
 use crate::log;
 
 /// The devices of a container that the host does not have.
@@ -27,27 +27,30 @@ pub(in crate::live) fn find_removed_devices(
     snapshot: &HostSnapshot,
     root: &Path,
 ) -> RemovedDevices {
-    let is_removed = |device: &&AttachedDevice| match snapshot.has_device(device) {
+    let is_removed = |device: &&ContainerDevice| match snapshot.has_device(device) {
         Some(is_present) => !is_present,
-        // The class cannot be used. So the device nodes show whether the host has the device.
-        None => has_lost_own_node(record, device, root),
+        // The class cannot be used. The host has the device if its device nodes still exist.
+        None => has_lost_exclusive_node(record, device, root),
     };
     let removed_devices = record.devices.iter().filter(is_removed);
-    removed_devices.map(AttachedDevice::device_ref).collect()
+    removed_devices.map(ContainerDevice::device_ref).collect()
 }
 
-fn is_removed(removed_devices: &RemovedDevices, owner: &StepOwner) -> bool {
+fn is_owner_removed(removed_devices: &RemovedDevices, owner: &StepOwner) -> bool {
     owner
         .device()
         .is_some_and(|device| removed_devices.contains(device))
 }
 
-/// Reports whether a node that only this device needs does not exist on the host any more or was
-/// replaced.
-fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
-    let own_owner = [StepOwner::Device(device.device_ref())];
-    let mut own_rules = record.rules.iter().filter(|rule| rule.owners == own_owner);
-    own_rules.any(|rule| rule.has_lost_node(root))
+/// Reports whether the host has lost or replaced a node that only this device needs.
+fn has_lost_exclusive_node(
+    record: &AttachmentRecord,
+    device: &ContainerDevice,
+    root: &Path,
+) -> bool {
+    let sole_owner = [StepOwner::Device(device.device_ref())];
+    let mut exclusive_rules = record.rules.iter().filter(|rule| rule.owners == sole_owner);
+    exclusive_rules.any(|rule| rule.has_lost_node(root))
 }
 
 /// Revokes the rules of removed devices and the rules for earlier numbers of devices, and removes
@@ -61,7 +64,7 @@ pub(in crate::live) fn revoke_stale_rules(
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
-    let rule_need = RuleNeed {
+    let rule_need = RuleNeedCheck {
         record,
         removed_devices,
         snapshot,
@@ -81,15 +84,16 @@ pub(in crate::live) fn revoke_stale_rules(
     for warning in record.revoke_rules(&stale_rules, &remaining_record)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    // The record is read again, because another process may have changed it before it was locked.
+    // The record is read again after the lock was acquired, because another process may have changed
+    // it before.
     let record_file = LockedRecord::open(root, &record.id, lock_timeout)?;
     let updated_record = record_file.update(record, |current_record| {
         current_record.remove_revoked_rules(&stale_rules)
     })?;
     if let Some(current_record) = updated_record {
-        // The process that held the lock may have allowed the stale rules again, because it read
-        // the record earlier.
-        let reallowed_rules = current_record.find_still_allowed(&stale_rules, &current_record);
+        // The previous holder of the lock may have allowed the stale rules again, because it had read
+        // an older record.
+        let reallowed_rules = current_record.find_allowed_rules(&stale_rules, &current_record);
         for warning in current_record.revoke_rules(&reallowed_rules, &current_record)? {
             log::warning(&format!("container {}: {warning}", record.id));
         }
@@ -105,42 +109,42 @@ pub(in crate::live) fn revoke_stale_rules(
     Ok(true)
 }
 
-/// Determines whether a device or a class of a container still needs a rule.
-struct RuleNeed<'a> {
+/// The data that determines whether a device or a class of a container still needs a rule.
+struct RuleNeedCheck<'a> {
     record: &'a AttachmentRecord,
     removed_devices: &'a RemovedDevices,
     snapshot: &'a HostSnapshot,
     root: &'a Path,
 }
 
-impl RuleNeed<'_> {
+impl RuleNeedCheck<'_> {
     fn is_needed_by(&self, owner: &StepOwner, rule: &RecordedRule) -> bool {
         let device = match owner {
             StepOwner::Class(class) => return self.is_needed_by_class(class, rule),
             StepOwner::Device(device) => device,
         };
         let mut devices = self.record.devices.iter();
-        // A device that was detached is not in the record any more, and needs no rule.
+        // A detached device is no longer in the record, and needs no rule.
         let recorded_device = devices.find(|recorded_device| recorded_device.matches_owner(owner));
         !self.removed_devices.contains(device)
             && recorded_device
                 .is_some_and(|recorded_device| self.is_needed_by_device(recorded_device, rule))
     }
 
-    fn is_needed_by_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
-        let is_shared_with_removed = || {
+    fn is_needed_by_device(&self, device: &ContainerDevice, rule: &RecordedRule) -> bool {
+        let has_removed_owner = || {
             rule.owners
                 .iter()
-                .any(|owner| is_removed(self.removed_devices, owner))
+                .any(|owner| is_owner_removed(self.removed_devices, owner))
         };
         // The snapshot does not show whether the host has a device of an unusable or unfollowed
         // class. Without `follow` this matters only if a removed device needed the rule as well.
         let is_uncertain = match self.snapshot.has_device(device) {
             None => true,
-            Some(_) => self.snapshot.is_unfollowed(&device.class) && is_shared_with_removed(),
+            Some(_) => self.snapshot.is_unfollowed(&device.class) && has_removed_owner(),
         };
-        let is_lost = is_uncertain && rule.has_lost_node(self.root);
-        !is_lost && !self.snapshot.is_for_earlier_number(device, rule, self.root)
+        let has_lost_node = is_uncertain && rule.has_lost_node(self.root);
+        !has_lost_node && !self.snapshot.has_outdated_number(device, rule, self.root)
     }
 
     /// Reports whether a class needs the rule for a node that all its devices share.
@@ -153,8 +157,8 @@ impl RuleNeed<'_> {
     }
 }
 
-/// Records the new host nodes of devices that were plugged in again with the same number. Their
-/// rules are for the new nodes from then on.
+/// Records the new host nodes of devices that were plugged in again with the same number. Their rules
+/// then refer to the new nodes.
 fn update_host_nodes(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
@@ -172,7 +176,7 @@ fn update_host_nodes(
             && devices.any(|device| {
                 snapshot.has_device(device) == Some(true)
                     && !snapshot.is_unfollowed(&device.class)
-                    && !snapshot.is_for_earlier_number(device, rule, root)
+                    && !snapshot.has_outdated_number(device, rule, root)
             })
     };
     if !record.rules.iter().any(has_returned) {
@@ -209,7 +213,7 @@ pub(in crate::live) fn remove_nodes(
         let mut owners = file.owners.iter();
         file.is_node_or_link()
             && !file.owners.is_empty()
-            && owners.all(|owner| is_removed(removed_devices, owner))
+            && owners.all(|owner| is_owner_removed(removed_devices, owner))
     };
     let (removed_files, remaining_files) = current_record
         .files

@@ -40,7 +40,7 @@ impl Announcement {
         };
         let (major, minor) = (number.major, number.minor);
         let link = PathBuf::from(format!("/sys/dev/{directory_name}/{major}:{minor}"));
-        let directory = host.canonical(&link).ok()?;
+        let directory = host.canonicalize(&link).ok()?;
         let subsystem = host.read_link(&directory.join("subsystem")).ok()?;
         let read_properties = |path: &Path, prefix: &str| {
             let bytes = host.read(path, MAX_ATTRIBUTE_BYTES).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Announcement {
             owned_properties.collect::<BTreeMap<_, _>>()
         };
         let mut kernel_properties = read_properties(&directory.join("uevent"), "");
-        let path = node.container.to_str()?;
+        let path = node.container_path.to_str()?;
         let name = path.strip_prefix("/dev/").unwrap_or(path);
         for (key, value) in [
             ("MAJOR", major.to_string()),
@@ -72,7 +72,7 @@ impl Announcement {
             subsystem: subsystem.file_name()?.to_str()?.to_owned(),
             kernel_properties,
             udev_properties,
-            node_path: node.container.clone(),
+            node_path: node.container_path.clone(),
             number: nix::sys::stat::makedev(major.into(), minor.into()),
         })
     }

@@ -5,7 +5,7 @@ use injection_plan::plan::{DetachedRequest, GrantOrigin, InjectionPlan};
 use injection_plan::request::{AwaitedDevice, Item, Selection, quote};
 use serde::{Deserialize, Serialize};
 
-use crate::live::record::{AttachedDevice, device_text};
+use crate::live::record::{ContainerDevice, device_text};
 use crate::planner::ScannedClass;
 
 /// A container's request for devices that were not on the host at its start: one device by its
@@ -13,8 +13,9 @@ use crate::planner::ScannedClass;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedRequest {
     pub(crate) class: ClassName,
-    pub(crate) awaited: AwaitedDevice,
-    /// The ids of devices that arrived and were detached. The container does not get them again.
+    #[serde(rename = "awaited")]
+    pub(crate) awaited_device: AwaitedDevice,
+    /// The ids of devices that arrived and were detached. They are not added to the container again.
     #[serde(
         default,
         rename = "detached",
@@ -29,28 +30,30 @@ impl AwaitedRequest {
     pub(in crate::live) fn from_plan(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
-            grant.awaited_devices.iter().map(|awaited| AwaitedRequest {
-                class: grant.class.clone(),
-                awaited: awaited.clone(),
-                detached_ids: Vec::new(),
-            })
+            grant
+                .awaited_devices
+                .iter()
+                .map(|awaited_device| AwaitedRequest {
+                    class: grant.class.clone(),
+                    awaited_device: awaited_device.clone(),
+                    detached_ids: Vec::new(),
+                })
         });
         requests.collect()
     }
 
     pub(crate) fn is_for_all(&self) -> bool {
-        self.awaited == AwaitedDevice::All
+        self.awaited_device == AwaitedDevice::All
     }
 
     /// Returns the awaited devices that the host has now.
     pub(in crate::live) fn find_arrived_devices(
         &self,
         class: &ScannedClass,
-    ) -> Vec<AttachedDevice> {
+    ) -> Vec<ContainerDevice> {
         let inventory = &class.found.inventory;
-        let request = self.awaited.to_list();
-        // It is no error if the host does not have a device with the name yet, or does not have it
-        // any more.
+        let request = self.awaited_device.to_device_list();
+        // It is no error if the host does not have a device with this name.
         let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
@@ -63,7 +66,7 @@ impl AwaitedRequest {
         let names = selection.find_stable_names(&class.class, inventory);
         let arrived_devices = devices.into_iter().map(|device| {
             let id = device.id.clone();
-            AttachedDevice {
+            ContainerDevice {
                 class: self.class.clone(),
                 grant_origin: GrantOrigin::Hook,
                 is_forced: false,
@@ -72,7 +75,7 @@ impl AwaitedRequest {
                     .get(&device.id)
                     .cloned()
                     .unwrap_or_default(),
-                arrived_late: true,
+                has_arrived_late: true,
                 device_id: id,
             }
         });
@@ -81,12 +84,12 @@ impl AwaitedRequest {
             .collect()
     }
 
-    /// Returns the request that was awaited before this device arrived. The device counts as
-    /// detached from it, so that the device is not added again.
-    pub(in crate::live) fn from_late_device(device: &AttachedDevice) -> Self {
+    /// Returns the request that this device has fulfilled by its arrival. It records the device as
+    /// detached, so that the device is not added again.
+    pub(in crate::live) fn from_late_device(device: &ContainerDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
-            awaited: AwaitedDevice::Device {
+            awaited_device: AwaitedDevice::Device {
                 name: device.requested_name(),
                 path: None,
             },
@@ -94,11 +97,11 @@ impl AwaitedRequest {
         }
     }
 
-    /// Returns the devices of this request that were detached, for the planner to leave out.
+    /// Returns the detached devices of this request, so that the planner does not plan them.
     pub(in crate::live) fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
         DetachedRequest {
             class: self.class.clone(),
-            awaited_device: self.awaited.clone(),
+            awaited_device: self.awaited_device.clone(),
             devices: self.detached_ids.clone(),
             has_ended,
         }
@@ -106,7 +109,7 @@ impl AwaitedRequest {
 
     /// Reports whether an item of a user's device list names this request.
     pub(in crate::live) fn matches_item(&self, item: &Item) -> bool {
-        match &self.awaited {
+        match &self.awaited_device {
             AwaitedDevice::All => !item.is_quoted && item.text == "all",
             AwaitedDevice::Device { name, .. } => {
                 let is_all = !item.is_quoted && item.text == "all";

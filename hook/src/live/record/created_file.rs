@@ -19,16 +19,16 @@ pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
     #[serde(rename = "how")]
     pub(crate) kind: CreatedFileKind,
-    /// The file that was at the path before this one was created.
+    /// The identity of the file that was at this path before, if there was one.
     #[serde(rename = "before")]
-    pub(in crate::live) previous_file: Option<FileIdentity>,
+    pub(in crate::live) previous_identity: Option<FileIdentity>,
     /// The devices and the classes that need the file. An empty list means that the file is not
     /// removed when devices are detached.
     #[serde(rename = "for", with = "device_text::owners")]
     pub(crate) owners: Vec<StepOwner>,
 }
 
-/// How a file was created, which determines how it is removed.
+/// The way in which a file was created, which determines how it is removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CreatedFileKind {
@@ -50,7 +50,7 @@ pub(crate) enum CreatedFileKind {
 
 impl CreatedFile {
     /// Reports whether both records are of the same file. Their owners may differ.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         self.path == other.path && self.kind == other.kind
     }
 
@@ -63,7 +63,7 @@ impl CreatedFile {
             }
             Action::MakeNode { path, number, .. } => Self::from_node(path, *number, step).into(),
             Action::Link { path, target } => {
-                vec![Self::for_step(
+                vec![Self::from_step(
                     path,
                     CreatedFileKind::Link(target.clone(), None),
                     step,
@@ -74,25 +74,25 @@ impl CreatedFile {
         files.collect()
     }
 
-    /// Returns both forms that a device node may have in a container: a node that was created
-    /// there, and a bind mount of the host's node. Which of them exists depends on the class, on
-    /// the engine and on the container's user namespace.
+    /// Returns the two possible forms of a device node in a container: a created node, and a bind mount
+    /// of the host's node. Which of them exists depends on the class, the engine and the container's
+    /// user namespace.
     pub(crate) fn from_node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
         let number = to_st_rdev(number);
-        // A bind mount may be on top of a node. It comes last, because files are removed in reverse
-        // order.
+        // The bind mount comes last, because it may be on top of the node, and files are removed in
+        // reverse order.
         let kinds = [
             CreatedFileKind::Node(number),
             CreatedFileKind::BoundNode(number),
         ];
-        kinds.map(|kind| Self::for_step(path, kind, step))
+        kinds.map(|kind| Self::from_step(path, kind, step))
     }
 
-    fn for_step(path: &Path, kind: CreatedFileKind, step: &InjectionStep) -> Self {
+    fn from_step(path: &Path, kind: CreatedFileKind, step: &InjectionStep) -> Self {
         CreatedFile {
             path: path.to_owned(),
             kind,
-            previous_file: None,
+            previous_identity: None,
             owners: step.owners.clone(),
         }
     }

@@ -6,7 +6,7 @@ use injection_plan::plan::StepOwner;
 use injection_plan::request::Item;
 
 /// The character between the class and the id of a device. Neither of them can contain it.
-const SEPARATOR: char = ' ';
+const OWNER_SEPARATOR: char = ' ';
 
 /// Parses the id of a device. Earlier versions of Boathook wrote the name of a device, which may be
 /// a path, in place of its id while another device had this id.
@@ -14,14 +14,14 @@ fn parse_id(text: &str) -> Result<DeviceId, NameError> {
     DeviceId::try_from(text.to_owned()).or_else(|_| DeviceId::from_hardware(text))
 }
 
-/// Returns a substitute for the id of an unplugged device, for the time in which another device has
-/// its id. The substitute is made of the device's requested name, so that it is unique.
+/// Returns a substitute id for an unplugged device, which is used while another device has its id. It is
+/// made of the device's requested name, so that it is unique.
 pub(in crate::live) fn make_substitute_id(name: &Item) -> Option<DeviceId> {
     parse_id(&name.to_name_text()).ok()
 }
 
 fn parse_owner(text: &str) -> Result<StepOwner, NameError> {
-    let Some((class, id)) = text.split_once(SEPARATOR) else {
+    let Some((class, id)) = text.split_once(OWNER_SEPARATOR) else {
         return ClassName::try_from(text.to_owned()).map(StepOwner::Class);
     };
     let class = ClassName::try_from(class.to_owned())?;
@@ -30,7 +30,11 @@ fn parse_owner(text: &str) -> Result<StepOwner, NameError> {
 }
 
 fn format_device(device: &DeviceRef) -> String {
-    format!("{}{SEPARATOR}{}", device.class.as_str(), device.id.as_str())
+    format!(
+        "{}{OWNER_SEPARATOR}{}",
+        device.class.as_str(),
+        device.id.as_str()
+    )
 }
 
 fn format_owner(owner: &StepOwner) -> String {
@@ -113,7 +117,7 @@ pub(in crate::live) mod name {
     }
 }
 
-/// Serializes a map with devices as its keys, each as a text.
+/// Serializes a map whose keys are devices, with each key as a text.
 pub(in crate::live) mod by_device {
     use std::collections::BTreeMap;
 

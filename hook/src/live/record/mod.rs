@@ -2,8 +2,8 @@
 //! that was changed in the container for them. These modules change neither containers nor files.
 
 mod announcement;
-mod attached_device;
 mod awaited_request;
+mod container_device;
 mod created_file;
 pub(super) mod device_text;
 mod recorded_rule;
@@ -20,8 +20,8 @@ use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
 pub(in crate::live) use announcement::Announcement;
-pub(crate) use attached_device::AttachedDevice;
 pub(in crate::live) use awaited_request::AwaitedRequest;
+pub(crate) use container_device::ContainerDevice;
 pub(in crate::live) use created_file::{CreatedFile, CreatedFileKind, FileIdentity, to_st_rdev};
 pub(in crate::live) use recorded_rule::{
     RecordedRule, add_host_nodes, list_step_rules, to_device_rules,
@@ -58,7 +58,7 @@ pub(crate) struct AttachmentRecord {
     /// record.
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
-    pub(crate) devices: Vec<AttachedDevice>,
+    pub(crate) devices: Vec<ContainerDevice>,
     /// The container's requests for devices that the host did not have at the container's start. A
     /// device that arrives later is added to `devices`.
     #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
@@ -79,8 +79,8 @@ pub(crate) struct AttachmentRecord {
     /// Whether the hook injected nothing at the container's start.
     #[serde(default, rename = "was_given_nothing")]
     pub(crate) was_started_without_injection: bool,
-    /// The device rules of the specification that were revoked. An update of the container must not
-    /// allow them again.
+    /// The device rules of the specification that were revoked. They must be revoked again after an
+    /// update of the container by its runtime.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked_spec_rules: Vec<RecordedRule>,
     /// The announcements that were sent to the container's programs, by device.
@@ -94,19 +94,19 @@ pub(crate) struct AttachmentRecord {
 }
 
 impl AttachmentRecord {
-    /// Returns the requests to plan the devices that a user attached.
+    /// Returns the requests with which the devices that a user attached are planned again.
     pub(crate) fn list_attach_requests(&self) -> Vec<AttachRequest> {
         let attached_devices = self
             .devices
             .iter()
             .filter(|device| device.grant_origin.is_user());
         attached_devices
-            .map(|device| device.to_attach_request(device.to_request()))
+            .map(|device| device.to_attach_request(device.to_device_list()))
             .collect()
     }
 
-    /// Returns the devices of the container's own request that were detached, for the planner to
-    /// leave out.
+    /// Returns the devices of the container's own request that were detached, so that the planner does
+    /// not plan them.
     pub(crate) fn list_detached_requests(&self) -> Vec<DetachedRequest> {
         let cancelled_requests = self
             .cancelled_requests
@@ -121,8 +121,8 @@ impl AttachmentRecord {
             .collect()
     }
 
-    /// Removes `revoked_rules` from the record. Those that the specification has are recorded as
-    /// revoked, because an update of the container would allow them again.
+    /// Removes `revoked_rules` from the record. If the specification has such a rule, it is recorded as
+    /// revoked, because an update of the container by its runtime would allow it again.
     pub(crate) fn remove_revoked_rules(&mut self, revoked_rules: &[RecordedRule]) {
         self.rules.retain(|rule| !revoked_rules.contains(rule));
         for rule in revoked_rules {
@@ -152,7 +152,7 @@ impl AttachmentRecord {
             .map(crate::oci::convert_device_rules)
     }
 
-    /// Returns a record of the same start of the container without devices, requests, rules and
+    /// Returns a record of the same start of the container, but without devices, requests, rules and
     /// files.
     pub(crate) fn without_content(&self) -> Self {
         AttachmentRecord {

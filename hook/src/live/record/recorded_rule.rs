@@ -42,8 +42,8 @@ pub(crate) struct HostNode {
 }
 
 impl HostNode {
-    /// Finds the device node at a path of the host whose root directory is `root`. Returns `None`
-    /// if the path has no device node or one with another number than the rule.
+    /// Finds the device node at a host path, on the host whose root directory is `root`. Returns `None`
+    /// if there is no device node with the device number of `rule`.
     fn find(root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
         let identity = find_node_identity(root, path)?;
         (identity[2] == to_st_rdev(rule.number)).then(|| HostNode {
@@ -52,13 +52,13 @@ impl HostNode {
         })
     }
 
-    /// Reports whether the path has no device node now, or one with another device number.
+    /// Reports whether the host node was removed, or has another device number now.
     pub(in crate::live) fn has_other_number(&self, root: &Path) -> bool {
         let get_number = |[_, _, device_number]: FileIdentity| device_number;
         find_node_identity(root, &self.path).map(get_number) != Some(get_number(self.identity))
     }
 
-    /// Reports whether the path has no device node now, or another node than the recorded one.
+    /// Reports whether the host node was removed, or another node is at its path now.
     pub(in crate::live) fn is_replaced(&self, root: &Path) -> bool {
         find_node_identity(root, &self.path) != Some(self.identity)
     }
@@ -72,8 +72,8 @@ fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
 }
 
 impl RecordedRule {
-    /// Returns the record of a rule that the owners of a step need.
-    pub(in crate::live) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
+    /// Creates the record of a rule. The owners of `step` become the owners of the rule.
+    pub(in crate::live) fn from_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
             owners: step.owners.clone(),
@@ -82,8 +82,8 @@ impl RecordedRule {
         }
     }
 
-    /// Records the node that is at the path of the host node now, if it has the rule's device
-    /// number.
+    /// Replaces the recorded host node by the node that is at the same path now, if that node has the
+    /// rule's device number.
     pub(in crate::live) fn update_host_node(&mut self, root: &Path) {
         if let Some(node) = &mut self.host_node
             && let Some(current_node) = HostNode::find(root, &node.path, &self.rule)
@@ -99,7 +99,7 @@ impl RecordedRule {
     }
 }
 
-/// Adds the device's node on the host to each rule. The paths of the nodes are taken from `steps`.
+/// Adds to each rule the device's node on the host, whose path is in the matching step of `steps`.
 pub(in crate::live) fn add_host_nodes(
     rules: &mut [RecordedRule],
     steps: &[InjectionStep],
@@ -108,8 +108,10 @@ pub(in crate::live) fn add_host_nodes(
     for recorded_rule in rules {
         let path = steps.iter().find_map(|step| match &step.action {
             Action::Allow {
-                rule, host_node, ..
-            } if rule.number == recorded_rule.rule.number => host_node.as_ref(),
+                rule,
+                host_node_path,
+                ..
+            } if rule.number == recorded_rule.rule.number => host_node_path.as_ref(),
             _ => None,
         });
         recorded_rule.host_node =
@@ -122,8 +124,8 @@ pub(crate) fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the rules of steps with their owners. A device number has one rule for each access that
-/// an owner needs, so that the rule of one owner can be revoked alone.
+/// Returns the device rules of steps, with their owners. If several owners need different accesses to a
+/// device, each access has a separate rule, so that the rule of one owner can be revoked alone.
 pub(in crate::live) fn list_step_rules(
     steps: &[InjectionStep],
 ) -> impl Iterator<Item = RecordedRule> {
@@ -143,13 +145,13 @@ fn split_by_access(
     step: &InjectionStep,
 ) -> Vec<RecordedRule> {
     if owners_by_access.is_empty() {
-        return vec![RecordedRule::for_step(rule, step)];
+        return vec![RecordedRule::from_step(rule, step)];
     }
     let rules = owners_by_access.iter().map(|(access, owners)| {
         let access = *access;
         RecordedRule {
             owners: owners.clone(),
-            ..RecordedRule::for_step(DeviceRule { access, ..rule }, step)
+            ..RecordedRule::from_step(DeviceRule { access, ..rule }, step)
         }
     });
     rules.collect()

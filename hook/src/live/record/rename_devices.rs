@@ -24,9 +24,8 @@ impl AttachmentRecord {
             .map(|device| device.device_ref())
             .collect();
         ids.retain(|device, _| recorded_refs.contains(device));
-        // A device that is not renamed keeps its id, which this round may have given to another
-        // device. So the rounds are repeated until one of them renames all devices that are left in
-        // `ids`.
+        // If a device is not renamed, another device may have got its id in the same round. So the
+        // rounds are repeated until one round renames all remaining devices of `ids`.
         loop {
             renamed_refs.clear();
             let unrenamed = recorded_refs

@@ -4,14 +4,14 @@
 use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, StepOwner};
 
-use super::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, list_step_rules};
+use super::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, list_step_rules};
 
 impl AttachmentRecord {
-    /// Adds devices, rules and files to the record. The owners of a rule or file that is recorded
-    /// already are merged with the new ones.
+    /// Adds devices, rules and files to the record. If a rule or file is already recorded, its new
+    /// owners are added to the recorded owners.
     pub(crate) fn add_content(
         &mut self,
-        devices: Vec<AttachedDevice>,
+        devices: Vec<ContainerDevice>,
         rules: Vec<RecordedRule>,
         files: Vec<CreatedFile>,
     ) {
@@ -42,7 +42,7 @@ impl AttachmentRecord {
             if let Some(recorded_file) = self
                 .files
                 .iter_mut()
-                .find(|recorded_file| recorded_file.is_same(&file))
+                .find(|recorded_file| recorded_file.is_same_file(&file))
             {
                 merge_owners(&mut recorded_file.owners, file.owners);
             } else {
@@ -51,9 +51,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Removes devices from the record, with the rules and files that no other device needs.
-    /// Returns what was removed as a record of the same container.
-    pub(crate) fn remove_devices(&mut self, is_removed: impl Fn(&AttachedDevice) -> bool) -> Self {
+    /// Removes devices from the record, together with the rules and files that no other device needs.
+    /// Returns a record of the same container with the removed content.
+    pub(crate) fn remove_devices(&mut self, is_removed: impl Fn(&ContainerDevice) -> bool) -> Self {
         let (removed_devices, remaining_devices) = self.devices.drain(..).partition(is_removed);
         self.devices = remaining_devices;
         let devices = &self.devices;
@@ -86,10 +86,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds the owners of steps to the recorded rules and files. A shared rule or file is recorded
-    /// for the first device only, because the container did not lack it later. A device that needs
-    /// less access than the recorded rule gets a rule of its own, which stays when the first device
-    /// is detached.
+    /// Adds the owners of steps to the recorded rules and files: a shared rule or file was recorded
+    /// only for the first device that needed it. A device that needs less access than the recorded
+    /// rule gets a separate rule, which remains when the first device is detached.
     pub(crate) fn add_step_owners(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
         let filter_recorded_owners = |owners: &[StepOwner]| -> Vec<StepOwner> {
@@ -118,8 +117,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds owners to the recorded rules that the rule `needed_rule` includes. If only a wider rule
-    /// is recorded, adds the rule itself.
+    /// Adds owners to the recorded rules that `needed_rule` includes. If only a rule with more access
+    /// is recorded, adds `needed_rule` to the record.
     fn add_rule_owners(&mut self, needed_rule: &DeviceRule, owners: Vec<StepOwner>) {
         let mut wider_rule = None;
         for recorded_rule in &mut self.rules {

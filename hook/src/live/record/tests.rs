@@ -3,15 +3,15 @@ use injection_plan::plan::{Action, GrantOrigin, InjectionStep, StepOwner};
 
 use super::*;
 
-fn device(id: &str) -> AttachedDevice {
-    AttachedDevice {
+fn device(id: &str) -> ContainerDevice {
+    ContainerDevice {
         class: "chips".parse().unwrap(),
         device_id: id.to_owned().try_into().unwrap(),
         grant_origin: GrantOrigin::from(id.to_owned()),
         is_forced: false,
         name: None,
         node_paths: Vec::new(),
-        arrived_late: false,
+        has_arrived_late: false,
     }
 }
 
@@ -50,7 +50,7 @@ fn allow(id: &str, rule: &str) -> InjectionStep {
             rule: parse(rule),
             is_in_spec: false,
             owners_by_access: [].into(),
-            host_node: None,
+            host_node_path: None,
         },
         owner_labels: id.to_owned(),
         owners: vec![StepOwner::Device(chip(id))],

@@ -36,7 +36,7 @@ fn ldconfig_takes_our_library_before_any_other() {
 
         let ours = glibc::generate_drop_in(&[directory("/opt/ours")]);
         fs::write(at(glibc::DROP_IN_PATH), ours).unwrap();
-        let conf = glibc::update_conf(existing.map(str::as_bytes));
+        let conf = glibc::update_ld_so_conf(existing.map(str::as_bytes));
         let conf = conf.as_deref().or(existing.map(str::as_bytes)).unwrap();
         fs::write(at(glibc::LD_SO_CONF_PATH), conf).unwrap();
 

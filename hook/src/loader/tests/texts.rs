@@ -56,7 +56,7 @@ fn a_directory_must_be_expressible() {
     for path in ["", "lib", "./lib"] {
         assert_eq!(
             LibraryDir::new(path),
-            Err(LibraryDirError::Relative(PathBuf::from(path)))
+            Err(LibraryDirError::RelativePath(PathBuf::from(path)))
         );
     }
     for path in [
@@ -64,7 +64,7 @@ fn a_directory_must_be_expressible() {
     ] {
         assert_eq!(
             LibraryDir::new(path),
-            Err(LibraryDirError::Inexpressible(path.into()))
+            Err(LibraryDirError::SpecialCharacter(path.into()))
         );
     }
 }
@@ -92,7 +92,7 @@ fn ld_so_conf_reads_our_drop_in_first() {
         "include /etc/ld.so.conf.d/00-boathook.conf\n/opt/lib\n",
     ] {
         assert_eq!(
-            glibc::update_conf(Some(unchanged.as_bytes())),
+            glibc::update_ld_so_conf(Some(unchanged.as_bytes())),
             None,
             "{unchanged:?}"
         );
@@ -114,11 +114,11 @@ fn ld_so_conf_reads_our_drop_in_first() {
     ] {
         let want = format!("include /etc/ld.so.conf.d/00-boathook.conf\n{preceded}");
         assert_eq!(
-            show(glibc::update_conf(Some(preceded.as_bytes()))),
+            show(glibc::update_ld_so_conf(Some(preceded.as_bytes()))),
             Some(want)
         );
     }
-    let absent = show(glibc::update_conf(None));
+    let absent = show(glibc::update_ld_so_conf(None));
     assert_eq!(
         absent.as_deref(),
         Some("include /etc/ld.so.conf.d/*.conf\n")
@@ -133,8 +133,12 @@ fn what_was_written_needs_no_more() {
         Some(b"/opt/lib\n"),
         Some(b"\xff\0\xfe"),
     ] {
-        let written = glibc::update_conf(existing).unwrap();
-        assert_eq!(glibc::update_conf(Some(&written)), None, "{existing:?}");
+        let written = glibc::update_ld_so_conf(existing).unwrap();
+        assert_eq!(
+            glibc::update_ld_so_conf(Some(&written)),
+            None,
+            "{existing:?}"
+        );
         let written = musl::update_path_file(existing, &[directory(OURS)]).unwrap();
         assert_eq!(
             musl::update_path_file(Some(&written), &[directory(OURS)]),

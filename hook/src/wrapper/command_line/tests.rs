@@ -69,7 +69,7 @@ fn a_new_containers_bundle_is_found_however_it_is_written() {
         ("create --bundle", ". config.json "),
     ] {
         let found = created(line).unwrap();
-        let (bundle, config) = (found.bundle.display(), found.config_name.display());
+        let (bundle, config) = (found.bundle.display(), found.config_file_name.display());
         let found = format!("{bundle} {config} {}", found.id);
         assert_eq!(found, wanted, "{line}");
     }
@@ -131,11 +131,11 @@ fn the_resources_of_an_update_are_found() {
             4,
         ),
     ] {
-        let wanted = Action::Update(Update {
+        let wanted = Action::Update(UpdateCommand {
             global_argument_count: global_arguments,
             id: id.into(),
             resources_path: resources.into(),
-            resources_index: argument,
+            resources_argument_index: argument,
         });
         assert_eq!(parse(line).action, wanted, "{line}");
     }

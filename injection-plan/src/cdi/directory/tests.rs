@@ -20,10 +20,10 @@ fn generated(kinds: &[&str]) -> GeneratedSpecifications {
 
 const NONE: UnusableClasses = UnusableClasses {
     names: BTreeSet::new(),
-    may_be_any: false,
+    may_include_others: false,
 };
 
-fn plain(text: String) -> Option<ForeignKind> {
+fn plain(text: String) -> Option<SpecFileKind> {
     Some(scan_yaml_kind(text))
 }
 
@@ -113,7 +113,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         []
     );
     let unknown = UnusableClasses {
-        may_be_any: true,
+        may_include_others: true,
         ..NONE
     };
     let kept = update(
@@ -126,7 +126,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     )
     .unwrap();
     assert_eq!(kept.changes, []);
-    assert!(kept.retained_files.contains("boathook-b.com-y.json"));
+    assert!(kept.retained_file_names.contains("boathook-b.com-y.json"));
 
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
@@ -275,7 +275,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     write("a.com/plain", "");
     let unusable = UnusableClasses {
         names: BTreeSet::from(["broken".to_owned()]),
-        may_be_any: false,
+        may_include_others: false,
     };
     let none = generated(&[]);
     let updated = update(
@@ -289,7 +289,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     .unwrap();
     let kept = ["boathook-a.com-broken.json", "boathook-a.com-plain.json"];
     assert_eq!(files(directory.path()), kept);
-    assert_eq!(updated.retained_files.len(), 2);
+    assert_eq!(updated.retained_file_names.len(), 2);
     update(
         directory.path(),
         &none,

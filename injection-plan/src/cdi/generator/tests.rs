@@ -34,12 +34,12 @@ fn generated_only(
     host: &str,
 ) -> GeneratedSpecifications {
     let generator = Generator {
-        only_classes: only,
-        description: Description {
+        selected_classes: only,
+        form: SpecificationForm {
             hook: Some(ThinHook {
-                program: Path::new("/boathook"),
-                timeout: 1,
-                config: None,
+                program_path: Path::new("/boathook"),
+                timeout_seconds: 1,
+                config_path: None,
             }),
             host_root: Path::new("/"),
         },

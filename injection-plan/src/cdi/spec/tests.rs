@@ -22,19 +22,19 @@ fn plan() -> InjectionPlan {
             rule,
             is_in_spec: false,
             owners_by_access: [].into(),
-            host_node: None,
+            host_node_path: None,
         },
         Action::Mask {
             path: "/proc/driver/chip".into(),
             should_create: false,
             files: [].into(),
-            shown_mounts: Vec::new(),
+            visible_mounts: Vec::new(),
             links: [].into(),
         },
         Action::Node {
             mount: BindMount::device("/dev/chip0".into(), "/dev/chip".into()),
             number,
-            own_node: Some(own),
+            created_node_permissions: Some(own),
         },
         Action::Directory(BindMount::directory(
             "/opt/chip".into(),
@@ -51,7 +51,7 @@ fn plan() -> InjectionPlan {
             directories: vec![lib.into()],
             libraries: Vec::new(),
             image_libraries: Vec::new(),
-            library_path: Vec::new(),
+            library_path_dirs: Vec::new(),
             directory_32bit: None,
             libraries_32bit: Vec::new(),
         },
@@ -80,9 +80,9 @@ fn json(edits: &ContainerEdits) -> serde_json::Value {
 
 fn thin(plan: &InjectionPlan) -> serde_json::Value {
     let hook = ThinHook {
-        program: Path::new("/opt/bin/boathook-hook"),
-        timeout: 30,
-        config: None,
+        program_path: Path::new("/opt/bin/boathook-hook"),
+        timeout_seconds: 30,
+        config_path: None,
     };
     json(&ContainerEdits::new_thin(
         plan,
@@ -95,9 +95,9 @@ fn thin(plan: &InjectionPlan) -> serde_json::Value {
 #[test]
 fn the_hook_is_given_the_configuration_that_is_elsewhere() {
     let hook = ThinHook {
-        program: Path::new("/var/lib/boathook/bin/boathook-hook"),
-        timeout: 30,
-        config: Some(Path::new("/var/lib/etc/boathook/config.toml")),
+        program_path: Path::new("/var/lib/boathook/bin/boathook-hook"),
+        timeout_seconds: 30,
+        config_path: Some(Path::new("/var/lib/etc/boathook/config.toml")),
     };
     let edits = json(&ContainerEdits::new_thin(
         &plan(),
@@ -147,7 +147,7 @@ fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_d
 
 #[test]
 fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
-    let (edits, lacking) = ContainerEdits::new_plain(&plan(), Path::new("/host"));
+    let (edits, part_names) = ContainerEdits::new_plain(&plan(), Path::new("/host"));
     let file = ["bind", "ro", "nosuid", "nodev"];
     let wanted = serde_json::json!({
         "env": ["CHIP=0", "LD_LIBRARY_PATH=/usr/lib/boathook/lib"],
@@ -177,9 +177,9 @@ fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
         ],
     });
     assert_eq!(json(&edits), wanted);
-    let lacking: Vec<_> = lacking.iter().map(String::as_str).collect();
+    let part_names: Vec<_> = part_names.iter().map(String::as_str).collect();
     assert_eq!(
-        lacking,
+        part_names,
         [
             "the loader's cache (LD_LIBRARY_PATH is set instead)",
             "the mask of /proc/driver/chip",
@@ -204,13 +204,13 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
         },
     };
     let plan = plan_of([action]);
-    let (plain, lacking) = ContainerEdits::new_plain(&plan, Path::new("/"));
+    let (plain, part_names) = ContainerEdits::new_plain(&plan, Path::new("/"));
     let node = serde_json::json!({
         "path": "/dev/late", "type": "c", "major": 511, "minor": 0,
         "permissions": "rwm", "fileMode": 0o666, "gid": 0,
     });
     assert_eq!(json(&plain)["deviceNodes"], serde_json::json!([node]));
-    assert!(lacking.is_empty());
+    assert!(part_names.is_empty());
     assert_eq!(thin(&plan).get("deviceNodes"), None);
 }
 

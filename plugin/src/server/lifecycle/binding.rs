@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::super::RegisterBy;
+use super::super::RegistrationMethod;
 use super::super::instance::{Peer, Predecessor};
 use super::super::socket::{Socket, is_served, modification_time};
 use super::Lifecycle;
@@ -14,18 +14,18 @@ impl Lifecycle {
     /// because the kubelet does not know the new socket.
     pub(super) async fn bind(&mut self) {
         self.registration = None;
-        self.idle_since = None;
-        let newest_peer = match self.context.register_by {
-            RegisterBy::Kubelet => self.choose_slot().await,
+        self.idle_start_time = None;
+        let newest_peer_time = match self.context.registration_method {
+            RegistrationMethod::Kubelet => self.choose_socket_slot().await,
             // The kubelet's plugin watcher identifies a plugin by its socket path, so this path
             // must not change.
-            RegisterBy::Watcher => {
+            RegistrationMethod::Watcher => {
                 self.replaces_instance = is_served(&self.socket_path(self.slot));
                 self.stream_count.reset_for_registration();
                 None
             }
         };
-        match Socket::bind(self.socket_path(self.slot), newest_peer) {
+        match Socket::bind(self.socket_path(self.slot), newest_peer_time) {
             Ok(socket) => {
                 self.listener_sender.send_replace(Some(socket.listener()));
                 self.socket = Some(socket);
@@ -51,19 +51,20 @@ impl Lifecycle {
 
     /// Chooses one of the two socket names: one at which no other instance listens, or else that of
     /// the older socket. Returns the modification time of the newest socket of another instance.
-    async fn choose_slot(&mut self) -> Option<Duration> {
+    async fn choose_socket_slot(&mut self) -> Option<Duration> {
         let [first, second] = [SocketSlot::First, SocketSlot::Second];
         let (first_path, second_path) = (self.socket_path(first), self.socket_path(second));
         let peers = (
             Peer::connect(&first_path).await,
             Peer::connect(&second_path).await,
         );
-        let times = [(&peers.0, &first_path), (&peers.1, &second_path)].map(|(peer, path)| {
-            let time = peer.as_ref().map(|_| modification_time(path));
-            time.flatten()
-        });
+        let socket_times =
+            [(&peers.0, &first_path), (&peers.1, &second_path)].map(|(peer, path)| {
+                let time = peer.as_ref().map(|_| modification_time(path));
+                time.flatten()
+            });
         let (slot, peer) = match peers {
-            (Some(_), Some(newer)) if times[1] >= times[0] => (first, Some(newer)),
+            (Some(_), Some(newer)) if socket_times[1] >= socket_times[0] => (first, Some(newer)),
             (Some(newer), _) => (second, Some(newer)),
             (None, newer) => (first, newer),
         };
@@ -74,6 +75,6 @@ impl Lifecycle {
             peer,
             is_released: false,
         });
-        times.into_iter().max().flatten()
+        socket_times.into_iter().max().flatten()
     }
 }

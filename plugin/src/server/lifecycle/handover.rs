@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::super::RegisterBy;
+use super::super::RegistrationMethod;
 use super::super::instance::{Peer, Predecessor};
-use super::super::socket::{SocketId, modification_time, remove_if_stale};
+use super::super::socket::{SocketId, modification_time, remove_socket_if_stale};
 use super::Lifecycle;
 use crate::kubelet_dir::socket_name;
 
@@ -13,21 +13,22 @@ use crate::kubelet_dir::socket_name;
 /// registers once more before it ends.
 pub(in super::super) const LAST_REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The time that the predecessor has to serve the resource again before this instance ends.
-pub(in super::super) const RETURN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit for the predecessor to serve the resource again before this instance ends.
+pub(in super::super) const PREDECESSOR_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The interval at which the handover mark is read if inotify reports no change.
-const MARK_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The interval at which the handover marker is read if inotify reports no change.
+const MARKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Lifecycle {
     /// Returns whether an instance with a newer socket serves the resource.
     pub(super) async fn has_successor(&mut self) -> bool {
-        if self.context.register_by == RegisterBy::Watcher {
+        if self.context.registration_method == RegistrationMethod::Watcher {
             return false;
         }
         let other_slot = self.slot.other_slot();
-        let age_key = |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
-        let is_newer = age_key(other_slot) > age_key(self.slot);
+        let get_socket_age =
+            |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
+        let is_newer = get_socket_age(other_slot) > get_socket_age(self.slot);
         let path = self.socket_path(other_slot);
         if !is_newer {
             if let Some(peer) = self.successor.take().filter(|peer| !peer.has_ended()) {
@@ -41,7 +42,7 @@ impl Lifecycle {
         } else if self.successor.is_none() {
             self.successor = Peer::connect(&path).await;
             if self.successor.is_none() {
-                remove_if_stale(&path);
+                remove_socket_if_stale(&path);
             }
         }
         self.successor.is_some()
@@ -50,8 +51,8 @@ impl Lifecycle {
     /// Sends the kubelet a registration that must fail (step 2 of a handover). Then the kubelet keeps
     /// the devices of the resource when the predecessor ends.
     pub(super) async fn send_failing_registration(&mut self, kubelet_socket_id: SocketId) {
-        if let Err(error) = self.handover_mark.create() {
-            let path = self.handover_mark.path().display();
+        if let Err(error) = self.handover_marker.create() {
+            let path = self.handover_marker.path().display();
             self.warn_once(format!(
                 "cannot create {path}: {error}; if this instance is killed before the earlier one \
                  ends, the next one does not register before the kubelet restarts"
@@ -68,8 +69,11 @@ impl Lifecycle {
         if let Some(Predecessor::Running { is_released, .. }) = &mut self.predecessor {
             *is_released = true;
         }
-        if let Err(error) = self.handover_mark.write_serving_socket(&self.socket_name()) {
-            let path = self.handover_mark.path().display();
+        if let Err(error) = self
+            .handover_marker
+            .write_serving_socket(&self.socket_name())
+        {
+            let path = self.handover_marker.path().display();
             self.warn_once(format!("cannot write {path}: {error}"));
         }
         tracing::info!(
@@ -79,7 +83,7 @@ impl Lifecycle {
     }
 
     /// Makes the predecessor serve the resource again before this instance ends. Returns false if
-    /// there is no predecessor, or if it does not serve within [`RETURN_TIMEOUT`].
+    /// there is no predecessor, or if it does not serve within [`PREDECESSOR_RETURN_TIMEOUT`].
     pub(in super::super) async fn return_to_predecessor(&mut self) -> bool {
         if !self.has_released_predecessor && self.registration.is_none() {
             // Nothing needs to change, because the kubelet still calls the predecessor.
@@ -97,24 +101,29 @@ impl Lifecycle {
         let (Some(socket), Some(time)) = (&self.socket, predecessor_time) else {
             return false;
         };
-        // The predecessor watches the directory. The change of the mark makes it compare the ages
+        // The predecessor watches the directory. The change of the marker makes it compare the ages
         // of the two sockets.
-        let time_result = socket.make_older_than(time);
+        let time_result = socket.backdate(time);
         if time_result
-            .and_then(|()| self.handover_mark.create())
+            .and_then(|()| self.handover_marker.create())
             .is_err()
         {
             return false;
         }
         let wait_for_return = async {
-            while !self.handover_mark.names_serving_socket(&predecessor_socket) {
-                let _ = tokio::time::timeout(MARK_POLL_INTERVAL, self.socket_changes.wait()).await;
+            while !self
+                .handover_marker
+                .names_serving_socket(&predecessor_socket)
+            {
+                let _ =
+                    tokio::time::timeout(MARKER_POLL_INTERVAL, self.socket_notifications.wait())
+                        .await;
             }
         };
         tokio::select! {
             () = wait_for_return => true,
             () = peer.wait_for_end() => false,
-            () = tokio::time::sleep(RETURN_TIMEOUT) => false,
+            () = tokio::time::sleep(PREDECESSOR_RETURN_TIMEOUT) => false,
         }
     }
 
@@ -132,7 +141,7 @@ impl Lifecycle {
         let registration = self.call_register(kubelet_socket_id);
         match tokio::time::timeout(LAST_REGISTRATION_TIMEOUT, registration).await {
             Ok(Some(Ok(()))) => self.confirm_registration(),
-            // The handover mark is kept, so that the next instance registers.
+            // The handover marker is kept, so that the next instance registers.
             _ => tracing::warn!(
                 resource = %self.resource,
                 "ending during a handover, which the kubelet does not notice before the next \

@@ -27,17 +27,17 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::handover_mark::HandoverMark;
+use super::handover_marker::HandoverMarker;
 use super::instance::{Peer, Predecessor};
 use super::next_step::{
     PredecessorState, RegistrationState, RegistrationStep, determine_next_step,
 };
 use super::socket::{PathState, Socket, SocketId};
-use super::{Backoff, Context, RegisterBy};
-use crate::catalog::ReplacedServerGuard;
+use super::{Backoff, Context, RegistrationMethod};
+use crate::catalog::ScanPauseGuard;
 use crate::kubelet_dir::{SocketSlot, socket_name};
 use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
-pub(super) use handover::{LAST_REGISTRATION_TIMEOUT, RETURN_TIMEOUT};
+pub(super) use handover::{LAST_REGISTRATION_TIMEOUT, PREDECESSOR_RETURN_TIMEOUT};
 use kubelet_api::deviceplugin::DevicePluginOptions;
 use yielding::OtherPlugin;
 
@@ -58,23 +58,23 @@ pub(super) struct Lifecycle {
     stream_count: StreamCount,
     stream_states: watch::Receiver<RegistrationStreams>,
     refusal: OptionsRefusal,
-    socket_changes: Notifications,
+    socket_notifications: Notifications,
     backoff: Backoff,
     fault_log: FaultLog,
     /// Whether another instance served the resource when this instance created its socket.
     replaces_instance: bool,
     predecessor: Option<Predecessor>,
-    handover_mark: HandoverMark,
+    handover_marker: HandoverMarker,
     /// Whether this instance has released its predecessor and has not registered since then. While
     /// it is true, the kubelet would not notice the end of this instance.
     has_released_predecessor: bool,
     /// The newer instance that serves the resource in place of this one.
     successor: Option<Peer>,
     /// Pauses the device scans while a newer instance serves the resource.
-    scan_pause: Option<ReplacedServerGuard>,
-    /// The time since which no ListAndWatch stream is open. It is used only with
-    /// [`RegisterBy::Watcher`].
-    idle_since: Option<Instant>,
+    scan_pause: Option<ScanPauseGuard>,
+    /// The start of the time without an open ListAndWatch stream. It is used only with
+    /// [`RegistrationMethod::Watcher`].
+    idle_start_time: Option<Instant>,
     other_plugin: Option<OtherPlugin>,
 }
 
@@ -84,11 +84,14 @@ impl Lifecycle {
         context: Context,
         listener_sender: watch::Sender<Option<Arc<UnixListener>>>,
         (stream_count, refusal): (StreamCount, OptionsRefusal),
-        socket_changes: Notifications,
+        socket_notifications: Notifications,
     ) -> Self {
         Lifecycle {
             slot: SocketSlot::First,
-            handover_mark: HandoverMark::new(&context.kubelet_dir.device_plugins_dir(), &resource),
+            handover_marker: HandoverMarker::new(
+                &context.kubelet_dir.device_plugins_dir(),
+                &resource,
+            ),
             has_released_predecessor: false,
             resource,
             options,
@@ -98,7 +101,7 @@ impl Lifecycle {
             stream_states: stream_count.subscribe(),
             stream_count,
             refusal,
-            socket_changes,
+            socket_notifications,
             backoff: Backoff::new(FIRST_RETRY_DELAY, context.timing.max_retry_delay),
             context,
             fault_log: FaultLog::default(),
@@ -106,7 +109,7 @@ impl Lifecycle {
             predecessor: None,
             successor: None,
             scan_pause: None,
-            idle_since: None,
+            idle_start_time: None,
             other_plugin: None,
         }
     }
@@ -114,10 +117,10 @@ impl Lifecycle {
     pub(super) async fn run(&mut self) {
         loop {
             let step = determine_next_step(self.read_state().await, &self.context.timing);
-            let must_register = match (step, self.context.register_by) {
+            let must_register = match (step, self.context.registration_method) {
                 (RegistrationStep::Register(_), _)
-                | (RegistrationStep::Bind, RegisterBy::Watcher) => true,
-                (RegistrationStep::Bind, RegisterBy::Kubelet)
+                | (RegistrationStep::Bind, RegistrationMethod::Watcher) => true,
+                (RegistrationStep::Bind, RegistrationMethod::Kubelet)
                 | (RegistrationStep::ReleasePredecessor(_) | RegistrationStep::Wait(_), _) => false,
             };
             if must_register && self.is_served_by_other_plugin().await {
@@ -138,53 +141,56 @@ impl Lifecycle {
     async fn read_state(&mut self) -> RegistrationState {
         // Earlier notifications are discarded, because the state that is read next includes these
         // changes.
-        self.socket_changes.clear();
+        self.socket_notifications.clear();
         let mut path_state = self.socket.as_ref().map(Socket::path_state);
-        if path_state == Some(PathState::OwnSocket) && self.has_successor().await {
-            path_state = Some(PathState::OtherSocket);
+        if path_state == Some(PathState::ServedByThisProcess) && self.has_successor().await {
+            path_state = Some(PathState::ServedByOtherProcess);
             // This instance must register again when the successor ends, because the kubelet does
             // not return to it by itself.
             self.registration = None;
             // The newer instance is responsible for the handover from now on.
             self.has_released_predecessor = false;
         }
-        if path_state != Some(PathState::OtherSocket) {
+        if path_state != Some(PathState::ServedByOtherProcess) {
             self.scan_pause = None;
         } else if self.scan_pause.is_none() {
             tracing::info!(resource = %self.resource, "a newer boathook-plugin serves");
             self.scan_pause = Some(self.context.scan_pause.add_replaced_server());
         }
         let streams = *self.stream_states.borrow_and_update();
-        if self.context.register_by == RegisterBy::Kubelet || streams.open_count > 0 {
-            self.idle_since = None;
+        if self.context.registration_method == RegistrationMethod::Kubelet || streams.open_count > 0
+        {
+            self.idle_start_time = None;
         } else {
-            self.idle_since.get_or_insert_with(Instant::now);
+            self.idle_start_time.get_or_insert_with(Instant::now);
         }
         RegistrationState {
             path_state,
-            idle_duration: self.idle_since.map(|start| start.elapsed()),
-            kubelet_socket: match self.context.register_by {
-                RegisterBy::Kubelet => {
+            idle_duration: self.idle_start_time.map(|start| start.elapsed()),
+            kubelet_socket: match self.context.registration_method {
+                RegistrationMethod::Kubelet => {
                     SocketId::read(&self.context.kubelet_dir.kubelet_socket_path())
                 }
-                RegisterBy::Watcher => None,
+                RegistrationMethod::Watcher => None,
             },
             registration: self.registration.map(|(id, time)| (id, time.elapsed())),
             streams,
             predecessor: match &self.predecessor {
                 Some(Predecessor::Running {
                     is_released: false, ..
-                }) => PredecessorState::NotReleased,
-                Some(Predecessor::Ended(time)) => PredecessorState::Ended(time.elapsed()),
-                _ => PredecessorState::AbsentOrReleased,
+                }) => PredecessorState::ReleaseNeeded,
+                Some(Predecessor::Ended(time)) => {
+                    PredecessorState::EndedAfterRelease(time.elapsed())
+                }
+                _ => PredecessorState::NoReleaseNeeded,
             },
         }
     }
 
     fn socket_directory(&self) -> PathBuf {
-        match self.context.register_by {
-            RegisterBy::Kubelet => self.context.kubelet_dir.device_plugins_dir(),
-            RegisterBy::Watcher => self.context.kubelet_dir.plugins_registry_dir(),
+        match self.context.registration_method {
+            RegistrationMethod::Kubelet => self.context.kubelet_dir.device_plugins_dir(),
+            RegistrationMethod::Watcher => self.context.kubelet_dir.plugins_registry_dir(),
         }
     }
 
@@ -202,7 +208,7 @@ impl Lifecycle {
     /// directory of the kubelet's sockets ends the wait early.
     async fn wait_after_failure(&mut self) {
         let delay = self.backoff.next_delay();
-        let _ = tokio::time::timeout(delay, self.socket_changes.wait()).await;
+        let _ = tokio::time::timeout(delay, self.socket_notifications.wait()).await;
     }
 
     async fn wait_for_change(&mut self, max_duration: Duration) {
@@ -220,7 +226,7 @@ impl Lifecycle {
         };
         tokio::select! {
             () = tokio::time::sleep(max_duration) => {}
-            () = self.socket_changes.wait() => {}
+            () = self.socket_notifications.wait() => {}
             Ok(()) = self.stream_states.changed() => {}
             () = successor_end => {
                 tracing::info!(resource = %self.resource, "the newer boathook-plugin has ended");
@@ -240,6 +246,6 @@ impl Lifecycle {
     fn warn_once(&mut self, message: String) {
         let resource = &self.resource;
         self.fault_log
-            .report([message], |message| tracing::warn!(%resource, "{message}"));
+            .report_faults([message], |message| tracing::warn!(%resource, "{message}"));
     }
 }

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::super::instance::Predecessor;
 use super::super::register;
-use super::super::socket::{PathState, Socket, SocketId, remove_if_stale};
+use super::super::socket::{PathState, Socket, SocketId, remove_socket_if_stale};
 use super::Lifecycle;
 
-/// The minimum age of a registration whose stream has ended, so that the resource is registered
-/// again without a delay.
+/// The minimum age at which a registration is repeated without a delay after the kubelet has closed
+/// its stream. A younger registration is repeated with a growing delay.
 const MIN_REGISTRATION_AGE: Duration = Duration::from_secs(1);
 
 impl Lifecycle {
@@ -48,7 +48,7 @@ impl Lifecycle {
                 if let Some(Predecessor::Ended(_)) = self.predecessor {
                     self.predecessor = None;
                     // A predecessor that was killed has not removed its socket.
-                    remove_if_stale(&self.socket_path(self.slot.other_slot()));
+                    remove_socket_if_stale(&self.socket_path(self.slot.other_slot()));
                 }
                 if !is_repetition {
                     self.backoff.reset();
@@ -89,8 +89,8 @@ impl Lifecycle {
         let name = self.socket_name();
         let timeout = self.context.timing.register_timeout;
         let registration = register(&kubelet_path, &name, &self.resource, self.options, timeout);
-        let obsolete_wait = wait_until_obsolete(
-            self.socket_changes.clone(),
+        let obsolescence = wait_until_obsolete(
+            self.socket_notifications.clone(),
             self.socket.as_ref(),
             (&kubelet_path, kubelet_socket_id),
             self.context.timing.poll_interval,
@@ -99,30 +99,31 @@ impl Lifecycle {
             result = registration => Some(result),
             // The call is cancelled, because the kubelet would try to connect to a removed socket
             // for 10 s.
-            () = obsolete_wait => None,
+            () = obsolescence => None,
         }
     }
 
     /// Marks the handover as ended: the kubelet will notice the end of this instance again.
     pub(super) fn confirm_registration(&mut self) {
         self.has_released_predecessor = false;
-        self.handover_mark.remove();
+        self.handover_marker.remove();
     }
 }
 
 /// Waits until a registration in progress is obsolete, because this instance's socket or the
 /// kubelet's socket was removed or replaced.
 async fn wait_until_obsolete(
-    mut socket_changes: Notifications,
+    mut socket_notifications: Notifications,
     socket: Option<&Socket>,
     (kubelet_path, kubelet_socket_id): (&Path, SocketId),
     poll_interval: Duration,
 ) {
     loop {
-        let is_own = socket.is_some_and(|socket| socket.path_state() == PathState::OwnSocket);
-        if !is_own || SocketId::read(kubelet_path) != Some(kubelet_socket_id) {
+        let is_own_socket =
+            socket.is_some_and(|socket| socket.path_state() == PathState::ServedByThisProcess);
+        if !is_own_socket || SocketId::read(kubelet_path) != Some(kubelet_socket_id) {
             return;
         }
-        let _ = tokio::time::timeout(poll_interval, socket_changes.wait()).await;
+        let _ = tokio::time::timeout(poll_interval, socket_notifications.wait()).await;
     }
 }

@@ -6,9 +6,10 @@ use super::super::other_plugin::{YieldedResource, lists_healthy_devices};
 use super::super::socket::is_served;
 use super::Lifecycle;
 
-/// The delay after which a suspected other plugin is confirmed. Without it, the devices of a stream
-/// of this plugin that has just ended could be mistaken for those of another plugin.
-const CONFIRM_DELAY: Duration = Duration::from_millis(300);
+/// The delay after which a suspected other plugin is confirmed. In this time the kubelet removes
+/// the devices of a stream of this plugin that has just ended, which could be mistaken for another
+/// plugin's.
+const CONFIRMATION_DELAY: Duration = Duration::from_millis(300);
 
 /// How certain it is that another plugin serves the resource.
 pub(super) enum OtherPlugin {
@@ -26,8 +27,8 @@ impl Lifecycle {
             || self.socket.is_none() && is_served(&self.socket_path(self.slot));
         // The devices may be those of an ended instance of this plugin, because the kubelet keeps
         // them during a handover.
-        let is_handover = replaces_instance || self.handover_mark.exists();
-        if self.context.take_over || has_open_stream || is_handover {
+        let is_handover = replaces_instance || self.handover_marker.exists();
+        if self.context.should_take_over || has_open_stream || is_handover {
             self.other_plugin = None;
             return false;
         }
@@ -45,7 +46,7 @@ impl Lifecycle {
     pub(super) async fn yield_resource(&mut self) {
         if self.other_plugin.is_none() {
             self.other_plugin = Some(OtherPlugin::Suspected);
-            tokio::time::sleep(CONFIRM_DELAY).await;
+            tokio::time::sleep(CONFIRMATION_DELAY).await;
             return;
         }
         if let Some(OtherPlugin::Suspected) = self.other_plugin {

@@ -9,13 +9,13 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use device_class::class::Preference;
+use device_class::class::PlacementPolicy;
 use device_class::name::excerpt;
 use tonic::Status;
 
 use crate::catalog::Resource;
-use placement::{Bins, Slot, find_best_fit, pack_units};
-use proximity::bring_devices_together;
+use placement::{Bins, CandidateDevice, find_best_fit, pack_units};
+use proximity::improve_proximity;
 use spread::{Candidate, SpreadPriority};
 
 /// Chooses `size` devices out of `available_ids`, including all of `required_ids`. Ignores
@@ -28,12 +28,12 @@ pub(crate) fn choose_devices(
 ) -> Result<Vec<String>, Status> {
     let invalid_request =
         |problem| Status::invalid_argument(format!("{}: {problem}", resource.name));
-    let free = FreeDevices::new(resource, available_ids);
+    let free_devices = FreeDevices::new(resource, available_ids);
     let mut required_positions = BTreeSet::new();
     for id in required_ids {
         let position = resource
             .find_position(id)
-            .filter(|position| free.contains(*position));
+            .filter(|position| free_devices.contains(*position));
         required_positions.insert(position.ok_or_else(|| {
             let id = excerpt(id);
             invalid_request(format!("`{id}` must be included but is not available"))
@@ -45,8 +45,8 @@ pub(crate) fn choose_devices(
             "{required_count} devices must be included in a choice of {size}"
         )));
     }
-    if free.count < size {
-        let free_count = free.count;
+    if free_devices.count < size {
+        let free_count = free_devices.count;
         return Err(invalid_request(format!(
             "cannot choose {size} of {free_count} available devices"
         )));
@@ -54,14 +54,14 @@ pub(crate) fn choose_devices(
     let mut devices = resource.devices().iter();
     let should_spread = match resource.properties.placement {
         _ if resource.properties.requires_one_device => false,
-        Preference::Packed => false,
-        Preference::Spread => true,
-        Preference::SpreadShares => devices.any(|device| device.shared_device_id.is_some()),
+        PlacementPolicy::Packed => false,
+        PlacementPolicy::Spread => true,
+        PlacementPolicy::SpreadShares => devices.any(|device| device.shared_device_id.is_some()),
     };
     let chosen_positions = if should_spread {
-        choose_spread(resource, &free, &required_positions, size)
+        choose_spread(resource, &free_devices, &required_positions, size)
     } else {
-        choose_packed(resource, &free, &required_positions, size)?
+        choose_packed(resource, &free_devices, &required_positions, size)?
     };
     Ok(chosen_positions
         .into_iter()
@@ -101,56 +101,57 @@ impl FreeDevices {
 /// Chooses devices that are close to each other, with the algorithm of [`placement`].
 fn choose_packed(
     resource: &Resource,
-    free: &FreeDevices,
+    free_devices: &FreeDevices,
     required_positions: &BTreeSet<usize>,
     size: usize,
 ) -> Result<BTreeSet<usize>, Status> {
-    let mut slot_of_hardware: Vec<Option<usize>> = vec![None; resource.devices().len()];
-    let mut slots: Vec<Slot<'_>> = Vec::new();
+    let mut index_by_hardware: Vec<Option<usize>> = vec![None; resource.devices().len()];
+    let mut candidate_devices: Vec<CandidateDevice<'_>> = Vec::new();
     let mut connections = Vec::new();
-    for position in free.iter_positions() {
-        let slot = *slot_of_hardware[resource.hardware_number(position)].get_or_insert_with(|| {
-            let device = &resource.devices()[position];
-            slots.push(Slot {
-                numa_node: device.numa_node,
-                group: device.group.as_deref(),
-                free_units: 0,
-                is_held: false,
+    for position in free_devices.iter_positions() {
+        let index =
+            *index_by_hardware[resource.hardware_number(position)].get_or_insert_with(|| {
+                let device = &resource.devices()[position];
+                candidate_devices.push(CandidateDevice {
+                    numa_node: device.numa_node,
+                    group: device.group.as_deref(),
+                    free_units: 0,
+                    has_required_units: false,
+                });
+                connections.push(&*device.connections);
+                candidate_devices.len() - 1
             });
-            connections.push(&*device.connections);
-            slots.len() - 1
-        });
         if required_positions.contains(&position) {
-            slots[slot].is_held = true;
+            candidate_devices[index].has_required_units = true;
         } else {
-            slots[slot].free_units += 1;
+            candidate_devices[index].free_units += 1;
         }
     }
     let missing_units = size - required_positions.len();
-    let bins = Bins::new(&slots);
+    let bins = Bins::new(&candidate_devices);
     let mut taken_units = if resource.properties.requires_one_device && size > 0 {
-        let slot = find_best_fit(&slots, &bins, missing_units).ok_or_else(|| {
+        let index = find_best_fit(&candidate_devices, &bins, missing_units).ok_or_else(|| {
             Status::resource_exhausted(format!(
                 "{}: no single device has {size} free shares, and the class gives a container \
                  shares of one device only",
                 resource.name
             ))
         })?;
-        let mut taken_units = vec![0; slots.len()];
-        taken_units[slot] = missing_units;
+        let mut taken_units = vec![0; candidate_devices.len()];
+        taken_units[index] = missing_units;
         taken_units
     } else {
-        let mut taken_units = pack_units(&slots, &bins, missing_units);
-        bring_devices_together(&slots, &bins, &connections, &mut taken_units);
+        let mut taken_units = pack_units(&candidate_devices, &bins, missing_units);
+        improve_proximity(&candidate_devices, &bins, &connections, &mut taken_units);
         taken_units
     };
     let mut chosen_positions = required_positions.clone();
-    for position in free.iter_positions() {
-        let slot = slot_of_hardware[resource.hardware_number(position)];
-        if let Some(remaining @ 1..) = slot.map(|slot| &mut taken_units[slot])
+    for position in free_devices.iter_positions() {
+        let index = index_by_hardware[resource.hardware_number(position)];
+        if let Some(remaining_units @ 1..) = index.map(|index| &mut taken_units[index])
             && !required_positions.contains(&position)
         {
-            *remaining -= 1;
+            *remaining_units -= 1;
             chosen_positions.insert(position);
         }
     }
@@ -160,12 +161,12 @@ fn choose_packed(
 /// Chooses devices that are far apart, with the algorithm of [`spread`].
 fn choose_spread(
     resource: &Resource,
-    free: &FreeDevices,
+    free_devices: &FreeDevices,
     required_positions: &BTreeSet<usize>,
     size: usize,
 ) -> BTreeSet<usize> {
     let mut used_shares = vec![0; resource.devices().len()];
-    for (position, is_free) in free.is_free.iter().enumerate() {
+    for (position, is_free) in free_devices.is_free.iter().enumerate() {
         used_shares[resource.hardware_number(position)] += usize::from(!is_free);
     }
     let to_candidate = |position: usize| {
@@ -180,9 +181,9 @@ fn choose_spread(
             used_shares: used_shares[hardware_number],
         }
     };
-    let candidates: Vec<Candidate<'_>> = free.iter_positions().map(to_candidate).collect();
+    let candidates: Vec<Candidate<'_>> = free_devices.iter_positions().map(to_candidate).collect();
     let priority = match resource.properties.placement {
-        Preference::SpreadShares => SpreadPriority::BalanceUsedShares,
+        PlacementPolicy::SpreadShares => SpreadPriority::BalanceUsedShares,
         _ => SpreadPriority::SpreadOverHardware,
     };
     spread::choose_shares(&candidates, size, priority)

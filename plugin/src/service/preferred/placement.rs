@@ -9,244 +9,296 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A device of which at least one unit can be allocated, or which the container already has.
+/// A device that has a free unit, or of which the kubelet requires a unit. A unit is one share of a
+/// device, or the whole device if it is not shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slot<'a> {
+pub(super) struct CandidateDevice<'a> {
     pub(super) numa_node: Option<u32>,
     pub(super) group: Option<&'a str>,
     /// The number of free units of the device.
     pub(super) free_units: usize,
-    /// Whether the container already has units of the device.
-    pub(super) is_held: bool,
+    /// Whether the kubelet requires units of the device for the container.
+    pub(super) has_required_units: bool,
 }
 
-/// Returns the number of units to take from each slot. The sum is `unit_count`, or less if fewer
-/// units are free. Units near those that the container already has are preferred.
-pub(super) fn pack_units(slots: &[Slot<'_>], bins: &Bins, unit_count: usize) -> Vec<usize> {
-    let taken_units = vec![0; slots.len()];
+/// Returns the number of units to take from each device. The sum is `unit_count`, or less if fewer
+/// units are free. Units near the required ones are preferred.
+pub(super) fn pack_units(
+    devices: &[CandidateDevice<'_>],
+    bins: &Bins,
+    unit_count: usize,
+) -> Vec<usize> {
+    let taken_units = vec![0; devices.len()];
     let mut packer = Packer {
-        slots,
+        devices,
         bins,
         taken_units,
     };
-    let mut remaining = unit_count;
-    for level in [Level::Device, Level::Group, Level::Node] {
-        let mut is_held_bin = vec![false; slots.len()];
-        for (index, slot) in slots.iter().enumerate() {
-            is_held_bin[bins.bin_number(index, level)] |= slot.is_held;
+    let mut remaining_units = unit_count;
+    for level in [
+        TopologyLevel::Device,
+        TopologyLevel::Group,
+        TopologyLevel::NumaNode,
+    ] {
+        let mut is_required_bin = vec![false; devices.len()];
+        for (index, device) in devices.iter().enumerate() {
+            is_required_bin[bins.bin_number(index, level)] |= device.has_required_units;
         }
-        let near_slots =
-            (0..slots.len()).filter(|index| is_held_bin[bins.bin_number(*index, level)]);
-        remaining -= packer.take_units(&near_slots.collect::<Vec<_>>(), remaining);
+        let near_indices =
+            (0..devices.len()).filter(|index| is_required_bin[bins.bin_number(*index, level)]);
+        remaining_units -= packer.take_units(&near_indices.collect::<Vec<_>>(), remaining_units);
     }
-    packer.take_units(&(0..slots.len()).collect::<Vec<_>>(), remaining);
+    packer.take_units(&(0..devices.len()).collect::<Vec<_>>(), remaining_units);
     packer.taken_units
 }
 
-/// Returns the smallest slot that has `unit_count` free units. If the container already has units
-/// of one device, only that device is considered. Returns `None` if no slot fits.
-pub(super) fn find_best_fit(slots: &[Slot<'_>], bins: &Bins, unit_count: usize) -> Option<usize> {
-    let taken_units = vec![0; slots.len()];
+/// Returns the smallest device that has `unit_count` free units. If units of one device are
+/// required, only that device is considered. Returns `None` if no device fits.
+pub(super) fn find_best_fit(
+    devices: &[CandidateDevice<'_>],
+    bins: &Bins,
+    unit_count: usize,
+) -> Option<usize> {
+    let taken_units = vec![0; devices.len()];
     let packer = Packer {
-        slots,
+        devices,
         bins,
         taken_units,
     };
-    let held_slots: Vec<usize> = (0..slots.len())
-        .filter(|index| slots[*index].is_held)
+    let required_indices: Vec<usize> = (0..devices.len())
+        .filter(|index| devices[*index].has_required_units)
         .collect();
-    match held_slots.as_slice() {
-        [] => packer.find_smallest_slot(
-            &(0..slots.len()).collect::<Vec<_>>(),
+    match required_indices.as_slice() {
+        [] => packer.find_device_in_smallest_bin(
+            &(0..devices.len()).collect::<Vec<_>>(),
             unit_count,
-            Level::Device,
+            TopologyLevel::Device,
         ),
-        [only] => (slots[*only].free_units >= unit_count).then_some(*only),
+        [index] => (devices[*index].free_units >= unit_count).then_some(*index),
         _ => None,
     }
 }
 
-/// The levels at which slots are grouped into bins, from the smallest bins to the largest.
+/// The levels at which devices are grouped into bins, from the smallest bins to the largest. A bin
+/// is one device, one group of devices, or one NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum TopologyLevel {
     Device,
     Group,
-    Node,
+    NumaNode,
 }
 
-/// The number of each slot's bin at each [`Level`]. The bins of a level are numbered from 0, in the
-/// order of NUMA nodes, then groups, then slots. A device without a group forms a group alone.
+/// The number of each device's bin at each [`TopologyLevel`]. The bins of a level are numbered from
+/// 0, in the order of NUMA nodes, then groups, then devices. A device without a group forms a group
+/// alone.
 #[derive(Debug)]
 pub(super) struct Bins([Vec<usize>; 3]);
 
 impl Bins {
-    pub(super) fn new(slots: &[Slot<'_>]) -> Self {
-        let mut sorted_slots: Vec<usize> = (0..slots.len()).collect();
-        sorted_slots.sort_by_key(|index| (slots[*index].numa_node, slots[*index].group));
-        let [mut devices, mut groups, mut nodes] = [(); 3].map(|()| vec![0; slots.len()]);
+    pub(super) fn new(devices: &[CandidateDevice<'_>]) -> Self {
+        let mut sorted_indices: Vec<usize> = (0..devices.len()).collect();
+        sorted_indices.sort_by_key(|index| (devices[*index].numa_node, devices[*index].group));
+        let [mut device_bins, mut group_bins, mut node_bins] =
+            [(); 3].map(|()| vec![0; devices.len()]);
         let (mut group, mut node) = (0, 0);
-        for (number, index) in sorted_slots.iter().enumerate() {
+        for (number, index) in sorted_indices.iter().enumerate() {
             if number > 0 {
-                let (slot, previous_slot) = (&slots[*index], &slots[sorted_slots[number - 1]]);
-                let is_other_node = slot.numa_node != previous_slot.numa_node;
+                let (device, previous_device) =
+                    (&devices[*index], &devices[sorted_indices[number - 1]]);
+                let is_other_node = device.numa_node != previous_device.numa_node;
                 node += usize::from(is_other_node);
-                let is_same_group =
-                    !is_other_node && slot.group.is_some() && slot.group == previous_slot.group;
+                let is_same_group = !is_other_node
+                    && device.group.is_some()
+                    && device.group == previous_device.group;
                 group += usize::from(!is_same_group);
             }
-            devices[*index] = number;
-            groups[*index] = group;
-            nodes[*index] = node;
+            device_bins[*index] = number;
+            group_bins[*index] = group;
+            node_bins[*index] = node;
         }
-        Bins([devices, groups, nodes])
+        Bins([device_bins, group_bins, node_bins])
     }
 
-    /// Returns the number of the bin that contains a slot, at a level.
-    pub(super) fn bin_number(&self, slot: usize, level: Level) -> usize {
-        self.0[level as usize][slot]
+    /// Returns the number of the bin that contains a device, at a level.
+    pub(super) fn bin_number(&self, device_index: usize, level: TopologyLevel) -> usize {
+        self.0[level as usize][device_index]
     }
 }
 
 struct Packer<'a> {
-    slots: &'a [Slot<'a>],
+    devices: &'a [CandidateDevice<'a>],
     bins: &'a Bins,
     taken_units: Vec<usize>,
 }
 
 impl Packer<'_> {
-    fn count_free(&self, index: usize) -> usize {
-        self.slots[index].free_units - self.taken_units[index]
+    fn count_free_units(&self, index: usize) -> usize {
+        self.devices[index].free_units - self.taken_units[index]
     }
 
     /// Returns the number of free units in each bin of `level`, such as each NUMA node. Only the
-    /// units of the devices in `slots` are counted.
-    fn sum_free_by_bin(&self, slots: &[usize], level: Level) -> Vec<usize> {
-        let mut free_units = vec![0; self.slots.len()];
-        for index in slots {
-            free_units[self.bins.bin_number(*index, level)] += self.count_free(*index);
+    /// devices at `device_indices` are counted.
+    fn count_free_units_by_bin(
+        &self,
+        device_indices: &[usize],
+        level: TopologyLevel,
+    ) -> Vec<usize> {
+        let mut free_units = vec![0; self.devices.len()];
+        for index in device_indices {
+            free_units[self.bins.bin_number(*index, level)] += self.count_free_units(*index);
         }
         free_units
     }
 
-    /// Takes up to `unit_count` units from `slots`. Returns the number of units that it has taken.
-    fn take_units(&mut self, slots: &[usize], unit_count: usize) -> usize {
-        let free_units = slots.iter().map(|index| self.count_free(*index)).sum();
+    /// Takes up to `unit_count` units from the devices at `device_indices`. Returns the number of
+    /// units that it has taken.
+    fn take_units(&mut self, device_indices: &[usize], unit_count: usize) -> usize {
+        let free_units = device_indices
+            .iter()
+            .map(|index| self.count_free_units(*index))
+            .sum();
         let unit_count = unit_count.min(free_units);
         if unit_count > 0 {
-            self.take_nearest_units(slots, unit_count);
+            self.take_nearest_units(device_indices, unit_count);
         }
         unit_count
     }
 
-    /// Takes `unit_count` units from `slots`, which must have as many: from one device if possible,
-    /// otherwise from one group, one node, or several nodes.
-    fn take_nearest_units(&mut self, slots: &[usize], unit_count: usize) {
-        if let Some(index) = self.find_smallest_slot(slots, unit_count, Level::Device) {
+    /// Takes `unit_count` units from the devices at `device_indices`, which must have as many free
+    /// units. Takes them from one device if possible, otherwise from one group, from one node, or
+    /// from several nodes.
+    fn take_nearest_units(&mut self, device_indices: &[usize], unit_count: usize) {
+        if let Some(index) =
+            self.find_device_in_smallest_bin(device_indices, unit_count, TopologyLevel::Device)
+        {
             self.taken_units[index] += unit_count;
-        } else if let Some(index) = self.find_smallest_slot(slots, unit_count, Level::Group) {
-            let members = self.slots_in_bin(
-                slots,
-                self.bins.bin_number(index, Level::Group),
-                Level::Group,
+        } else if let Some(index) =
+            self.find_device_in_smallest_bin(device_indices, unit_count, TopologyLevel::Group)
+        {
+            let group_indices = self.filter_by_bin(
+                device_indices,
+                self.bins.bin_number(index, TopologyLevel::Group),
+                TopologyLevel::Group,
             );
-            self.take_largest_bins(&members, unit_count, Level::Device);
-        } else if let Some(node) = self.find_node_of_fewest_groups(slots, unit_count) {
-            let members = self.slots_in_bin(slots, node, Level::Node);
-            self.take_largest_bins(&members, unit_count, Level::Group);
+            self.take_largest_bins(&group_indices, unit_count, TopologyLevel::Device);
+        } else if let Some(node) = self.find_node_with_fewest_groups(device_indices, unit_count) {
+            let node_indices = self.filter_by_bin(device_indices, node, TopologyLevel::NumaNode);
+            self.take_largest_bins(&node_indices, unit_count, TopologyLevel::Group);
         } else {
-            self.take_largest_bins(slots, unit_count, Level::Node);
+            self.take_largest_bins(device_indices, unit_count, TopologyLevel::NumaNode);
         }
     }
 
-    /// Takes all free units of the largest bins, until a single bin has enough units for the rest.
-    fn take_largest_bins(&mut self, slots: &[usize], unit_count: usize, level: Level) {
-        let sums = self.sum_free_by_bin(slots, level).into_iter().enumerate();
-        let mut bins: Vec<(usize, usize)> = sums.filter(|(_, bin_units)| *bin_units > 0).collect();
-        bins.sort_by_key(|(_, bin_units)| Reverse(*bin_units));
-        let mut remaining = unit_count;
-        let mut is_used_up = vec![false; self.slots.len()];
-        for (bin, bin_units) in bins {
-            if bin_units >= remaining {
+    /// Takes all free units of the largest bins one after the other, while a bin has fewer units than
+    /// are still needed. Takes the remaining units from the other bins.
+    fn take_largest_bins(
+        &mut self,
+        device_indices: &[usize],
+        unit_count: usize,
+        level: TopologyLevel,
+    ) {
+        let bin_sums = self
+            .count_free_units_by_bin(device_indices, level)
+            .into_iter()
+            .enumerate();
+        let mut units_by_bin: Vec<(usize, usize)> =
+            bin_sums.filter(|(_, bin_units)| *bin_units > 0).collect();
+        units_by_bin.sort_by_key(|(_, bin_units)| Reverse(*bin_units));
+        let mut remaining_units = unit_count;
+        let mut is_bin_exhausted = vec![false; self.devices.len()];
+        for (bin, bin_units) in units_by_bin {
+            if bin_units >= remaining_units {
                 break;
             }
-            remaining -= bin_units;
-            is_used_up[bin] = true;
+            remaining_units -= bin_units;
+            is_bin_exhausted[bin] = true;
         }
-        let (full_slots, other_slots): (Vec<usize>, Vec<usize>) = slots
+        let (exhausted_indices, other_indices): (Vec<usize>, Vec<usize>) = device_indices
             .iter()
-            .partition(|index| is_used_up[self.bins.bin_number(**index, level)]);
-        for index in full_slots {
-            self.taken_units[index] = self.slots[index].free_units;
+            .partition(|index| is_bin_exhausted[self.bins.bin_number(**index, level)]);
+        for index in exhausted_indices {
+            self.taken_units[index] = self.devices[index].free_units;
         }
-        self.take_units(&other_slots, remaining);
+        self.take_units(&other_indices, remaining_units);
     }
 
-    /// Returns the number of the node from which [`Packer::take_largest_bins`] takes `unit_count`
-    /// units out of the fewest groups. If several nodes are equal in this, the node with the fewest
-    /// units left in the last group is chosen, then the smallest node, then the first one.
-    fn find_node_of_fewest_groups(&self, slots: &[usize], unit_count: usize) -> Option<usize> {
-        let free_by_group = self.sum_free_by_bin(slots, Level::Group);
-        let mut is_counted_group = vec![false; self.slots.len()];
-        // For each node: its first slot, and the numbers of free units of its groups.
+    /// Returns the number of the NUMA node from which [`Packer::take_largest_bins`] takes
+    /// `unit_count` units out of the fewest groups. Of several such nodes,
+    /// prefers the one that keeps the fewest units in the last group, then the smallest, then the
+    /// first.
+    fn find_node_with_fewest_groups(
+        &self,
+        device_indices: &[usize],
+        unit_count: usize,
+    ) -> Option<usize> {
+        let free_by_group = self.count_free_units_by_bin(device_indices, TopologyLevel::Group);
+        let mut is_counted_group = vec![false; self.devices.len()];
+        // For each node: its first device, and the numbers of free units of its groups.
         let mut nodes: BTreeMap<usize, (usize, Vec<usize>)> = BTreeMap::new();
-        for index in slots {
-            let node = self.bins.bin_number(*index, Level::Node);
+        for index in device_indices {
+            let node = self.bins.bin_number(*index, TopologyLevel::NumaNode);
             let (_, sizes) = nodes.entry(node).or_insert((*index, Vec::new()));
-            let group = self.bins.bin_number(*index, Level::Group);
+            let group = self.bins.bin_number(*index, TopologyLevel::Group);
             if !std::mem::replace(&mut is_counted_group[group], true) {
                 sizes.push(free_by_group[group]);
             }
         }
         let costs = nodes
             .into_iter()
-            .filter_map(|(node, (first_slot, mut sizes))| {
+            .filter_map(|(node, (first_index, mut sizes))| {
                 sizes.sort_unstable();
                 let free_units: usize = sizes.iter().sum();
-                let mut remaining = unit_count;
+                let mut remaining_units = unit_count;
                 let mut group_count = 1;
-                while *sizes.last()? < remaining {
-                    remaining -= sizes.pop()?;
+                while *sizes.last()? < remaining_units {
+                    remaining_units -= sizes.pop()?;
                     group_count += 1;
                 }
-                let last_size = sizes.into_iter().find(|size| *size >= remaining)?;
+                let last_size = sizes.into_iter().find(|size| *size >= remaining_units)?;
                 Some((
                     group_count,
-                    last_size - remaining,
+                    last_size - remaining_units,
                     free_units,
-                    first_slot,
+                    first_index,
                     node,
                 ))
             });
         costs.min().map(|(.., node)| node)
     }
 
-    fn slots_in_bin(&self, slots: &[usize], bin: usize, level: Level) -> Vec<usize> {
-        let slots_in_bin = slots.iter();
-        let slots_in_bin = slots_in_bin.filter(|index| self.bins.bin_number(**index, level) == bin);
-        slots_in_bin.copied().collect()
+    fn filter_by_bin(
+        &self,
+        device_indices: &[usize],
+        bin: usize,
+        level: TopologyLevel,
+    ) -> Vec<usize> {
+        let is_in_bin = |index: &&usize| self.bins.bin_number(**index, level) == bin;
+        device_indices.iter().filter(is_in_bin).copied().collect()
     }
 
-    /// Returns a slot of the smallest bin that has `unit_count` free units. If several bins are
-    /// equal in this, the smallest group is chosen, then the smallest node, then the first slot.
-    fn find_smallest_slot(
+    /// Returns a device of the smallest bin that has `unit_count` free units. Of several such bins,
+    /// prefers the one in the smallest group, then in the smallest node, then the first.
+    fn find_device_in_smallest_bin(
         &self,
-        slots: &[usize],
+        device_indices: &[usize],
         unit_count: usize,
-        level: Level,
+        level: TopologyLevel,
     ) -> Option<usize> {
-        let free_by_bin =
-            [level, Level::Group, Level::Node].map(|level| self.sum_free_by_bin(slots, level));
-        let sizes = |index: usize| {
+        let free_by_bin = [level, TopologyLevel::Group, TopologyLevel::NumaNode]
+            .map(|level| self.count_free_units_by_bin(device_indices, level));
+        let get_bin_sizes = |index: usize| {
             [
                 free_by_bin[0][self.bins.bin_number(index, level)],
-                free_by_bin[1][self.bins.bin_number(index, Level::Group)],
-                free_by_bin[2][self.bins.bin_number(index, Level::Node)],
+                free_by_bin[1][self.bins.bin_number(index, TopologyLevel::Group)],
+                free_by_bin[2][self.bins.bin_number(index, TopologyLevel::NumaNode)],
             ]
         };
-        let sufficient_slots = slots.iter().filter(|index| sizes(**index)[0] >= unit_count);
-        sufficient_slots
+        let sufficient_indices = device_indices
+            .iter()
+            .filter(|index| get_bin_sizes(**index)[0] >= unit_count);
+        sufficient_indices
             .copied()
-            .min_by_key(|index| (sizes(*index), *index))
+            .min_by_key(|index| (get_bin_sizes(*index), *index))
     }
 }
 
@@ -257,19 +309,21 @@ mod tests {
     use super::*;
     use crate::service::preferred::tests::Dice;
 
-    fn slot(free: usize, numa: u32, group: &'static str, held: bool) -> Slot<'static> {
-        Slot {
+    fn device(free: usize, numa: u32, group: &'static str, held: bool) -> CandidateDevice<'static> {
+        CandidateDevice {
             numa_node: Some(numa),
             group: (!group.is_empty()).then_some(group),
             free_units: free,
-            is_held: held,
+            has_required_units: held,
         }
     }
 
     #[test]
     fn units_come_from_as_few_devices_as_possible_with_the_least_left_over() {
-        let sizes = |free: &[usize]| -> Vec<Slot<'static>> {
-            free.iter().map(|free| slot(*free, 0, "", false)).collect()
+        let sizes = |free: &[usize]| -> Vec<CandidateDevice<'static>> {
+            free.iter()
+                .map(|free| device(*free, 0, "", false))
+                .collect()
         };
         for (free, wanted, taken) in [
             // Eight GPUs of 80 GB: one has room for a container.
@@ -282,8 +336,8 @@ mod tests {
             (&[2, 2], 5, vec![2, 2]),
             (&[], 1, vec![]),
         ] {
-            let slots = sizes(free);
-            let found = pack_units(&slots, &Bins::new(&slots), wanted);
+            let devices = sizes(free);
+            let found = pack_units(&devices, &Bins::new(&devices), wanted);
             assert_eq!(found, taken, "{wanted} of {free:?}");
         }
         for (free, wanted, at) in [
@@ -292,50 +346,52 @@ mod tests {
             (&[10, 4, 10], 11, None),
             (&[], 1, None),
         ] {
-            let slots = sizes(free);
-            let found = find_best_fit(&slots, &Bins::new(&slots), wanted);
+            let devices = sizes(free);
+            let found = find_best_fit(&devices, &Bins::new(&devices), wanted);
             assert_eq!(found, at, "{wanted} of {free:?}");
         }
     }
 
     #[test]
     fn a_device_that_is_held_comes_first() {
-        let slots = [
-            slot(4, 0, "", false),
-            slot(9, 0, "", true),
-            slot(4, 1, "", false),
+        let devices = [
+            device(4, 0, "", false),
+            device(9, 0, "", true),
+            device(4, 1, "", false),
         ];
-        let bins = Bins::new(&slots);
-        assert_eq!(find_best_fit(&slots, &bins, 3), Some(1));
-        assert_eq!(find_best_fit(&slots, &bins, 10), None);
-        assert_eq!(pack_units(&slots, &bins, 3), [0, 3, 0]);
-        assert_eq!(pack_units(&slots, &bins, 12), [3, 9, 0]);
+        let bins = Bins::new(&devices);
+        assert_eq!(find_best_fit(&devices, &bins, 3), Some(1));
+        assert_eq!(find_best_fit(&devices, &bins, 10), None);
+        assert_eq!(pack_units(&devices, &bins, 3), [0, 3, 0]);
+        assert_eq!(pack_units(&devices, &bins, 12), [3, 9, 0]);
     }
 
     /// Up to seven devices with up to three free units.
-    fn slots(dice: &mut Dice) -> Vec<Slot<'static>> {
+    fn devices(dice: &mut Dice) -> Vec<CandidateDevice<'static>> {
         let (nodes, groups) = (1 + dice.below(3), 1 + dice.below(3));
         let count = 1 + dice.below(7);
-        let slot = |_| Slot {
+        let device = |_| CandidateDevice {
             numa_node: (dice.below(4) > 0).then(|| u32::try_from(dice.below(nodes)).unwrap()),
             group: (dice.below(3) > 0).then(|| ["a", "b", "c"][dice.below(groups)]),
             free_units: dice.below(4),
-            is_held: false,
+            has_required_units: false,
         };
-        (0..count).map(slot).collect()
+        (0..count).map(device).collect()
     }
 
     /// The number of bins from which units are taken.
-    fn used(slots: &[Slot<'_>], taken: &[usize], level: Level) -> usize {
+    fn used(devices: &[CandidateDevice<'_>], taken: &[usize], level: TopologyLevel) -> usize {
         let used = (0..taken.len()).filter(|at| taken[*at] > 0);
         let bin = |at: usize| {
-            let Slot {
+            let CandidateDevice {
                 numa_node, group, ..
-            } = slots[at];
+            } = devices[at];
             match (level, group) {
-                (Level::Node, _) => (numa_node, None, None),
-                (Level::Group, Some(_)) => (numa_node, group, None),
-                (Level::Group, None) | (Level::Device, _) => (numa_node, group, Some(at)),
+                (TopologyLevel::NumaNode, _) => (numa_node, None, None),
+                (TopologyLevel::Group, Some(_)) => (numa_node, group, None),
+                (TopologyLevel::Group, None) | (TopologyLevel::Device, _) => {
+                    (numa_node, group, Some(at))
+                }
             }
         };
         let bins: BTreeSet<_> = used.map(bin).collect();
@@ -348,32 +404,44 @@ mod tests {
     fn no_choice_has_fewer_nodes_and_one_bin_is_used_where_one_is_enough() {
         let mut dice = Dice(6);
         for _ in 0..300 {
-            let slots = slots(&mut dice);
-            let free: usize = slots.iter().map(|slot| slot.free_units).sum();
-            let bins = Bins::new(&slots);
+            let devices = devices(&mut dice);
+            let free: usize = devices.iter().map(|device| device.free_units).sum();
+            let bins = Bins::new(&devices);
             for wanted in 1..=free {
-                let taken = pack_units(&slots, &bins, wanted);
+                let taken = pack_units(&devices, &bins, wanted);
                 assert_eq!(taken.iter().sum::<usize>(), wanted);
-                let mut pairs = taken.iter().zip(&slots);
-                assert!(pairs.all(|(taken, slot)| *taken <= slot.free_units));
-                let sets = 1u32..1 << slots.len();
+                let mut pairs = taken.iter().zip(&devices);
+                assert!(pairs.all(|(taken, device)| *taken <= device.free_units));
+                let sets = 1u32..1 << devices.len();
                 let enough = sets.filter_map(|set| {
-                    let take =
-                        |(at, slot): (usize, &Slot<'_>)| slot.free_units * (set >> at & 1) as usize;
-                    let whole: Vec<usize> = slots.iter().enumerate().map(take).collect();
+                    let take = |(at, device): (usize, &CandidateDevice<'_>)| {
+                        device.free_units * (set >> at & 1) as usize
+                    };
+                    let whole: Vec<usize> = devices.iter().enumerate().map(take).collect();
                     (whole.iter().sum::<usize>() >= wanted).then_some(whole)
                 });
-                let (mut nodes, mut groups, mut devices) = (usize::MAX, usize::MAX, usize::MAX);
+                let (mut node_count, mut group_count, mut device_count) =
+                    (usize::MAX, usize::MAX, usize::MAX);
                 for whole in enough {
-                    nodes = nodes.min(used(&slots, &whole, Level::Node));
-                    groups = groups.min(used(&slots, &whole, Level::Group));
-                    devices = devices.min(used(&slots, &whole, Level::Device));
+                    node_count = node_count.min(used(&devices, &whole, TopologyLevel::NumaNode));
+                    group_count = group_count.min(used(&devices, &whole, TopologyLevel::Group));
+                    device_count = device_count.min(used(&devices, &whole, TopologyLevel::Device));
                 }
-                let context = format!("{wanted} of {slots:?}: {taken:?}");
-                assert_eq!(used(&slots, &taken, Level::Node), nodes, "{context}");
-                let of = |level| used(&slots, &taken, level);
-                assert!(groups > 1 || of(Level::Group) == 1, "{context}");
-                assert!(devices > 1 || of(Level::Device) == 1, "{context}");
+                let context = format!("{wanted} of {devices:?}: {taken:?}");
+                assert_eq!(
+                    used(&devices, &taken, TopologyLevel::NumaNode),
+                    node_count,
+                    "{context}"
+                );
+                let of = |level| used(&devices, &taken, level);
+                assert!(
+                    group_count > 1 || of(TopologyLevel::Group) == 1,
+                    "{context}"
+                );
+                assert!(
+                    device_count > 1 || of(TopologyLevel::Device) == 1,
+                    "{context}"
+                );
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Improves a choice of devices, so that the devices are closer to each other: by direct links
-//! first, then by the bus. The new choice is as good as the old one in NUMA nodes, groups and
-//! shares. Only more direct links justify a different NUMA node.
+//! Improves a choice of devices, so that the devices are closer to each other. Direct links between
+//! devices count first, then the distance on the bus. The new choice has as many NUMA nodes, groups
+//! and shares as the old one. It uses a different NUMA node only if this gives more direct links.
 
 use std::collections::BTreeMap;
 
 use device_class::discover::Connections;
 
-use super::placement::{Bins, Level, Slot};
+use super::placement::{Bins, CandidateDevice, TopologyLevel};
 
 /// The maximum number of equivalent bins that are compared. If there are more, the choice is not
 /// changed.
@@ -16,27 +16,27 @@ const MAX_COMPARED_BINS: usize = 128;
 /// of 16.
 const MAX_COMPARED_CHOICES: usize = 15_000;
 
-/// The slots of one group, or a single slot without a group.
+/// The devices of one group, or a single device without a group.
 #[derive(Debug, Clone, Default)]
 struct Bin {
-    slots: Vec<usize>,
+    device_indices: Vec<usize>,
     free_units: usize,
     taken_units: usize,
-    is_held: bool,
+    has_required_units: bool,
 }
 
 /// Exchanges bins that are taken completely for unused bins of the same size on the same NUMA node,
 /// if the chosen devices are then closer to each other. The choice stays as good in every other
 /// respect. A second pass also considers bins on other NUMA nodes, and changes the choice only if
 /// its devices then have more direct links.
-pub(super) fn bring_devices_together(
-    slots: &[Slot<'_>],
+pub(super) fn improve_proximity(
+    devices: &[CandidateDevice<'_>],
     bins: &Bins,
     connections: &[&Connections],
     taken_units: &mut [usize],
 ) {
     let exchange = BinExchange {
-        slots,
+        devices,
         bins,
         connections,
     };
@@ -60,34 +60,39 @@ fn sum_costs(costs: impl Iterator<Item = Cost>) -> Cost {
 
 /// The data for exchanging bins of devices for equivalent bins, to lower the cost of a choice.
 struct BinExchange<'a> {
-    slots: &'a [Slot<'a>],
+    devices: &'a [CandidateDevice<'a>],
     bins: &'a Bins,
     connections: &'a [&'a Connections],
 }
 
 impl BinExchange<'_> {
     /// Exchanges bins if `is_better` returns true for the new and the old cost. Two bins are
-    /// equivalent only if `map_node` maps their NUMA nodes to the same value.
+    /// equivalent only if `map_numa_node` maps their NUMA nodes to the same value.
     fn exchange_bins(
         &self,
         taken_units: &mut [usize],
-        map_node: impl Fn(Option<u32>) -> Option<u32>,
+        map_numa_node: impl Fn(Option<u32>) -> Option<u32>,
         is_better: impl Fn(Cost, Cost) -> bool,
     ) {
-        // The bins by their mapped NUMA node, number of free units and number of slots. Bins with
+        // The bins by their mapped NUMA node, number of free units and number of devices. Bins with
         // the same key are equivalent.
         let mut equivalent_bins: BTreeMap<(Option<u32>, usize, usize), Vec<Bin>> = BTreeMap::new();
         let bins = self.collect_bins(taken_units);
-        let is_exchangeable =
-            |bin: &Bin| bin.taken_units > 0 && bin.taken_units == bin.free_units && !bin.is_held;
+        let is_exchangeable = |bin: &Bin| {
+            bin.taken_units > 0 && bin.taken_units == bin.free_units && !bin.has_required_units
+        };
         if !bins.iter().any(is_exchangeable) {
             return;
         }
         for bin in bins {
             let is_all_or_none = bin.taken_units == 0 || bin.taken_units == bin.free_units;
-            if is_all_or_none && !bin.is_held && bin.free_units > 0 {
-                let numa_node = self.slots[bin.slots[0]].numa_node;
-                let key = (map_node(numa_node), bin.free_units, bin.slots.len());
+            if is_all_or_none && !bin.has_required_units && bin.free_units > 0 {
+                let numa_node = self.devices[bin.device_indices[0]].numa_node;
+                let key = (
+                    map_numa_node(numa_node),
+                    bin.free_units,
+                    bin.device_indices.len(),
+                );
                 equivalent_bins.entry(key).or_default().push(bin);
             }
         }
@@ -100,20 +105,22 @@ impl BinExchange<'_> {
             {
                 continue;
             }
-            let is_in_bins = |index: usize| bins.iter().any(|bin| bin.slots.contains(&index));
-            let is_chosen = |index: usize| taken_units[index] > 0 || self.slots[index].is_held;
-            let fixed_slots =
-                (0..self.slots.len()).filter(|index| is_chosen(*index) && !is_in_bins(*index));
-            let fixed_slots: Vec<usize> = fixed_slots.collect();
-            let distances = self.measure_distances(&bins, &fixed_slots);
-            let (new_cost, new_bins) = distances.find_cheapest(chosen_bins.len());
-            if !is_better(new_cost, distances.compute_total_cost(&chosen_bins)) {
+            let is_in_bins =
+                |index: usize| bins.iter().any(|bin| bin.device_indices.contains(&index));
+            let is_chosen =
+                |index: usize| taken_units[index] > 0 || self.devices[index].has_required_units;
+            let fixed_indices =
+                (0..self.devices.len()).filter(|index| is_chosen(*index) && !is_in_bins(*index));
+            let fixed_indices: Vec<usize> = fixed_indices.collect();
+            let bin_costs = self.compute_bin_costs(&bins, &fixed_indices);
+            let (new_cost, new_bins) = bin_costs.find_cheapest_choice(chosen_bins.len());
+            if !is_better(new_cost, bin_costs.compute_total_cost(&chosen_bins)) {
                 continue;
             }
             for (number, bin) in bins.iter().enumerate() {
-                for index in &bin.slots {
+                for index in &bin.device_indices {
                     taken_units[*index] = if new_bins.contains(&number) {
-                        self.slots[*index].free_units
+                        self.devices[*index].free_units
                     } else {
                         0
                     };
@@ -124,67 +131,69 @@ impl BinExchange<'_> {
 
     /// Returns the groups as bins, in the order of their bin numbers.
     fn collect_bins(&self, taken_units: &[usize]) -> Vec<Bin> {
-        let mut bins: Vec<Bin> = vec![Bin::default(); self.slots.len()];
-        for (index, slot) in self.slots.iter().enumerate() {
-            let bin = &mut bins[self.bins.bin_number(index, Level::Group)];
-            bin.slots.push(index);
-            bin.free_units += slot.free_units;
+        let mut bins: Vec<Bin> = vec![Bin::default(); self.devices.len()];
+        for (index, device) in self.devices.iter().enumerate() {
+            let bin = &mut bins[self.bins.bin_number(index, TopologyLevel::Group)];
+            bin.device_indices.push(index);
+            bin.free_units += device.free_units;
             bin.taken_units += taken_units[index];
-            bin.is_held |= slot.is_held;
+            bin.has_required_units |= device.has_required_units;
         }
-        bins.retain(|bin| !bin.slots.is_empty());
+        bins.retain(|bin| !bin.device_indices.is_empty());
         bins
     }
 
-    fn measure_distances(&self, bins: &[Bin], fixed_slots: &[usize]) -> Distances {
-        let sum_pair_costs = |bin: &Bin, other_slots: &[usize]| {
-            let pairs = bin
-                .slots
-                .iter()
-                .flat_map(|a| other_slots.iter().map(move |b| (*a, *b)));
-            sum_costs(pairs.map(|(a, b)| self.compute_pair_cost(a, b)))
+    fn compute_bin_costs(&self, bins: &[Bin], fixed_indices: &[usize]) -> BinCosts {
+        let sum_pair_costs = |bin: &Bin, other_indices: &[usize]| {
+            let pairs = bin.device_indices.iter().flat_map(|index| {
+                other_indices
+                    .iter()
+                    .map(move |other_index| (*index, *other_index))
+            });
+            sum_costs(pairs.map(|(index, other_index)| self.compute_pair_cost(index, other_index)))
         };
-        let to_fixed_slots = bins
+        let fixed_device_costs = bins
             .iter()
-            .map(|bin| sum_pair_costs(bin, fixed_slots))
+            .map(|bin| sum_pair_costs(bin, fixed_indices))
             .collect();
         let to_bins = |bin: &Bin| {
             bins.iter()
-                .map(|other| sum_pair_costs(bin, &other.slots))
+                .map(|other_bin| sum_pair_costs(bin, &other_bin.device_indices))
                 .collect()
         };
-        Distances {
-            to_fixed_slots,
-            between_bins: bins.iter().map(to_bins).collect(),
+        BinCosts {
+            fixed_device_costs,
+            bin_pair_costs: bins.iter().map(to_bins).collect(),
         }
     }
 
-    fn compute_pair_cost(&self, one: usize, other: usize) -> Cost {
-        let (device, other_device) = (self.connections[one], self.connections[other]);
+    fn compute_pair_cost(&self, index: usize, other_index: usize) -> Cost {
+        let (connections, other_connections) =
+            (self.connections[index], self.connections[other_index]);
         let to_cost = |count: usize| i64::try_from(count).unwrap_or(i64::MAX / 1_000_000);
-        let is_crossing = self.slots[one].numa_node != self.slots[other].numa_node;
+        let is_crossing = self.devices[index].numa_node != self.devices[other_index].numa_node;
         [
-            -to_cost(device.bandwidth(other_device)),
+            -to_cost(connections.bandwidth(other_connections)),
             i64::from(is_crossing),
-            to_cost(device.distance(other_device)),
+            to_cost(connections.distance(other_connections)),
         ]
     }
 }
 
-/// The costs between each pair of bins, and between each bin and the slots that remain chosen in
-/// any case.
-struct Distances {
-    to_fixed_slots: Vec<Cost>,
-    between_bins: Vec<Vec<Cost>>,
+/// The costs between each pair of bins, and between each bin and the devices that are chosen in any
+/// case.
+struct BinCosts {
+    fixed_device_costs: Vec<Cost>,
+    bin_pair_costs: Vec<Vec<Cost>>,
 }
 
-impl Distances {
+impl BinCosts {
     /// Returns the cost that a bin adds to a choice with the bins `other_bins`.
     fn compute_added_cost(&self, bin: usize, other_bins: &[usize]) -> Cost {
         let pair_costs = other_bins
             .iter()
-            .map(|other_bin| self.between_bins[bin][*other_bin]);
-        sum_costs(pair_costs.chain([self.to_fixed_slots[bin]]))
+            .map(|other_bin| self.bin_pair_costs[bin][*other_bin]);
+        sum_costs(pair_costs.chain([self.fixed_device_costs[bin]]))
     }
 
     fn compute_total_cost(&self, bins: &[usize]) -> Cost {
@@ -194,12 +203,17 @@ impl Distances {
     /// Returns the cheapest choice of `bin_count` bins with its cost. Of equally cheap choices the
     /// first one is returned. If there are too many choices to compare, each bin is extended
     /// greedily by the bins that add the least cost, and only these choices are compared.
-    fn find_cheapest(&self, bin_count: usize) -> (Cost, Vec<usize>) {
-        let total_count = self.to_fixed_slots.len();
+    fn find_cheapest_choice(&self, bin_count: usize) -> (Cost, Vec<usize>) {
+        let total_count = self.fixed_device_costs.len();
         if count_choices(total_count, bin_count) <= MAX_COMPARED_CHOICES {
-            let mut best: Option<(Cost, Vec<usize>)> = None;
-            self.search_all_choices(Cost::default(), &mut Vec::new(), bin_count, &mut best);
-            return best.unwrap_or_default();
+            let mut best_choice: Option<(Cost, Vec<usize>)> = None;
+            self.search_all_choices(
+                Cost::default(),
+                &mut Vec::new(),
+                bin_count,
+                &mut best_choice,
+            );
+            return best_choice.unwrap_or_default();
         }
         let all_bins = 0..total_count;
         let greedy_choices = all_bins.clone().map(|first_bin| {
@@ -216,27 +230,30 @@ impl Distances {
         greedy_choices.min().unwrap_or_default()
     }
 
-    /// Tries every way to complete the bins `chosen_bins` with later bins to `bin_count` bins. `cost` is
-    /// the cost of `chosen_bins`. Updates `best` whenever a complete choice is cheaper.
+    /// Tries every way to extend `chosen_bins` with later bins to `bin_count` bins. `cost` is the
+    /// cost of `chosen_bins`. Updates `best_choice` whenever a complete choice is cheaper.
     fn search_all_choices(
         &self,
         cost: Cost,
         chosen_bins: &mut Vec<usize>,
         bin_count: usize,
-        best: &mut Option<(Cost, Vec<usize>)>,
+        best_choice: &mut Option<(Cost, Vec<usize>)>,
     ) {
         if chosen_bins.len() == bin_count {
-            if best.as_ref().is_none_or(|(best_cost, _)| cost < *best_cost) {
-                *best = Some((cost, chosen_bins.clone()));
+            if best_choice
+                .as_ref()
+                .is_none_or(|(best_cost, _)| cost < *best_cost)
+            {
+                *best_choice = Some((cost, chosen_bins.clone()));
             }
             return;
         }
         let missing_count = bin_count - chosen_bins.len();
         let first_bin = chosen_bins.last().map_or(0, |last_bin| last_bin + 1);
-        for bin in first_bin..=self.to_fixed_slots.len() - missing_count {
+        for bin in first_bin..=self.fixed_device_costs.len() - missing_count {
             let new_cost = sum_costs([cost, self.compute_added_cost(bin, chosen_bins)].into_iter());
             chosen_bins.push(bin);
-            self.search_all_choices(new_cost, chosen_bins, bin_count, best);
+            self.search_all_choices(new_cost, chosen_bins, bin_count, best_choice);
             chosen_bins.pop();
         }
     }

@@ -49,11 +49,11 @@ pub(super) enum SpreadPriority {
     BalanceUsedShares,
 }
 
-/// Chooses `size` candidates, and returns their positions in the resource. There must be at least
-/// `size` candidates.
+/// Chooses `share_count` candidates, and returns their positions in the resource. There must be at least
+/// `share_count` candidates.
 pub(super) fn choose_shares(
     candidates: &[Candidate<'_>],
-    size: usize,
+    share_count: usize,
     priority: SpreadPriority,
 ) -> BTreeSet<usize> {
     let required_candidates = candidates.iter().filter(|candidate| candidate.is_required);
@@ -61,22 +61,22 @@ pub(super) fn choose_shares(
         .map(|candidate| candidate.position)
         .collect();
     let mut hardware = group_by_hardware(candidates);
-    let node_numbers = number_keys(hardware.iter().map(|piece| piece.numa_node));
-    let bin_numbers = number_keys(hardware.iter().map(|piece| piece.bin));
-    // The numbers of chosen shares on each NUMA node and in each bin.
-    let (mut chosen_on_node, mut chosen_in_bin) =
+    let node_numbers = assign_key_numbers(hardware.iter().map(|piece| piece.numa_node));
+    let bin_numbers = assign_key_numbers(hardware.iter().map(|piece| piece.bin));
+    // The number of chosen shares on each NUMA node, and in each bin.
+    let (mut chosen_by_node, mut chosen_by_bin) =
         (vec![0; hardware.len()], vec![0; hardware.len()]);
     for (index, piece) in hardware.iter().enumerate() {
-        chosen_on_node[node_numbers[index]] += piece.chosen_shares;
-        chosen_in_bin[bin_numbers[index]] += piece.chosen_shares;
+        chosen_by_node[node_numbers[index]] += piece.chosen_shares;
+        chosen_by_bin[bin_numbers[index]] += piece.chosen_shares;
     }
     let compute_cost = |piece: &Hardware<'_>| {
-        let in_use = match priority {
+        let priority_cost = match priority {
             SpreadPriority::SpreadOverHardware => 0,
             SpreadPriority::BalanceUsedShares => piece.used_shares + piece.chosen_shares,
         };
         Some((
-            in_use,
+            priority_cost,
             piece.chosen_shares,
             piece.used_shares,
             *piece.free_shares.last()?,
@@ -92,14 +92,14 @@ pub(super) fn choose_shares(
             .extend(compute_cost(piece).map(|cost| Reverse((cost, index))));
         node_of_bin[bin_numbers[index]] = node_numbers[index];
     }
-    let find_first_piece = |bin: usize, bin_queues: &[BinaryHeap<_>], chosen_in_bin: &[usize]| {
-        let Reverse(((in_use, chosen_shares, used_shares, share), index)) =
+    let find_first_piece = |bin: usize, bin_queues: &[BinaryHeap<_>], chosen_by_bin: &[usize]| {
+        let Reverse(((priority_cost, chosen_shares, used_shares, share), index)) =
             *bin_queues[bin].peek()?;
         Some(Reverse((
             (
-                in_use,
+                priority_cost,
                 chosen_shares,
-                chosen_in_bin[bin],
+                chosen_by_bin[bin],
                 used_shares,
                 share,
             ),
@@ -108,17 +108,17 @@ pub(super) fn choose_shares(
     };
     let mut node_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
     for bin in 0..hardware.len() {
-        node_queues[node_of_bin[bin]].extend(find_first_piece(bin, &bin_queues, &chosen_in_bin));
+        node_queues[node_of_bin[bin]].extend(find_first_piece(bin, &bin_queues, &chosen_by_bin));
     }
     node_queues.retain(|queue| !queue.is_empty());
-    while chosen_positions.len() < size {
+    while chosen_positions.len() < share_count {
         let first_pieces = node_queues.iter_mut().filter_map(|queue| {
-            let Reverse(((in_use, chosen_shares, bin, used_shares, share), index)) =
+            let Reverse(((priority_cost, chosen_shares, bin, used_shares, share), index)) =
                 *queue.peek()?;
             let cost = (
-                in_use,
+                priority_cost,
                 chosen_shares,
-                chosen_on_node[node_numbers[index]],
+                chosen_by_node[node_numbers[index]],
                 bin,
                 used_shares,
                 share,
@@ -131,12 +131,12 @@ pub(super) fn choose_shares(
         let (bin, piece) = (bin_numbers[index], &mut hardware[index]);
         chosen_positions.extend(piece.free_shares.pop());
         piece.chosen_shares += 1;
-        chosen_on_node[node_numbers[index]] += 1;
-        chosen_in_bin[bin] += 1;
+        chosen_by_node[node_numbers[index]] += 1;
+        chosen_by_bin[bin] += 1;
         bin_queues[bin].pop();
         bin_queues[bin].extend(compute_cost(piece).map(|cost| Reverse((cost, index))));
         queue.pop();
-        queue.extend(find_first_piece(bin, &bin_queues, &chosen_in_bin));
+        queue.extend(find_first_piece(bin, &bin_queues, &chosen_by_bin));
     }
     chosen_positions
 }
@@ -169,13 +169,13 @@ fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
 
 /// Returns a number for each key, counted from 0 in the order of first appearance. Equal keys get
 /// the same number.
-fn number_keys<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+fn assign_key_numbers<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     let mut numbers = BTreeMap::new();
-    let find_number = |key| {
+    let assign_number = |key| {
         let next_number = numbers.len();
         *numbers.entry(key).or_insert(next_number)
     };
-    keys.map(find_number).collect()
+    keys.map(assign_number).collect()
 }
 
 #[cfg(test)]
@@ -243,12 +243,13 @@ mod tests {
         for _ in 0..400 {
             let all = candidates(&mut dice);
             let must = all.iter().filter(|candidate| candidate.is_required).count();
-            for size in must..=all.len() {
+            for share_count in must..=all.len() {
                 let subset = |set: u32| -> Vec<&Candidate<'_>> {
                     let inside = |c: &&Candidate<'_>| set >> c.position & 1 == 1;
                     all.iter().filter(inside).collect()
                 };
-                let sets = (0u32..1 << all.len()).filter(|set| set.count_ones() as usize == size);
+                let sets =
+                    (0u32..1 << all.len()).filter(|set| set.count_ones() as usize == share_count);
                 let with_must = |chosen: &Vec<&Candidate<'_>>| {
                     chosen
                         .iter()
@@ -260,9 +261,14 @@ mod tests {
                     .map(subset)
                     .filter(with_must)
                     .map(|chosen| cost(&chosen));
-                let positions = choose_shares(&all, size, SpreadPriority::SpreadOverHardware);
+                let positions =
+                    choose_shares(&all, share_count, SpreadPriority::SpreadOverHardware);
                 let chosen: Vec<_> = positions.iter().map(|position| &all[*position]).collect();
-                assert_eq!(cost(&chosen), costs.min().unwrap(), "{size} of {all:#?}");
+                assert_eq!(
+                    cost(&chosen),
+                    costs.min().unwrap(),
+                    "{share_count} of {all:#?}"
+                );
             }
         }
     }

@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-fn placed(placement: Preference, devices: Vec<AdvertisedDevice>) -> Resource {
+fn placed(placement: PlacementPolicy, devices: Vec<AdvertisedDevice>) -> Resource {
     let packed = resource(devices.clone());
     let properties = ResourceProperties {
         placement,
@@ -145,7 +145,7 @@ fn spread_devices_are_chosen_if_the_class_configures_it() {
         (shares, "", "", 5, "a0 a1 b0 b1 b2"),
         (shares, "", "", 0, ""),
     ] {
-        let spread = placed(Preference::Spread, parse_devices(devices));
+        let spread = placed(PlacementPolicy::Spread, parse_devices(devices));
         let chosen = chosen(&spread, taken, must, size);
         assert_eq!(chosen, wanted, "{size} of {devices} with {must:?}");
     }
@@ -157,7 +157,7 @@ fn shares_are_spread_and_whole_devices_packed_if_the_class_configures_it() {
     let shares = "a0 share-of=a, a1 share-of=a, b0 share-of=b, b1 share-of=b";
     let wholes = "a numa=0, b numa=1, c numa=0, d numa=1";
     for (devices, wanted) in [(shares, "a0 b0"), (wholes, "a c")] {
-        let resource = placed(Preference::SpreadShares, parse_devices(devices));
+        let resource = placed(PlacementPolicy::SpreadShares, parse_devices(devices));
         assert_eq!(chosen(&resource, "", "", 2), wanted);
     }
 }
@@ -201,7 +201,7 @@ fn ten_thousand_shares_are_chosen_from_in_time() {
         parsed(&line)
     };
     let devices: Vec<AdvertisedDevice> = (0..10_000).map(share).collect();
-    for way in [Preference::Packed, Preference::Spread] {
+    for way in [PlacementPolicy::Packed, PlacementPolicy::Spread] {
         let devices = placed(way, devices.clone());
         let available = free(&devices, "");
         for size in [16, 5_000, 9_999] {

@@ -183,7 +183,7 @@ fn with_a_base_spec_the_handler_calls_the_same_program() {
             base_spec: Some("{\"ociVersion\": \"1.2.0\"}".into()),
             ..options()
         };
-        let now = Engine::Containerd.read(&host, None).unwrap();
+        let now = Engine::Containerd.read_snapshot(&host, None).unwrap();
         let plan = Engine::Containerd.plan_install(&now, None, &options);
         assert_eq!(plan.is_ok(), is_accepted, "{shim}");
         if let Ok(plan) = plan {

@@ -122,10 +122,10 @@ fn configure(
     let settings = Containerd::settings(host, driver)?;
     fs::write(etc.join("containerd/config.toml"), settings)?;
     let options = Options {
-        hook: device_source.hook_program(demo)?,
-        runtime: SystemdHost::program("boathook-runtime"),
+        hook_path: device_source.hook_program(demo)?,
+        runtime_path: SystemdHost::program("boathook-runtime"),
         set_default: false,
-        real_runtime: None,
+        real_runtime_path: None,
         additional_names: Vec::new(),
         base_spec: match device_source.giver {
             Giver::Hook => Some(host.run("ctr", &["oci", "spec"])?),
@@ -133,7 +133,7 @@ fn configure(
         },
     };
     let (engine, files) = (Engine::Containerd, HostRoot::open(host.configuration())?);
-    let plan = engine.plan_install(&engine.read(&files, None)?, None, &options)?;
+    let plan = engine.plan_install(&engine.read_snapshot(&files, None)?, None, &options)?;
     plan.changes
         .iter()
         .try_for_each(|change| change.apply(&files))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::fake_systemd::{Answer, GUID, done, list_property, reply, serve, text_property};
 use crate::cgroup::rule::DeviceKind;
-use crate::cgroup::systemd::message::{Call, Writer};
+use crate::cgroup::systemd::message::{MessageWriter, MethodCall};
 use crate::cgroup::systemd::reply::{MAX_MESSAGE_LEN, Message, parse_length};
 use crate::cgroup::systemd::*;
 
@@ -18,11 +18,11 @@ fn scope() -> Unit {
 
 fn host(dir: &Path) -> HostSystemd {
     HostSystemd {
-        sockets: Sockets {
-            private_socket: dir.join("private"),
-            system_bus_socket: dir.join("bus"),
+        sockets: SystemdSockets {
+            private_socket_path: dir.join("private"),
+            system_bus_path: dir.join("bus"),
         },
-        dev: "/dev".into(),
+        dev_dir: "/dev".into(),
     }
 }
 
@@ -55,7 +55,7 @@ fn writes_calls_byte_for_byte() {
         device(DeviceKind::Block, 8, 0, "r"),
     ];
     let mut systemd = Systemd::new(HostSystemd {
-        dev: dir.path().join("dev"),
+        dev_dir: dir.path().join("dev"),
         ..host(dir.path())
     });
     systemd.allow(&scope(), &rules).unwrap();
@@ -84,13 +84,13 @@ fn writes_calls_byte_for_byte() {
 
 #[test]
 fn greets_a_bus() {
-    let hello = Call {
+    let hello = MethodCall {
         destination: "org.freedesktop.DBus",
         path: "/org/freedesktop/DBus",
         interface: "org.freedesktop.DBus",
         member: "Hello",
         signature: "",
-        body: Writer::default(),
+        body: MessageWriter::default(),
     };
     let expected = b"\x01\0\0\0m\0\0\0\
         \x01\x01o\x00\x15\0\0\0/org/freedesktop/DBus\0\0\0\
@@ -108,7 +108,7 @@ fn greets_a_bus() {
         b"REJECTED EXTERNAL\r\n",
         vec![],
     );
-    let mut name = Writer::default();
+    let mut name = MessageWriter::default();
     name.write_string(":1.7");
     let answers = vec![
         Answer::Return("s", name),
@@ -116,14 +116,14 @@ fn greets_a_bus() {
         list_property(&[]),
         text_property("252"),
     ];
-    let bus = serve(&dir.path().join("bus"), GUID, answers);
+    let connection = serve(&dir.path().join("bus"), GUID, answers);
     let mut systemd = Systemd::new(host(dir.path()));
     let report = systemd
         .allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")])
         .unwrap();
     assert_eq!(report.outcome, UnitOutcome::Unrestricted);
     private.join().unwrap();
-    assert_eq!(bus.join().unwrap()[0], hello.to_message(1));
+    assert_eq!(connection.join().unwrap()[0], hello.to_message(1));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn sets_what_is_missing_and_only_where_there_is_a_list() {
 fn keeps_letters_that_a_unit_had() {
     let policy = DevicePolicy {
         policy: "strict".into(),
-        allowed: vec![("/dev/char/1:3".into(), "rm".into())],
+        allow_entries: vec![("/dev/char/1:3".into(), "rm".into())],
     };
     let entries = compute_missing_entries(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
     assert_eq!(entries, [("/dev/char/1:3".into(), "rwm".into())]);
@@ -185,7 +185,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
         let server = serve(&dir.path().join("private"), GUID, answers);
         // A /dev without links, and without nodes to which a link could lead.
         let mut systemd = Systemd::new(HostSystemd {
-            dev: dir.path().join("dev"),
+            dev_dir: dir.path().join("dev"),
             ..host(dir.path())
         });
         let report = systemd
@@ -232,11 +232,11 @@ fn other_refusals_are_errors_with_systemds_words() {
 
 #[test]
 fn strangers_messages_are_let_pass() {
-    let mut bytes = reply(4, 0, None, "", Writer::default());
-    let mut value = Writer::default();
+    let mut bytes = reply(4, 0, None, "", MessageWriter::default());
+    let mut value = MessageWriter::default();
     value.write_signature("s");
     value.write_string("auto");
-    bytes.extend(reply(2, 99, None, "", Writer::default()));
+    bytes.extend(reply(2, 99, None, "", MessageWriter::default()));
     bytes.extend(reply(2, 1, None, "v", value));
     let (result, _) = allow_null(vec![
         Answer::Bytes(bytes),
@@ -249,11 +249,11 @@ fn strangers_messages_are_let_pass() {
 #[test]
 fn bad_answers_are_errors() {
     let garbage = |bytes: &[u8]| vec![Answer::Bytes(bytes.to_vec())];
-    let mut too_long = reply(2, 1, None, "", Writer::default());
+    let mut too_long = reply(2, 1, None, "", MessageWriter::default());
     too_long[4..8].copy_from_slice(&(MAX_MESSAGE_LEN as u32).to_ne_bytes());
-    let mut huge_fields = reply(2, 1, None, "", Writer::default());
+    let mut huge_fields = reply(2, 1, None, "", MessageWriter::default());
     huge_fields[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
-    let mut cut = reply(2, 1, None, "v", Writer::default());
+    let mut cut = reply(2, 1, None, "v", MessageWriter::default());
     cut.truncate(20);
     let other_type = vec![list_property(&[]), list_property(&[]), text_property("252")];
     let no_result = vec![done(), done(), done()];
@@ -284,7 +284,7 @@ proptest::proptest! {
 
     #[test]
     fn any_damage_is_read_or_refused(at in 0usize..80, byte: u8) {
-        let mut body = Writer::default();
+        let mut body = MessageWriter::default();
         body.write_signature("s");
         body.write_string("strict");
         let mut message = reply(3, 1, Some("org.example.Error"), "v", body);

@@ -5,14 +5,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use crate::cgroup::systemd::message::{BYTE_ORDER, Writer, field};
+use crate::cgroup::systemd::message::{BYTE_ORDER, MessageWriter, header_field};
 use crate::cgroup::systemd::reply::{FIXED_HEADER_LEN, parse_length};
 
 pub(super) const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
 
 /// The reaction of the server to a call.
 pub(super) enum Answer {
-    Return(&'static str, Writer),
+    Return(&'static str, MessageWriter),
     Error(&'static str, &'static str),
     Bytes(Vec<u8>),
     Silence,
@@ -31,8 +31,8 @@ pub(super) fn serve(
         let mut calls = Vec::new();
         let hello = read_until(&mut stream, b"\r\n");
         let uid = nix::unistd::geteuid().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hello, format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes());
+        let hex_uid: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hello, format!("\0AUTH EXTERNAL {hex_uid}\r\n").as_bytes());
         stream.write_all(auth).unwrap();
         if !auth.starts_with(b"OK") {
             return calls;
@@ -52,7 +52,7 @@ pub(super) fn serve(
                     stream.write_all(&reply(2, serial, None, signature, body))
                 }
                 Answer::Error(name, text) => {
-                    let mut body = Writer::default();
+                    let mut body = MessageWriter::default();
                     body.write_string(text);
                     stream.write_all(&reply(3, serial, Some(name), "s", body))
                 }
@@ -79,27 +79,27 @@ pub(super) fn reply(
     serial: u32,
     error: Option<&str>,
     signature: &str,
-    body: Writer,
+    body: MessageWriter,
 ) -> Vec<u8> {
     let body = body.into_bytes();
-    let mut message = Writer::default();
+    let mut message = MessageWriter::default();
     for byte in [BYTE_ORDER, kind, 0, 1] {
         message.write_byte(byte);
     }
     message.write_u32(body.len() as u32);
     message.write_u32(77);
     message.write_struct_array(|fields| {
-        fields.write_byte(field::REPLY_SERIAL);
+        fields.write_byte(header_field::REPLY_SERIAL);
         fields.write_signature("u");
         fields.write_u32(serial);
         if let Some(error) = error {
             fields.begin_struct();
-            fields.write_byte(field::ERROR_NAME);
+            fields.write_byte(header_field::ERROR_NAME);
             fields.write_signature("s");
             fields.write_string(error);
         }
         fields.begin_struct();
-        fields.write_byte(field::SIGNATURE);
+        fields.write_byte(header_field::SIGNATURE);
         fields.write_signature("g");
         fields.write_signature(signature);
     });
@@ -110,14 +110,14 @@ pub(super) fn reply(
 }
 
 pub(super) fn text_property(value: &str) -> Answer {
-    let mut body = Writer::default();
+    let mut body = MessageWriter::default();
     body.write_signature("s");
     body.write_string(value);
     Answer::Return("v", body)
 }
 
 pub(super) fn list_property(entries: &[(&str, &str)]) -> Answer {
-    let mut body = Writer::default();
+    let mut body = MessageWriter::default();
     body.write_signature("a(ss)");
     body.write_struct_array(|list| {
         for (path, letters) in entries {
@@ -130,5 +130,5 @@ pub(super) fn list_property(entries: &[(&str, &str)]) -> Answer {
 }
 
 pub(super) fn done() -> Answer {
-    Answer::Return("", Writer::default())
+    Answer::Return("", MessageWriter::default())
 }

@@ -4,14 +4,14 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cgroup::report::Outcome;
+use crate::cgroup::report::RuleChangeOutcome;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use crate::cgroup::{CgroupDir, CgroupError, DeviceCgroup, KernelMounts, SpecRules};
+use crate::cgroup::{CgroupDir, CgroupError, DeviceCgroup, KernelMountPaths, SpecRules};
 
 /// Returns the root of the hierarchy, if there is one that this process may change.
 fn hierarchy() -> Option<CgroupV1> {
-    let found = match DeviceCgroup::find(&KernelMounts::default(), 1) {
+    let found = match DeviceCgroup::find(&KernelMountPaths::default(), 1) {
         Ok(Some(DeviceCgroup::V1(cgroup))) => cgroup.mount,
         other => {
             skip(&format!("no v1 devices hierarchy here: {other:?}"));
@@ -45,10 +45,10 @@ fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
     DeviceRule::new(DeviceKind::Character, major, minor, access)
 }
 
-fn allow(prober: &Prober, rules: &[DeviceRule]) -> Result<Outcome, CgroupError> {
+fn allow(prober: &Prober, rules: &[DeviceRule]) -> Result<RuleChangeOutcome, CgroupError> {
     let cgroup = DeviceCgroup::from_pid(prober.pid()).unwrap().unwrap();
     let report = cgroup.allow(rules, &SpecRules::default())?;
-    Ok(report.levels[0].outcome.clone())
+    Ok(report.cgroups[0].outcome.clone())
 }
 
 #[test]
@@ -64,12 +64,15 @@ fn a_rule_is_added_once() {
     let rules = [rule(HWRNG, "r"), rule((1, 3), "rw")];
     assert_eq!(
         allow(&prober, &rules).unwrap(),
-        Outcome::Written { rule_count: 1 }
+        RuleChangeOutcome::Written { rule_count: 1 }
     );
     assert!(prober.may_open("r", HWRNG));
     assert!(!prober.may_open("rw", HWRNG));
     assert!(!prober.may_open("r", FUSE));
-    assert_eq!(allow(&prober, &rules).unwrap(), Outcome::AlreadyAllowed);
+    assert_eq!(
+        allow(&prober, &rules).unwrap(),
+        RuleChangeOutcome::AlreadyAllowed
+    );
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn an_exception_that_the_list_does_not_show_is_removed() {
     assert!(!prober.may_open("r", HWRNG));
 
     let outcome = allow(&prober, &[rule(HWRNG, "rwm")]).unwrap();
-    assert_eq!(outcome, Outcome::AlreadyAllowed);
+    assert_eq!(outcome, RuleChangeOutcome::AlreadyAllowed);
     assert!(prober.may_open("r", HWRNG));
 }
 
@@ -119,7 +122,7 @@ fn without_capabilities_nothing_is_done() {
     caps::set(None, caps::CapSet::Effective, &held).unwrap();
 
     assert!(
-        matches!(outcome, Ok(Outcome::NoPermission { .. })),
+        matches!(outcome, Ok(RuleChangeOutcome::NoPermission { .. })),
         "{outcome:?}"
     );
     assert!(!prober.may_open("r", HWRNG));

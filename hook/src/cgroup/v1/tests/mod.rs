@@ -17,13 +17,13 @@ fn fake(lists: [&str; 3]) -> (tempfile::TempDir, CgroupDir) {
         path: "/pod/container".into(),
     };
     std::fs::create_dir_all(&cgroup.dir).unwrap();
-    for (level, list) in cgroup.levels().zip(lists) {
+    for (level, list) in cgroup.self_and_ancestors().zip(lists) {
         std::fs::write(level.dir.join("devices.list"), list).unwrap();
     }
     (temp, cgroup)
 }
 
-fn outcome(levels: Vec<LevelReport>) -> Outcome {
+fn outcome(levels: Vec<CgroupReport>) -> RuleChangeOutcome {
     levels[0].outcome.clone()
 }
 
@@ -34,7 +34,10 @@ fn writes_only_what_is_missing() {
 
     let report = allow(&cgroup, &[misc(183, "r"), misc(229, "rw")]).unwrap();
 
-    assert_eq!(outcome(report), Outcome::Written { rule_count: 1 });
+    assert_eq!(
+        outcome(report),
+        RuleChangeOutcome::Written { rule_count: 1 }
+    );
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
     assert_eq!(written, "c 10:229 rw");
 }
@@ -44,7 +47,7 @@ fn writes_nothing_if_all_is_there() {
     // The directory has no `devices.allow`, so that a write would fail.
     let (_temp, cgroup) = fake([RUNC_LIST, "a *:* rwm\n", "a *:* rwm\n"]);
     let report = allow(&cgroup, &[misc(183, "r")]).unwrap();
-    assert_eq!(outcome(report), Outcome::AlreadyAllowed);
+    assert_eq!(outcome(report), RuleChangeOutcome::AlreadyAllowed);
 }
 
 #[test]
@@ -56,7 +59,10 @@ fn writes_back_what_was_lost() {
     assert_eq!(restore_entries(&cgroup, &before).unwrap(), 1);
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
     assert_eq!(written, "b 8:* r");
-    assert_eq!(restore_entries(&cgroup, &DeviceList::AllowsAll).unwrap(), 0);
+    assert_eq!(
+        restore_entries(&cgroup, &DeviceList::AllDevices).unwrap(),
+        0
+    );
 }
 
 #[test]

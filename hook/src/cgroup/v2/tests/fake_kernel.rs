@@ -12,8 +12,8 @@ use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
 use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::{
-    AttachedPrograms, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Insn, MAX_PROGRAMS, ProgramDescription,
-    ProgramScope,
+    BPF_F_ALLOW_MULTI, BPF_F_REPLACE, CgroupPrograms, Insn, MAX_ATTACHED_PROGRAMS,
+    ProgramDescription, ProgramScope,
 };
 
 /// A call that changed something.
@@ -27,7 +27,7 @@ pub(super) enum Change {
 #[derive(Default)]
 pub(super) struct FakeKernel {
     pub(super) programs: RefCell<Vec<Vec<Insn>>>,
-    pub(super) cgroups: RefCell<BTreeMap<PathBuf, AttachedPrograms>>,
+    pub(super) cgroups: RefCell<BTreeMap<PathBuf, CgroupPrograms>>,
     pub(super) changes: RefCell<Vec<Change>>,
     /// Behaves like a kernel before Linux 5.6.
     pub(super) cannot_replace: bool,
@@ -54,7 +54,7 @@ impl FakeKernel {
     /// Creates a cgroup with programs, and returns their ids.
     pub(super) fn with(&self, dir: &str, flags: u32, programs: &[Vec<Insn>]) -> Vec<u32> {
         let ids: Vec<u32> = programs.iter().map(|code| self.add(code)).collect();
-        let attachments = AttachedPrograms {
+        let attachments = CgroupPrograms {
             flags,
             ids: ids.clone(),
         };
@@ -117,14 +117,14 @@ impl Kernel for FakeKernel {
         Ok(dir.to_owned())
     }
 
-    fn query(&self, cgroup: &PathBuf, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
+    fn query(&self, cgroup: &PathBuf, scope: ProgramScope) -> Result<CgroupPrograms, Errno> {
         fail_with(self.query_fails)?;
         Ok(match scope {
             ProgramScope::Attached => {
                 let cgroups = self.cgroups.borrow();
                 cgroups.get(cgroup).cloned().unwrap_or_default()
             }
-            ProgramScope::Effective => AttachedPrograms {
+            ProgramScope::Effective => CgroupPrograms {
                 flags: 0,
                 ids: self.effective(cgroup),
             },
@@ -188,7 +188,7 @@ impl Kernel for FakeKernel {
             if !level.ids.is_empty() && level.flags != flags & !BPF_F_REPLACE {
                 return Err(Errno::EPERM);
             }
-            if level.ids.len() >= MAX_PROGRAMS {
+            if level.ids.len() >= MAX_ATTACHED_PROGRAMS {
                 return Err(Errno::E2BIG);
             }
             level.flags = flags & !BPF_F_REPLACE;

@@ -11,13 +11,13 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::runtime_programs::{SHAPES, allow_everything, deny_everything};
 use crate::cgroup::error::CgroupError;
-use crate::cgroup::report::{LevelReport, Outcome};
+use crate::cgroup::report::{CgroupReport, RuleChangeOutcome};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::v2::kernel::{Kernel, RunningKernel};
-use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
-use crate::cgroup::{DeviceCgroup, KernelMounts};
+use crate::cgroup::v2::rewrite::{AdmissionChange, evaluate_admission};
+use crate::cgroup::{DeviceCgroup, KernelMountPaths};
 use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, Insn};
 
 /// A cgroup2 in a mount namespace of this thread.
@@ -59,9 +59,9 @@ impl Cgroup2 {
     }
 
     fn device_cgroup(&self, prober: &Prober) -> DeviceCgroup {
-        let roots = KernelMounts {
-            cgroup: self.point.clone(),
-            ..KernelMounts::default()
+        let roots = KernelMountPaths {
+            cgroup_path: self.point.clone(),
+            ..KernelMountPaths::default()
         };
         let found = DeviceCgroup::find(&roots, prober.pid()).unwrap().unwrap();
         assert!(matches!(found, DeviceCgroup::V2(_)), "{found:?}");
@@ -100,13 +100,13 @@ fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
 }
 
 /// Returns the outcomes at one cgroup of the test. The other levels belong to the machine.
-fn outcomes_at(dir: &Path, levels: &[LevelReport]) -> Vec<Outcome> {
+fn outcomes_at(dir: &Path, levels: &[CgroupReport]) -> Vec<RuleChangeOutcome> {
     let here = levels.iter().filter(|level| level.cgroup == dir);
     here.map(|level| level.outcome.clone()).collect()
 }
 
-fn is_rewritten(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Rewritten { .. })
+fn is_rewritten(outcome: &RuleChangeOutcome) -> bool {
+    matches!(outcome, RuleChangeOutcome::Rewritten { .. })
 }
 
 /// Allows hwrng where these programs deny it, and checks that no other device is affected.
@@ -134,7 +134,7 @@ fn check(of_slice: &[(&str, u32)], of_leaf: &[(&str, u32)], rewritten: [usize; 2
     assert!(!prober.may_open("r", FUSE), "{report:?}");
     assert!(prober.may_open("rw", (1, 3)), "null is lost: {report:?}");
     for (dir, count) in [&leaf.dir, &slice.dir].into_iter().zip(rewritten) {
-        let outcomes = outcomes_at(dir, &report.levels);
+        let outcomes = outcomes_at(dir, &report.cgroups);
         let found = outcomes.iter().filter(|outcome| is_rewritten(outcome));
         assert_eq!(found.count(), count, "{report:?}");
     }
@@ -142,7 +142,7 @@ fn check(of_slice: &[(&str, u32)], of_leaf: &[(&str, u32)], rewritten: [usize; 2
     let again = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
     assert!(
         !again
-            .levels
+            .cgroups
             .iter()
             .any(|level| is_rewritten(&level.outcome)),
         "{again:?}"
@@ -214,7 +214,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
     }
     for name in SHAPES.iter().map(|shape| shape.name) {
         let rules = [rule(HWRNG, "r"), rule(FUSE, "rwm")];
-        let Admission::Replace(new) = evaluate_admission(&usual(name), &rules) else {
+        let AdmissionChange::Replacement(new) = evaluate_admission(&usual(name), &rules) else {
             panic!("{name}: nothing to do");
         };
         let program = RunningKernel
@@ -227,7 +227,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
 #[test]
 fn the_verifier_explains_its_refusal() {
     let exit = vec![crate::cgroup::v2::insn::Instruction::Exit.encode()];
-    match crate::cgroup::v2::load::load(&RunningKernel, &exit) {
+    match crate::cgroup::v2::load::load_program(&RunningKernel, &exit) {
         Ok(_) => panic!("a program without a result was loaded"),
         Err(error) if error.errno == Errno::EPERM => skip("may not load programs"),
         Err(error) => assert!(error.log.contains("R0"), "{error:?}"),
@@ -293,9 +293,9 @@ fn hidden_programs_are_regenerated() {
     caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();
     let rules = [rule(FUSE, "r")];
     let report = cgroup.allow(&rules, &SpecRules::from_spec(&[])).unwrap();
-    let outcomes = outcomes_at(&leaf.dir, &report.levels);
+    let outcomes = outcomes_at(&leaf.dir, &report.cgroups);
     assert!(
-        matches!(outcomes[..], [Outcome::Regenerated { .. }]),
+        matches!(outcomes[..], [RuleChangeOutcome::Regenerated { .. }]),
         "{report:?}"
     );
     assert!(report.may_still_deny(), "{report:?}");

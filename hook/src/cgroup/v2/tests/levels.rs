@@ -13,14 +13,14 @@ use super::fake_kernel::{Change, FakeKernel};
 use super::runtime_programs::{allow_everything, deny_everything};
 use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
-use crate::cgroup::report::Outcome::{self, *};
+use crate::cgroup::report::RuleChangeOutcome::{self, *};
 use crate::cgroup::rule::{DeviceRule, misc};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::{RequiredChange, change_programs_on};
-use crate::sys::bpf::{BPF_F_ALLOW_MULTI, MAX_PROGRAMS};
+use crate::sys::bpf::{BPF_F_ALLOW_MULTI, MAX_ATTACHED_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
 const LEAF: &str = "/cg/pod.slice/container";
@@ -36,20 +36,18 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
 }
 
 fn request(minor: u32) -> AccessRequest {
-    AccessRequest::list_allowed_by(misc(minor, "r"))
-        .last()
-        .unwrap()
+    AccessRequest::expand_rule(misc(minor, "r")).last().unwrap()
 }
 
 /// Requests `c 10:183 rw` in a container at [`LEAF`].
-fn allow(kernel: &FakeKernel) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
+fn allow(kernel: &FakeKernel) -> Result<Vec<(PathBuf, RuleChangeOutcome)>, CgroupError> {
     allow_in(kernel, &cgroup(ROOT, LEAF))
 }
 
 fn allow_in(
     kernel: &FakeKernel,
     cgroup: &CgroupDir,
-) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
+) -> Result<Vec<(PathBuf, RuleChangeOutcome)>, CgroupError> {
     change(kernel, cgroup, &[], &[misc(183, "rw")])
 }
 
@@ -59,7 +57,7 @@ fn change(
     cgroup: &CgroupDir,
     withdrawn_rules: &[DeviceRule],
     rules: &[DeviceRule],
-) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
+) -> Result<Vec<(PathBuf, RuleChangeOutcome)>, CgroupError> {
     let required = RequiredChange {
         rules,
         withdrawn_rules,
@@ -102,7 +100,9 @@ fn a_device_takes_the_place_of_another_in_one_replacement() {
     }
 }
 
-fn levels<const N: usize>(levels: [(&str, Outcome); N]) -> Vec<(PathBuf, Outcome)> {
+fn levels<const N: usize>(
+    levels: [(&str, RuleChangeOutcome); N],
+) -> Vec<(PathBuf, RuleChangeOutcome)> {
     let levels = levels.into_iter();
     levels.map(|(dir, outcome)| (dir.into(), outcome)).collect()
 }
@@ -313,7 +313,7 @@ fn the_hidden_program_of_the_container_is_regenerated() {
                     program_id: leaf[0]
                 }
             ),
-            (POD, Unreadable { program_id: pod[0] }),
+            (POD, UnreadableProgram { program_id: pod[0] }),
         ])
     );
     assert!(admits_request(&kernel, 183));

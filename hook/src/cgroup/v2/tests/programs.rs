@@ -9,7 +9,7 @@ use crate::cgroup::v2::assembler::generate_program;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
+use crate::cgroup::v2::rewrite::{AdmissionChange, evaluate_admission};
 use crate::sys::bpf::Insn;
 
 /// Returns requests of every kind and access, with numbers that the rules name and with
@@ -53,7 +53,7 @@ fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&AccessRequest)
 
 fn replacement(what: &str, old: &[Insn], rules: &[DeviceRule]) -> Vec<Insn> {
     match evaluate_admission(old, rules) {
-        Admission::Replace(new) => new,
+        AdmissionChange::Replacement(new) => new,
         verdict => panic!("{what}: {verdict:?}"),
     }
 }
@@ -101,7 +101,7 @@ fn rewritten_programs_admit_the_rules_and_nothing_else() {
             });
             assert_eq!(
                 evaluate_admission(&new, &rules),
-                Admission::Admits,
+                AdmissionChange::Unneeded,
                 "{}",
                 shape.name
             );
@@ -117,7 +117,7 @@ fn one_rewrite_serves_all_rules() {
         .map(|minor| device(DeviceKind::Character, 195, minor, "rw"))
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
-    assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
+    assert_eq!(evaluate_admission(&new, &rules), AdmissionChange::Unneeded);
     // The program has six instructions that load the request, seven per rule, and the two of
     // the old program.
     assert_eq!(new.len(), 6 + 7 * rules.len() + 2);
@@ -153,7 +153,7 @@ fn regenerated_programs_enforce_the_spec() {
             model(&rules, request)
         });
 
-        let added = rules.with_allowed(&[device(DeviceKind::Character, 10, 184, "rw")]);
+        let added = rules.with_allowed_rules(&[device(DeviceKind::Character, 10, 184, "rw")]);
         check_answers(json, &generate_program(&added), |request| {
             model(&added, request)
         });
@@ -171,20 +171,30 @@ fn hidden_and_unknown_programs_are_unreadable() {
     let goto = |offset| one(Instruction::Goto { offset });
     let unset = one(Instruction::Exit);
     let call_elsewhere = calls_if_major_is_7.clone();
-    use Admission::{Admits, Hidden, Unreadable};
+    use AdmissionChange::{HiddenProgram, Unneeded, UnsupportedProgram};
     for (what, program, asked, expected) in [
-        ("all zeros", vec![[0; 8]; 8], "r", Hidden),
-        ("nothing at all", vec![], "r", Hidden),
-        ("a result that was never set", unset, "r", Unreadable),
-        ("an endless loop", goto(-1), "r", Unreadable),
-        ("a jump out of it", goto(-2), "r", Unreadable),
+        ("all zeros", vec![[0; 8]; 8], "r", HiddenProgram),
+        ("nothing at all", vec![], "r", HiddenProgram),
+        (
+            "a result that was never set",
+            unset,
+            "r",
+            UnsupportedProgram,
+        ),
+        ("an endless loop", goto(-1), "r", UnsupportedProgram),
+        ("a jump out of it", goto(-2), "r", UnsupportedProgram),
         (
             "a call elsewhere, nothing denied",
             call_elsewhere,
             "r",
-            Admits,
+            Unneeded,
         ),
-        ("a call elsewhere", calls_if_major_is_7, "rw", Unreadable),
+        (
+            "a call elsewhere",
+            calls_if_major_is_7,
+            "rw",
+            UnsupportedProgram,
+        ),
     ] {
         let rules = [device(DeviceKind::Character, 10, 183, asked)];
         assert_eq!(evaluate_admission(&program, &rules), expected, "{what}");
@@ -201,7 +211,7 @@ fn recorded(bytes: &[u8]) -> Vec<Insn> {
 #[cfg(target_endian = "little")]
 fn real_programs_are_understood() {
     let granted =
-        |rules: &[DeviceRule]| permissions(&SpecRules::from_spec(&[]).with_allowed(rules));
+        |rules: &[DeviceRule]| permissions(&SpecRules::from_spec(&[]).with_allowed_rules(rules));
     let tun = device(DeviceKind::Character, 10, 200, "rwm");
     let hwrng = device(DeviceKind::Character, 10, 183, "rw");
     // The program of a container without a request. runc allows tun, on which Boathook does

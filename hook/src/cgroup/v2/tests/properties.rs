@@ -8,9 +8,11 @@ use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::cgroup::v2::assembler::generate_program;
 use crate::cgroup::v2::evaluator;
-use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, evaluate_admission, find_denied, withdraw_rules};
+use crate::cgroup::v2::rewrite::{
+    AdmissionChange, evaluate_admission, find_rules_denied_by_program, withdraw_rules,
+};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -73,11 +75,11 @@ proptest! {
         requests in prop::collection::vec(any_request(), 32),
     ) {
         let program = (SHAPES[shape].program)(&old);
-        let added = rule::merge(&added);
+        let added = rule::merge_by_device(&added);
         let new = match evaluate_admission(&program, &added) {
-            Admission::Replace(new) => new,
-            Admission::Admits => program,
-            Admission::Hidden | Admission::Unreadable => return Err(TestCaseError::fail("unreadable")),
+            AdmissionChange::Replacement(new) => new,
+            AdmissionChange::Unneeded => program,
+            AdmissionChange::HiddenProgram | AdmissionChange::UnsupportedProgram => return Err(TestCaseError::fail("unreadable")),
         };
         let granted: Vec<_> = added.iter().map(SpecRule::from).collect();
         for request in requests {
@@ -98,11 +100,11 @@ proptest! {
         requests in prop::collection::vec(any_request(), 32),
     ) {
         let program = (SHAPES[shape].program)(&old);
-        let added = rule::merge(&added);
+        let added = rule::merge_by_device(&added);
         let mut new = program.clone();
         // The rules are added one after the other, each only if the program denies it.
         for rule in &added {
-            if let Admission::Replace(with) = evaluate_admission(&new, &[*rule]) {
+            if let AdmissionChange::Replacement(with) = evaluate_admission(&new, &[*rule]) {
                 new = with;
             }
         }
@@ -119,7 +121,7 @@ proptest! {
         let mut program = program;
         let most = program.len() + 6;
         for _ in 0..3 {
-            let Admission::Replace(with) = evaluate_admission(&program, &added) else { break };
+            let AdmissionChange::Replacement(with) = evaluate_admission(&program, &added) else { break };
             program = withdraw_rules(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
             prop_assert_eq!(withdraw_rules(&program, &added, &[]), None);
@@ -136,11 +138,11 @@ proptest! {
         requests in prop::collection::vec(any_request(), 32),
     ) {
         let program = (SHAPES[shape].program)(&old);
-        let taken = rule::merge(&taken);
+        let taken = rule::merge_by_device(&taken);
         let without = withdraw_rules(&program, &taken, &taken).unwrap_or_else(|| program.clone());
         prop_assert_eq!(withdraw_rules(&without, &taken, &taken), None);
         let with = match evaluate_admission(&without, &taken) {
-            Admission::Replace(with) => with,
+            AdmissionChange::Replacement(with) => with,
             _ => without.clone(),
         };
         let allowed: Vec<_> = taken.iter().map(SpecRule::from).collect();
@@ -168,14 +170,14 @@ proptest! {
     ) {
         prop_assume!(of_spec.number != added.number);
         let program = (SHAPES[shape].program)(&[SpecRule::from(&of_spec)]);
-        let Admission::Replace(with) = evaluate_admission(&program, &[added]) else {
+        let AdmissionChange::Replacement(with) = evaluate_admission(&program, &[added]) else {
             return Err(TestCaseError::reject("nothing was added"));
         };
         let refusing = withdraw_rules(&with, &[of_spec], &[of_spec]).unwrap();
-        prop_assert_eq!(find_denied(&refusing, &[of_spec, added]), Ok(vec![of_spec]));
+        prop_assert_eq!(find_rules_denied_by_program(&refusing, &[of_spec, added]), Ok(vec![of_spec]));
         let without = withdraw_rules(&refusing, &[added], &[]);
         let without = without.unwrap_or(refusing);
-        prop_assert_eq!(find_denied(&without, &[added]), Ok(vec![added]));
+        prop_assert_eq!(find_rules_denied_by_program(&without, &[added]), Ok(vec![added]));
     }
 
     #[test]
@@ -233,7 +235,7 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
     ];
     let offset = || 0..=LONGEST_JUMP;
     let load = (0i16..3, reg()).prop_map(|(word, dst)| Instruction::Load {
-        size: [Size::Byte, Size::Half, Size::Word][word as usize],
+        size: [LoadSize::Byte, LoadSize::Half, LoadSize::Word][word as usize],
         dst,
         src: Reg::R1,
         offset: word * 4,
@@ -269,7 +271,7 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
             SignedLessOrEqual,
         ];
         let unsigned = [Greater, GreaterOrEqual, Less, LessOrEqual];
-        [&[Equal, NotEqual, AnyBit][..], &signed, &unsigned].concat()
+        [&[Equal, NotEqual, AnyBitSet][..], &signed, &unsigned].concat()
     };
     let jump = (
         width(),

@@ -2,8 +2,8 @@
 
 use crate::cgroup::rule::Access;
 use crate::cgroup::spec_rules::SpecRule;
-use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use crate::cgroup::v2::request::{AccessRequest, kind_number};
+use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
+use crate::cgroup::v2::request::{AccessRequest, to_kernel_kind};
 use crate::sys::bpf::Insn;
 
 use Operand::{Const, Reg as Register};
@@ -102,11 +102,11 @@ fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
         (2, 0)
     };
     let mut program = vec![
-        load(Size::Half, Reg::R2, Reg::R1, kind),
-        load(Size::Half, Reg::R3, Reg::R1, access),
-        load(Size::Word, Reg::R4, Reg::R1, 4),
+        load(LoadSize::Half, Reg::R2, Reg::R1, kind),
+        load(LoadSize::Half, Reg::R3, Reg::R1, access),
+        load(LoadSize::Word, Reg::R4, Reg::R1, 4),
         mov64(Reg::R0, Register(Reg::R1)),
-        load(Size::Word, Reg::R5, Reg::R0, 8),
+        load(LoadSize::Word, Reg::R5, Reg::R0, 8),
     ];
     for rule in rules {
         let tests = [number_tests(rule), kind_test(rule), access_test(rule)].concat();
@@ -133,14 +133,14 @@ fn short_jumps(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
     for rule in rules {
         let mut tests = vec![jump32(
-            Condition::AnyBit,
+            Condition::AnyBitSet,
             Reg::R3,
             !i32::from(rule.access.bits()),
         )];
         let number = |register, number: Option<u32>| {
             number.map(|number| jump32(Condition::NotEqual, register, number as i32))
         };
-        tests.extend(number(Reg::R2, rule.kind.map(kind_number)));
+        tests.extend(number(Reg::R2, rule.kind.map(to_kernel_kind)));
         tests.extend(number(Reg::R4, rule.major));
         tests.extend(number(Reg::R5, rule.minor));
         block(
@@ -165,16 +165,16 @@ fn encode(program: Vec<Instruction>) -> Vec<Insn> {
 /// into R5.
 fn load_words() -> Vec<Instruction> {
     vec![
-        load(Size::Word, Reg::R2, Reg::R1, 0),
+        load(LoadSize::Word, Reg::R2, Reg::R1, 0),
         alu32(AluOp::And, Reg::R2, Const(0xffff)),
-        load(Size::Word, Reg::R3, Reg::R1, 0),
+        load(LoadSize::Word, Reg::R3, Reg::R1, 0),
         alu32(AluOp::Rsh, Reg::R3, Const(16)),
-        load(Size::Word, Reg::R4, Reg::R1, 4),
-        load(Size::Word, Reg::R5, Reg::R1, 8),
+        load(LoadSize::Word, Reg::R4, Reg::R1, 4),
+        load(LoadSize::Word, Reg::R5, Reg::R1, 8),
     ]
 }
 
-fn load(size: Size, dst: Reg, src: Reg, offset: i16) -> Instruction {
+fn load(size: LoadSize, dst: Reg, src: Reg, offset: i16) -> Instruction {
     Instruction::Load {
         size,
         dst,
@@ -202,7 +202,7 @@ fn tests_of(rule: &SpecRule) -> Vec<Instruction> {
 }
 
 fn kind_test(rule: &SpecRule) -> Vec<Instruction> {
-    Vec::from_iter(rule.kind.map(|kind| unless(Reg::R2, kind_number(kind))))
+    Vec::from_iter(rule.kind.map(|kind| unless(Reg::R2, to_kernel_kind(kind))))
 }
 
 /// Returns the test of the access, which overwrites R1 as all shapes do.

@@ -13,86 +13,95 @@ use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
 use injection_plan::request::Request;
 
 use crate::command::CommandError;
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Severity};
 use crate::log::format_error_chain;
 
 /// The prefix of the line in a golden file that has the environment variables of a container. The
 /// injection plan of the container follows.
-const REQUEST_PREFIX: &str = "$ ";
+const REQUEST_LINE_PREFIX: &str = "$ ";
 
 /// The result of comparing a class with a golden file.
-pub(super) struct Comparison {
+pub(super) struct GoldenComparison {
     pub(super) finding: Finding,
-    /// The lines that differ. Lines of the golden file begin with `-`, and lines that describe the
-    /// class with `+`.
-    pub(super) difference: Vec<String>,
+    /// The lines that differ. Lines of the golden file begin with `-`. Lines that describe what the
+    /// class finds now begin with `+`.
+    pub(super) differing_lines: Vec<String>,
 }
 
-/// Compares the class with the golden file. If the file differs and `should_update` is true, the
-/// file is written: with the requests that it had, or with one request for all devices if it is
-/// new.
+/// Compares the devices and injection plans of the class with the golden file. If they differ and
+/// `should_update` is true, writes the golden file again, with the requests of the old file. A new
+/// golden file gets one request for all devices.
 #[expect(
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
 )]
-pub(super) fn compare(
-    file: &Path,
+pub(super) fn compare_with_golden_file(
+    golden_path: &Path,
     should_update: bool,
     class: &DeviceClass,
     host: &RecordedHost,
-) -> Result<Comparison, CommandError> {
-    let golden_text = match fs::read_to_string(file) {
+) -> Result<GoldenComparison, CommandError> {
+    let golden_text = match fs::read_to_string(golden_path) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => {
-            let path = file.into();
+            let path = golden_path.into();
             return Err(CommandError::GoldenFile { path, error });
         }
     };
-    let current_text = describe(class, host, golden_text.as_deref().unwrap_or_default());
+    let current_text = describe_class(class, host, golden_text.as_deref().unwrap_or_default());
     if golden_text.as_ref() == Some(&current_text) {
-        let text = format!("the class finds what {} says", file.display());
-        return Ok(Comparison::without_difference(Verdict::Ok, text));
+        let text = format!("the class finds what {} says", golden_path.display());
+        return Ok(GoldenComparison::without_differing_lines(
+            Severity::Ok,
+            text,
+        ));
     }
     if should_update {
-        fs::write(file, current_text).map_err(|error| {
-            let path = file.into();
+        fs::write(golden_path, current_text).map_err(|error| {
+            let path = golden_path.into();
             CommandError::File { path, error }
         })?;
-        let text = format!("{} is written; read what changed", file.display());
-        return Ok(Comparison::without_difference(Verdict::Note, text));
+        let text = format!("{} is written; read what changed", golden_path.display());
+        return Ok(GoldenComparison::without_differing_lines(
+            Severity::Note,
+            text,
+        ));
     }
     let Some(golden_text) = golden_text else {
-        let text = format!("{} does not exist", file.display());
-        let mut comparison = Comparison::without_difference(Verdict::Error, text);
+        let text = format!("{} does not exist", golden_path.display());
+        let mut comparison = GoldenComparison::without_differing_lines(Severity::Error, text);
         comparison.finding = comparison
             .finding
             .with_fix("write it with --update, and read it");
         return Ok(comparison);
     };
-    let text = format!("the class does not find what {} says", file.display());
+    let text = format!(
+        "the class does not find what {} says",
+        golden_path.display()
+    );
     let fix = "if the lines with + are right, write them with --update";
-    Ok(Comparison {
-        finding: Finding::new(Verdict::Error, "golden", text).with_fix(fix),
-        difference: list_differences(&golden_text, &current_text),
+    Ok(GoldenComparison {
+        finding: Finding::new(Severity::Error, "golden", text).with_fix(fix),
+        differing_lines: list_differing_lines(&golden_text, &current_text),
     })
 }
 
-impl Comparison {
-    fn without_difference(verdict: Verdict, text: String) -> Self {
-        Comparison {
-            finding: Finding::new(verdict, "golden", text),
-            difference: Vec::new(),
+impl GoldenComparison {
+    fn without_differing_lines(severity: Severity, text: String) -> Self {
+        GoldenComparison {
+            finding: Finding::new(severity, "golden", text),
+            differing_lines: Vec::new(),
         }
     }
 }
 
 /// Describes the devices of the class, and the injection plans of the requests in `golden_text`.
-fn describe(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
+fn describe_class(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
     let mut text = discover::find_devices(class, host).to_string();
     let mut requests: Vec<String> = golden_text
         .lines()
-        .filter_map(|line| line.strip_prefix(REQUEST_PREFIX).map(str::to_owned))
+        .filter_map(|line| line.strip_prefix(REQUEST_LINE_PREFIX).map(str::to_owned))
         .collect();
     if requests.is_empty() {
         requests.push(format!("{}=all", class.spec.request.env));
@@ -101,17 +110,17 @@ fn describe(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> Stri
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n{REQUEST_PREFIX}{request}\n{}",
+            "\n{REQUEST_LINE_PREFIX}{request}\n{}",
             describe_plan(class, host, &request)
         );
     }
     text
 }
 
-/// Describes the injection plan of a container with the environment variables `variables`, which
+/// Describes the injection plan of a container with the environment variables `environment`, which
 /// are separated by blanks, or the reason why it is refused. The text ends with a line feed.
-fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> String {
-    let variables: Vec<&str> = variables.split_whitespace().collect();
+fn describe_plan(class: &DeviceClass, host: &dyn HostView, environment: &str) -> String {
+    let variables: Vec<&str> = environment.split_whitespace().collect();
     let request = match Request::find(class, &variables.into(), |_| None) {
         Ok(Some(request)) => request,
         Ok(None) => return "no request\n".to_owned(),
@@ -137,11 +146,13 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
     }
 }
 
-/// Returns the lines from the first to the last difference: first those of `golden`, each with the
-/// prefix `- `, and then those of `current` with `+ `.
-fn list_differences(golden: &str, current: &str) -> Vec<String> {
-    let (golden_lines, current_lines): (Vec<&str>, Vec<&str>) =
-        (golden.lines().collect(), current.lines().collect());
+/// Returns the lines from the first to the last difference: first those of `golden_text`, each with
+/// the prefix `- `, and then those of `current_text` with `+ `.
+fn list_differing_lines(golden_text: &str, current_text: &str) -> Vec<String> {
+    let (golden_lines, current_lines): (Vec<&str>, Vec<&str>) = (
+        golden_text.lines().collect(),
+        current_text.lines().collect(),
+    );
     let is_same_line = |(line, other_line): &(&&str, &&str)| line == other_line;
     let prefix_len = golden_lines
         .iter()
@@ -175,7 +186,7 @@ mod tests {
             ("a\na\n", "a\n", "- a"),
             ("", "a\n", "+ a"),
         ] {
-            assert_eq!(list_differences(golden, found).join("|"), expected);
+            assert_eq!(list_differing_lines(golden, found).join("|"), expected);
         }
     }
 }

@@ -12,27 +12,29 @@ use super::Target;
 /// The directory of sysfs that has a link for each USB device and interface.
 const USB_DEVICE_DIR: &str = "/sys/bus/usb/devices";
 
-/// Returns the vendor and product ids of the USB device with the device node `node`. Returns `None`
-/// if `node` does not have the form /dev/bus/usb/BUS/NUMBER, or if there is no such device.
-pub(super) fn find_usb_ids(node: &str, host: &dyn HostView) -> Option<(String, String)> {
-    let (bus, number) = parse_usb_node(node)?;
-    let names = host.list(Path::new(USB_DEVICE_DIR)).ok()?;
-    let mut directories = names
+/// Returns the vendor and product ids of the USB device with the device node `node_path`. Returns
+/// `None` if `node_path` does not have the form /dev/bus/usb/BUS/NUMBER, or if there is no such
+/// device.
+pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(String, String)> {
+    let (bus, number) = parse_usb_node_path(node_path)?;
+    let entry_names = host.list(Path::new(USB_DEVICE_DIR)).ok()?;
+    let mut device_dirs = entry_names
         .iter()
         .map(|name| Path::new(USB_DEVICE_DIR).join(name));
-    let has_number = |directory: &PathBuf| {
-        let read_number = |file: &str| read_line(&directory.join(file), host)?.parse::<u32>().ok();
+    let has_number = |device_dir: &PathBuf| {
+        let read_number = |file: &str| read_line(&device_dir.join(file), host)?.parse::<u32>().ok();
         read_number("busnum") == Some(bus) && read_number("devnum") == Some(number)
     };
-    let directory = directories.find(has_number)?;
+    let device_dir = device_dirs.find(has_number)?;
     let [vendor, product] =
-        ["idVendor", "idProduct"].map(|file| read_line(&directory.join(file), host));
+        ["idVendor", "idProduct"].map(|file| read_line(&device_dir.join(file), host));
     Some((vendor?, product?))
 }
 
-/// Parses the path /dev/bus/usb/BUS/NUMBER of a USB device's node into the two numbers.
-pub(super) fn parse_usb_node(node: &str) -> Option<(u32, u32)> {
-    let (bus, number) = node.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
+/// Parses /dev/bus/usb/BUS/NUMBER, the path of a USB device's node. Returns the number of the bus
+/// and the number of the device.
+pub(super) fn parse_usb_node_path(node_path: &str) -> Option<(u32, u32)> {
+    let (bus, number) = node_path.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
     Some((bus.parse().ok()?, number.parse().ok()?))
 }
 
@@ -50,14 +52,14 @@ pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) variable: String,
 }
 
-/// Finds the devices of `classes` that have the device node of the target, or a device node of
-/// hardware with the target's ids.
+/// Returns at most one device of each class: a device with the device node of the target, or with a
+/// device node that belongs to hardware with the target's bus ids.
 pub(in crate::command::class) fn find_offered_devices(
     target: &Target,
     host: &dyn HostView,
     classes: impl IntoIterator<Item = DeviceClass>,
 ) -> Vec<OfferedDevice> {
-    let hardware = Hardware::from_target(target, host);
+    let hardware = TargetHardware::from_target(target, host);
     let mut offered_devices = Vec::new();
     for class in classes {
         let devices = discover::find_devices(&class, host).devices;
@@ -68,7 +70,7 @@ pub(in crate::command::class) fn find_offered_devices(
             });
             numbers
                 .into_iter()
-                .any(|number| hardware.has_node(number, host))
+                .any(|number| hardware.includes_node(number, host))
         });
         offered_devices.extend(matching_device.map(|device| OfferedDevice {
             class: class.name.to_string(),
@@ -80,15 +82,15 @@ pub(in crate::command::class) fn find_offered_devices(
 }
 
 /// The hardware of a target, to which the nodes of installed classes are compared.
-enum Hardware {
-    Nodes(Vec<DeviceNumber>),
+enum TargetHardware {
+    NodeNumbers(Vec<DeviceNumber>),
     /// The directories of the devices in sysfs, with all symbolic links resolved.
-    Directories(Vec<PathBuf>),
+    SysfsDirs(Vec<PathBuf>),
 }
 
-impl Hardware {
+impl TargetHardware {
     fn from_target(target: &Target, host: &dyn HostView) -> Self {
-        let find_number = |path: String| match host.entry(Path::new(&path)) {
+        let find_device_number = |path: String| match host.entry(Path::new(&path)) {
             Ok(Some(Entry::Device(number))) => Some(number),
             _ => None,
         };
@@ -98,14 +100,14 @@ impl Hardware {
                 number: index,
                 suffix,
             } => {
-                let node = find_number(format!("{stem}{index}{suffix}"));
-                Hardware::Nodes(node.into_iter().collect())
+                let node_number = find_device_number(format!("{stem}{index}{suffix}"));
+                TargetHardware::NodeNumbers(node_number.into_iter().collect())
             }
             Target::Directory { path, nodes } => {
                 let nodes = nodes.iter().map(|name| format!("{path}/{name}"));
-                Hardware::Nodes(nodes.filter_map(find_number).collect())
+                TargetHardware::NodeNumbers(nodes.filter_map(find_device_number).collect())
             }
-            Target::OnBus {
+            Target::BusIds {
                 bus,
                 vendor,
                 product,
@@ -114,9 +116,9 @@ impl Hardware {
                     "usb" => ("idVendor", "idProduct", ""),
                     _ => ("vendor", "device", "0x"),
                 };
-                let devices = PathBuf::from(format!("/sys/bus/{bus}/devices"));
-                let names = host.list(&devices).unwrap_or_default();
-                let directories = names.iter().map(|name| devices.join(name));
+                let devices_dir = PathBuf::from(format!("/sys/bus/{bus}/devices"));
+                let names = host.list(&devices_dir).unwrap_or_default();
+                let directories = names.iter().map(|name| devices_dir.join(name));
                 let has_ids = |directory: &PathBuf| {
                     [(vendor_file, vendor), (product_file, product)]
                         .into_iter()
@@ -126,9 +128,9 @@ impl Hardware {
                         })
                 };
                 let directories = directories.filter(has_ids);
-                Hardware::Directories(
+                TargetHardware::SysfsDirs(
                     directories
-                        .filter_map(|it| host.canonical(&it).ok())
+                        .filter_map(|directory| host.canonicalize(&directory).ok())
                         .collect(),
                 )
             }
@@ -136,19 +138,22 @@ impl Hardware {
     }
 
     /// Returns whether the device node with the number `number` belongs to this hardware.
-    fn has_node(&self, number: DeviceNumber, host: &dyn HostView) -> bool {
+    fn includes_node(&self, number: DeviceNumber, host: &dyn HostView) -> bool {
         match self {
-            Hardware::Nodes(numbers) => numbers.contains(&number),
-            Hardware::Directories(directories) => {
+            TargetHardware::NodeNumbers(numbers) => numbers.contains(&number),
+            TargetHardware::SysfsDirs(sysfs_dirs) => {
                 let DeviceNumber { kind, major, minor } = number;
                 let kind = match kind {
                     DeviceKind::Character => "char",
                     DeviceKind::Block => "block",
                 };
-                let link = format!("/sys/dev/{kind}/{major}:{minor}");
-                let sysfs_path = host.canonical(Path::new(&link));
-                sysfs_path
-                    .is_ok_and(|sysfs_path| directories.iter().any(|it| sysfs_path.starts_with(it)))
+                let link_path = format!("/sys/dev/{kind}/{major}:{minor}");
+                let sysfs_path = host.canonicalize(Path::new(&link_path));
+                sysfs_path.is_ok_and(|sysfs_path| {
+                    sysfs_dirs
+                        .iter()
+                        .any(|sysfs_dir| sysfs_path.starts_with(sysfs_dir))
+                })
             }
         }
     }

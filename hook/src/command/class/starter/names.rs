@@ -13,9 +13,9 @@ use device_class::strict_toml::FileError;
 const MAX_NAME_BYTES: usize = 40;
 
 /// The number of hexadecimal digits of the hash at the end of a shortened name.
-const HASH_DIGITS: usize = 8;
+const HASH_DIGIT_COUNT: usize = 8;
 
-/// The domain of the resource in a new class file.
+/// The domain of the resource name in a new class file, which its author replaces.
 const RESOURCE_DOMAIN: &str = "example.com";
 
 /// The names, variables and resources of the installed classes.
@@ -23,60 +23,68 @@ const RESOURCE_DOMAIN: &str = "example.com";
 pub(in crate::command::class) struct InstalledNames(BTreeSet<String>);
 
 impl InstalledNames {
-    /// Reads the names of the installed classes. Of an invalid class file only the class name is
-    /// known.
+    /// Reads the names of the installed classes. From an invalid class file only the class name is
+    /// used.
     pub(in crate::command::class) fn read(config: &Config) -> Result<Self, FileError> {
-        let mut names = BTreeSet::new();
+        let mut used_names = BTreeSet::new();
         for source in load::read_each_source(&config.classes)?.iter().flatten() {
-            names.insert(source.name.to_string());
+            used_names.insert(source.name.to_string());
             if let Ok(class) = config.class(source) {
-                names.insert(class.spec.request.env.to_string());
-                names.extend(class.spec.fixed_resources());
+                used_names.insert(class.spec.request.env.to_string());
+                used_names.extend(class.spec.list_fixed_resources());
             }
         }
-        Ok(InstalledNames(names))
+        Ok(InstalledNames(used_names))
     }
 
-    /// Returns the first of `name`, `my-NAME`, `my-NAME-2` and so on for which no installed class
-    /// has the same name, variable or resource.
-    pub(super) fn choose_name(&self, name: &str) -> String {
-        let name = shorten(name);
-        let prefixed_name = format!("my-{name}");
+    /// Returns the first of `preferred_name`, `my-NAME`, `my-NAME-2` and so on for which no
+    /// installed class has the same name, variable or resource.
+    pub(super) fn choose_name(&self, preferred_name: &str) -> String {
+        let preferred_name = shorten_name(preferred_name);
+        let prefixed_name = format!("my-{preferred_name}");
         let numbered_names = (2..).map(|number| format!("{prefixed_name}-{number}"));
-        let mut names = [name, prefixed_name.clone()]
+        let mut candidates = [preferred_name, prefixed_name.clone()]
             .into_iter()
             .chain(numbered_names);
-        names
+        candidates
             .find(|name| !self.is_used(name))
             .unwrap_or(prefixed_name)
     }
 
-    fn is_used(&self, name: &str) -> bool {
-        let all_names = [name.to_owned(), to_variable(name), to_resource(name)];
+    fn is_used(&self, class_name: &str) -> bool {
+        let all_names = [
+            class_name.to_owned(),
+            to_variable(class_name),
+            to_resource(class_name),
+        ];
         all_names.iter().any(|name| self.0.contains(name))
     }
 }
 
-pub(super) fn to_variable(name: &str) -> String {
-    let name = name.replace('-', "_").to_ascii_uppercase();
-    format!("{name}_VISIBLE_DEVICES")
+pub(super) fn to_variable(class_name: &str) -> String {
+    let prefix = class_name.replace('-', "_").to_ascii_uppercase();
+    format!("{prefix}_VISIBLE_DEVICES")
 }
 
-pub(super) fn to_resource(name: &str) -> String {
-    format!("{RESOURCE_DOMAIN}/{name}")
+pub(super) fn to_resource(class_name: &str) -> String {
+    format!("{RESOURCE_DOMAIN}/{class_name}")
 }
 
 /// Shortens a name of more than [`MAX_NAME_BYTES`] bytes. The end is replaced by a hash of the
 /// whole name, because the names of two devices of the same model differ only in the serial number
 /// at the end.
-fn shorten(name: &str) -> String {
-    if name.len() <= MAX_NAME_BYTES {
-        return name.to_owned();
+fn shorten_name(class_name: &str) -> String {
+    if class_name.len() <= MAX_NAME_BYTES {
+        return class_name.to_owned();
     }
-    let hash = format!("{:016x}", fnv1a(name.as_bytes()));
-    let mut prefix = name.to_owned();
-    prefix.truncate(MAX_NAME_BYTES - HASH_DIGITS - 1);
-    format!("{}-{}", prefix.trim_end_matches('-'), &hash[..HASH_DIGITS])
+    let hash = format!("{:016x}", fnv1a(class_name.as_bytes()));
+    let mut prefix = class_name.to_owned();
+    prefix.truncate(MAX_NAME_BYTES - HASH_DIGIT_COUNT - 1);
+    format!(
+        "{}-{}",
+        prefix.trim_end_matches('-'),
+        &hash[..HASH_DIGIT_COUNT]
+    )
 }
 
 #[cfg(test)]
@@ -85,17 +93,18 @@ mod tests {
 
     #[test]
     fn a_name_is_used_by_no_installed_class() {
-        let installed =
-            |names: &[&str]| InstalledNames(names.iter().map(|name| (*name).to_owned()).collect());
-        for (names, expected) in [
+        let installed = |used_names: &[&str]| {
+            InstalledNames(used_names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        for (used_names, expected) in [
             (&[][..], "serial"),
             (&["SERIAL_VISIBLE_DEVICES"], "my-serial"),
             (&["example.com/serial"], "my-serial"),
             (&["serial", "MY_SERIAL_VISIBLE_DEVICES"], "my-serial-2"),
         ] {
-            assert_eq!(installed(names).choose_name("serial"), expected);
+            assert_eq!(installed(used_names).choose_name("serial"), expected);
         }
-        let [one, other] = ["1", "2"].map(|end| shorten(&format!("{}{end}", "x-".repeat(30))));
+        let [one, other] = ["1", "2"].map(|end| shorten_name(&format!("{}{end}", "x-".repeat(30))));
         assert!(one.len() <= MAX_NAME_BYTES && one != other, "{one} {other}");
     }
 }

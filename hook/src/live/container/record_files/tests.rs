@@ -62,9 +62,9 @@ fn host_with_record() -> (tempfile::TempDir, AttachmentRecord, LockedRecord) {
     let top = tempfile::tempdir().unwrap();
     fs::create_dir(top.path().join("run")).unwrap();
     let own_record = record("runs", std::process::id());
-    let locked = LockedRecord::open(top.path(), "runs", Duration::ZERO).unwrap();
-    locked.save(&own_record).unwrap();
-    (top, own_record, locked)
+    let locked_container = LockedRecord::open(top.path(), "runs", Duration::ZERO).unwrap();
+    locked_container.save(&own_record).unwrap();
+    (top, own_record, locked_container)
 }
 
 /// Calls `repeat` while another thread calls `concurrent_work` 300 times.
@@ -79,12 +79,12 @@ fn race(repeat: impl Fn(), concurrent_work: impl Fn(u32) + Sync) {
 
 #[test]
 fn a_record_that_is_written_without_the_containers_lock_is_not_pruned() {
-    let (top, own_record, locked) = host_with_record();
+    let (top, own_record, locked_container) = host_with_record();
     // The lock is released, and `detach` has not noticed it.
-    drop(locked);
+    drop(locked_container);
     let detach = |inode: u32| {
         let change = |record: &mut AttachmentRecord| record.cgroup_inode = inode.into();
-        update_without_lock(top.path(), &own_record, change).unwrap();
+        update_record_without_lock(top.path(), &own_record, change).unwrap();
         let found_record = find_record(top.path(), "runs").unwrap().unwrap();
         assert_eq!(found_record.cgroup_inode, u64::from(inode));
     };
@@ -93,13 +93,13 @@ fn a_record_that_is_written_without_the_containers_lock_is_not_pruned() {
 
 #[test]
 fn a_detach_without_the_lock_is_not_overwritten() {
-    let (top, own_record, locked) = host_with_record();
+    let (top, own_record, locked_container) = host_with_record();
     let changes = AtomicU64::new(0);
     let change_container = || {
-        let read_record = locked.read().unwrap();
+        let read_record = locked_container.read().unwrap();
         let mut record = read_record.clone().unwrap();
         record.cgroup_inode += 1;
-        if locked
+        if locked_container
             .save_if_unchanged(read_record.as_ref(), &record)
             .unwrap()
         {
@@ -117,16 +117,16 @@ fn a_detach_without_the_lock_is_not_overwritten() {
                 .unwrap_or_default();
             record.bundle_dir = PathBuf::from((previous_count + 1).to_string());
         };
-        update_without_lock(top.path(), &own_record, change).unwrap();
+        update_record_without_lock(top.path(), &own_record, change).unwrap();
         assert_eq!(previous_count, count, "an earlier detach was overwritten");
     };
     race(change_container, detach);
-    let record = locked.read().unwrap().unwrap();
+    let record = locked_container.read().unwrap().unwrap();
     assert_eq!(record.cgroup_inode, changes.load(Ordering::Relaxed));
     // Another start of the container has its own record.
     let earlier_record = AttachmentRecord {
         start_time: 1,
         ..own_record
     };
-    update_without_lock(top.path(), &earlier_record, |_| panic!("another start")).unwrap();
+    update_record_without_lock(top.path(), &earlier_record, |_| panic!("another start")).unwrap();
 }

@@ -19,7 +19,7 @@ fn shares_come_from_the_device_of_which_the_fewest_are_in_use() {
         ("a0 a1", "a2", 3, "a2 b0 b1"),
         ("a0 a1", "b0", 2, "b0 b1"),
     ] {
-        let resource = placed(Preference::SpreadShares, all.clone());
+        let resource = placed(PlacementPolicy::SpreadShares, all.clone());
         let chosen = chosen(&resource, taken, must, size);
         assert_eq!(chosen, wanted, "{size} beside {taken} with {must}");
     }

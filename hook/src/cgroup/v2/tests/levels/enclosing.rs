@@ -58,7 +58,7 @@ fn an_enclosing_program_that_cannot_be_read_is_reported() {
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
-            (ROOT, Unreadable { program_id: root }),
+            (ROOT, UnreadableProgram { program_id: root }),
             (LEAF, Regenerated { program_id: leaf }),
             (POD, NoProgram),
         ])

@@ -48,7 +48,7 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
         ..FakeKernel::default()
     };
     let spec = SpecRules::from_spec(&[(&misc(182, "rw")).into()]);
-    let known = spec.with_allowed(&[misc(184, "rw")]);
+    let known = spec.with_allowed_rules(&[misc(184, "rw")]);
     kernel.with(
         LEAF,
         BPF_F_ALLOW_MULTI,

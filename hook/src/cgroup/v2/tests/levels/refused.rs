@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_full_cgroup_is_an_error_with_that_reason() {
     let kernel = kernel();
-    let mut programs = vec![allow_everything(); MAX_PROGRAMS - 1];
+    let mut programs = vec![allow_everything(); MAX_ATTACHED_PROGRAMS - 1];
     programs.push(deny_everything());
     kernel.with(LEAF, BPF_F_ALLOW_MULTI, &programs);
 

@@ -9,14 +9,14 @@ use device_class::discover::Inventory;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 
-use crate::command::finding::{Finding, Verdict, no_class_file};
+use crate::command::finding::{Finding, Severity, describe_missing_class_files};
 
 const SUBJECT: &str = "names";
 
 /// Returns a finding for each installed class that uses the variable or a resource of `class`. An
 /// installed class with the same class name is not compared, because the checked file would replace
 /// it. Invalid class files are ignored, because `boathook check` reports them.
-pub(super) fn find_clashes(
+pub(super) fn find_name_conflicts(
     source: &ClassSource,
     class: &DeviceClass,
     inventory: &Inventory,
@@ -25,75 +25,81 @@ pub(super) fn find_clashes(
     let installed_sources = load::read_each_source(&config.classes)?;
     let mut findings = Vec::new();
     if installed_sources.is_empty() {
-        let text = format!("{}, so that no name is compared", no_class_file(config));
-        findings.push(Finding::new(Verdict::Note, SUBJECT, text));
+        let text = format!(
+            "{}, so that no name is compared",
+            describe_missing_class_files(config)
+        );
+        findings.push(Finding::new(Severity::Note, SUBJECT, text));
     }
     let resources = collect_resources(class, inventory);
-    for other in installed_sources.iter().flatten() {
-        if other.name == class.name {
-            if !is_same_file(source, other) {
-                let text = format!("an installed class has this name: {}", other.path.display());
-                findings.push(Finding::new(Verdict::Note, SUBJECT, text));
+    for installed_source in installed_sources.iter().flatten() {
+        if installed_source.name == class.name {
+            if !is_same_file(source, installed_source) {
+                let text = format!(
+                    "an installed class has this name: {}",
+                    installed_source.path.display()
+                );
+                findings.push(Finding::new(Severity::Note, SUBJECT, text));
             }
             continue;
         }
-        let Ok(other) = config.class(other) else {
+        let Ok(installed_class) = config.class(installed_source) else {
             continue;
         };
-        findings.extend(compare_variables(class, &other));
-        findings.extend(compare_resources(class, &resources, &other));
+        findings.extend(compare_variables(class, &installed_class));
+        findings.extend(compare_resources(class, &resources, &installed_class));
     }
     Ok(findings)
 }
 
-fn is_same_file(one: &ClassSource, other: &ClassSource) -> bool {
-    let [one, other] = [one, other].map(|source| source.path.canonicalize().ok());
-    one.is_some() && one == other
+fn is_same_file(source: &ClassSource, other_source: &ClassSource) -> bool {
+    let [path, other_path] = [source, other_source].map(|source| source.path.canonicalize().ok());
+    path.is_some() && path == other_path
 }
 
 /// Returns the resources of the class's devices on this host, and those in its class file.
 fn collect_resources(class: &DeviceClass, inventory: &Inventory) -> BTreeSet<String> {
     let devices = inventory.devices.iter();
-    let mut resources = class.spec.fixed_resources();
+    let mut resources = class.spec.list_fixed_resources();
     resources.extend(devices.map(|device| device.resource.to_string()));
     resources
 }
 
-fn compare_variables(class: &DeviceClass, other: &DeviceClass) -> Option<Finding> {
+fn compare_variables(class: &DeviceClass, installed_class: &DeviceClass) -> Option<Finding> {
     let variable = &class.spec.request.env;
-    if *variable != other.spec.request.env {
+    if *variable != installed_class.spec.request.env {
         return None;
     }
     let text = format!(
         "the class {} uses the variable {variable} too, and a container that sets it is refused",
-        other.name
+        installed_class.name
     );
     let prefix = class.name.as_str().replace(['-', '.'], "_");
     let fix = format!(
         "choose a name of your own, such as {}_VISIBLE_DEVICES, or disable {} with an empty file \
          /etc/boathook/classes.d/{}.toml",
         prefix.to_ascii_uppercase(),
-        other.name,
-        other.name
+        installed_class.name,
+        installed_class.name
     );
-    Some(Finding::new(Verdict::Error, SUBJECT, text).with_fix(fix))
+    Some(Finding::new(Severity::Error, SUBJECT, text).with_fix(fix))
 }
 
 fn compare_resources(
     class: &DeviceClass,
     resources: &BTreeSet<String>,
-    other: &DeviceClass,
+    installed_class: &DeviceClass,
 ) -> Option<Finding> {
-    let other_resources = other.spec.fixed_resources();
-    let common_resource = resources.intersection(&other_resources).next()?;
+    let installed_resources = installed_class.spec.list_fixed_resources();
+    let shared_resource = resources.intersection(&installed_resources).next()?;
     let text = format!(
-        "the class {} has the resource and CDI kind {common_resource} too",
-        other.name
+        "the class {} has the resource and CDI kind {shared_resource} too",
+        installed_class.name
     );
-    if class.spec.is_enabled && other.spec.is_enabled {
+    if class.spec.is_enabled && installed_class.spec.is_enabled {
         let fix = "choose a name of your own: a domain that you own, and the sort of device";
-        return Some(Finding::new(Verdict::Error, SUBJECT, text).with_fix(fix));
+        return Some(Finding::new(Severity::Error, SUBJECT, text).with_fix(fix));
     }
     let text = format!("{text}: only one of the two may be enabled");
-    Some(Finding::new(Verdict::Note, SUBJECT, text))
+    Some(Finding::new(Severity::Note, SUBJECT, text))
 }

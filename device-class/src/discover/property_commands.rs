@@ -1,36 +1,37 @@
-//! Builds the command lines of the programs that report driver facts.
+//! Builds the command lines of the programs that report driver properties.
 
 use std::collections::BTreeSet;
 
 use super::search;
-use crate::class::{FactsProgram, word_attributes};
+use crate::class::{PropertyProgram, list_word_attributes};
 use crate::host::HostView;
 use crate::inserted;
 use crate::template::Attributes;
 
-/// The maximum number of commands for one program. Further paths and facts are ignored.
+/// The maximum number of commands for one program. Further paths and properties are ignored.
 const MAX_PROGRAM_RUNS: usize = 64;
 
-/// Returns the commands of a program: one for each path that matches `for_each`, or for each
-/// value of `for_each_fact`, or a single one. Each command comes with the attributes that were
-/// filled into it. `facts` are the facts that earlier programs reported.
-pub fn fact_commands(
-    program: &FactsProgram,
-    facts: &[(String, String)],
+/// Returns the commands of a program: one for each path that matches `path_pattern`, one for each
+/// value of `input_property_key`, or a single one if the program has neither. Each command comes
+/// with the attributes that were filled into it. `properties` are the properties that earlier
+/// programs reported.
+pub fn build_property_commands(
+    program: &PropertyProgram,
+    properties: &[(String, String)],
     host: &dyn HostView,
 ) -> Vec<(Vec<String>, Attributes)> {
-    let attribute_sets = match (&program.for_each, &program.for_each_fact) {
+    let attribute_sets = match (&program.path_pattern, &program.input_property_key) {
         (Some(pattern), _) => {
             let matches = search::find_matches(pattern, &Attributes::new(), host, MAX_PROGRAM_RUNS);
             let matches = matches.unwrap_or_default().into_iter();
             matches.map(|path_match| path_match.attributes).collect()
         }
-        (None, Some(fact_key)) => {
-            let values = facts.iter().filter(|(key, _)| key == fact_key);
+        (None, Some(property_key)) => {
+            let values = properties.iter().filter(|(key, _)| key == property_key);
             let values: BTreeSet<&str> = inserted(values.map(|(_, value)| value.as_str()));
             let to_attributes = |value: &str| {
                 let words = value.split(' ').map(str::to_owned);
-                word_attributes().zip(words).collect::<Attributes>()
+                list_word_attributes().zip(words).collect::<Attributes>()
             };
             values
                 .into_iter()
@@ -42,10 +43,10 @@ pub fn fact_commands(
     };
     let to_command = |attributes: Attributes| {
         let arguments = program
-            .program
+            .command
             .iter()
             .map(|template| template.fill(&attributes));
-        // An argument may have a placeholder, such as `{2}` for the second word of the fact's
+        // An argument may have a placeholder, such as `{2}` for the second word of the property's
         // value. If the value has too few words, the command is left out.
         Some((arguments.collect::<Result<_, _>>().ok()?, attributes))
     };

@@ -1,5 +1,5 @@
-//! Describes, in the words of each engine, how a user requests a device. Advice contains the
-//! commands and keys of the engine with which the user starts containers.
+//! Describes how a user requests a device with each launcher: a pod, Docker, podman, or a runtime.
+//! The advice contains the commands and configuration keys of the user's launcher.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +14,14 @@ use super::containers::Container;
 use super::devices::ListedDevice;
 use crate::oci::read_json;
 
-/// The kubelet's directory for device plugins, relative to the host's root. It exists if the host is
-/// a node of a cluster.
+/// The kubelet's directory for device plugins, relative to the host's root. It exists if the host
+/// is a node of a cluster.
 const DEVICE_PLUGIN_DIR: &str = "var/lib/kubelet/device-plugins";
 
 /// The configuration file of Docker's daemon, relative to the host's root.
 const DOCKER_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
-/// The methods by which engines of this host can give devices to containers.
+/// The methods by which the engines of this host can give devices to containers.
 pub(super) struct DeliveryMethods {
     /// The engines that `boathook-init install` has configured.
     engines: Vec<Engine>,
@@ -35,13 +35,14 @@ impl DeliveryMethods {
         let directories = InstalledDirectories::find(host_root).unwrap_or_default();
         let state_dir = directories.state_dir();
         let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
-        let daemon: Value = read_json(&host_root.join(DOCKER_CONFIG_PATH)).unwrap_or_default();
-        let has_runtime = daemon["runtimes"][HANDLER].is_object();
+        let docker_config: Value =
+            read_json(&host_root.join(DOCKER_CONFIG_PATH)).unwrap_or_default();
+        let has_docker_runtime = docker_config["runtimes"][HANDLER].is_object();
         // `boathook-init` writes one record for each engine that it configures. For Docker, a user
         // may have added the runtime to daemon.json without it.
         let is_configured = |engine: &Engine| {
             record_dir.join(format!("{engine}.json")).is_file()
-                || *engine == Engine::Docker && has_runtime
+                || *engine == Engine::Docker && has_docker_runtime
         };
         let specifications = cdi_names::read_specifications(config).into_iter();
         DeliveryMethods {
@@ -58,14 +59,14 @@ pub(super) enum Launcher {
     Docker,
     Podman,
     /// containerd outside of pods (with nerdctl), or CRI-O. A user selects a runtime handler.
-    Handler,
+    RuntimeHandler,
     /// An OCI runtime that a user calls without an engine.
-    Runtime,
+    OciRuntime,
 }
 
 impl Launcher {
-    /// Returns the launcher of a container, according to the path of its bundle. `is_in_a_pod`
-    /// distinguishes containers of pods from other containers of the same engine.
+    /// Returns the launcher of a container, which is known from the path of the bundle. The
+    /// containers of a pod have the same engines as others, so `is_in_a_pod` distinguishes them.
     pub(super) fn from_container(container: &Container, is_in_a_pod: bool) -> Self {
         if is_in_a_pod {
             return Launcher::Pod;
@@ -73,33 +74,34 @@ impl Launcher {
         match container.engine_name() {
             Some("docker") => Launcher::Docker,
             Some("podman") => Launcher::Podman,
-            Some(_) => Launcher::Handler,
-            None => Launcher::Runtime,
+            Some(_) => Launcher::RuntimeHandler,
+            None => Launcher::OciRuntime,
         }
     }
 
-    /// Returns the launchers that are installed on the host, in the order of their likelihood.
-    pub(super) fn find_all(config: &Config) -> Vec<Self> {
+    /// Returns the launchers that are installed on the host. The one that a user probably uses
+    /// comes first.
+    pub(super) fn find_installed(config: &Config) -> Vec<Self> {
         let mut launchers = Vec::new();
-        if is_node(config) {
+        if is_cluster_node(config) {
             launchers.push(Launcher::Pod);
         }
         for (engine, launcher) in [
             (Engine::Docker, Launcher::Docker),
             (Engine::Podman, Launcher::Podman),
         ] {
-            if is_installed(engine, &config.host_root) {
+            if is_engine_installed(engine, &config.host_root) {
                 launchers.push(launcher);
             }
         }
         if launchers.is_empty() {
-            launchers.push(Launcher::Runtime);
+            launchers.push(Launcher::OciRuntime);
         }
         launchers
     }
 
-    /// Describes how to request the devices `value` of a class. `variable` is the environment
-    /// variable of the class, and `resource` its resource for pods.
+    /// Describes how to request devices of a class: for pods by the resource `resource`, otherwise
+    /// by setting the environment variable `variable` to `value`.
     pub(super) fn describe_request(self, variable: &str, value: &str, resource: &str) -> String {
         let quoted_value = quote_for_shell(value);
         match self {
@@ -110,12 +112,12 @@ impl Launcher {
                 quote_for_yaml(value)
             ),
             Launcher::Podman => format!("`podman run -e {variable}={quoted_value} IMAGE`"),
-            Launcher::Handler => {
+            Launcher::RuntimeHandler => {
                 format!(
                     "the runtime handler {HANDLER} and the variable `{variable}={quoted_value}`"
                 )
             }
-            Launcher::Runtime => format!("`{variable}={value}` in process.env of config.json"),
+            Launcher::OciRuntime => format!("`{variable}={value}` in process.env of config.json"),
         }
     }
 
@@ -136,42 +138,42 @@ impl Launcher {
             Launcher::Podman => "install the hook with `boathook-init install --engine podman`, \
                                  then create the container again"
                 .to_owned(),
-            Launcher::Handler => format!(
+            Launcher::RuntimeHandler => format!(
                 "create the container with the runtime handler {HANDLER}; `boathook-init status` \
                  shows whether the engine has it"
             ),
-            Launcher::Runtime => "add the hook to config.json, or create the container with \
+            Launcher::OciRuntime => "add the hook to config.json, or create the container with \
                                   `boathook-runtime` in place of the runtime (docs/engines.md)"
                 .to_owned(),
         }
     }
 
-    /// Describes how to add the host's group `group` to a container's user.
-    pub(super) fn describe_group(self, group: u32) -> String {
+    /// Describes how a user adds the host's group `gid` to the process of a container.
+    pub(super) fn describe_group_option(self, gid: u32) -> String {
         match self {
             Launcher::Pod => {
-                format!("set `securityContext: {{supplementalGroups: [{group}]}}` in the pod")
+                format!("set `securityContext: {{supplementalGroups: [{gid}]}}` in the pod")
             }
             Launcher::Docker => format!(
-                "add `--group-add {group}` (compose: `group_add: [\"{group}\"]`), or use the \
+                "add `--group-add {gid}` (compose: `group_add: [\"{gid}\"]`), or use the \
                  runtime {HANDLER}, which adds the node's group"
             ),
             Launcher::Podman => format!(
-                "add `--group-add {group}`, or use `--runtime {HANDLER}`, which adds the node's \
+                "add `--group-add {gid}`, or use `--runtime {HANDLER}`, which adds the node's \
                  group"
             ),
-            Launcher::Handler | Launcher::Runtime => {
-                format!("add {group} to process.user.additionalGids (--group-add {group})")
+            Launcher::RuntimeHandler | Launcher::OciRuntime => {
+                format!("add {gid} to process.user.additionalGids (--group-add {gid})")
             }
         }
     }
 
-    /// Describes how to request `device` with what is installed on this host. If the engine is not
-    /// configured, the text recommends a CDI device name, or the command that configures the
-    /// engine.
+    /// Describes how to request `device` by the methods that work on this host. If the engine is
+    /// not configured for Boathook, the text has a CDI device name, or the command that configures
+    /// the engine.
     pub(super) fn describe_available_request(
         self,
-        methods: &DeliveryMethods,
+        delivery_methods: &DeliveryMethods,
         device: &ListedDevice,
     ) -> String {
         let variable_request = self.describe_request(
@@ -182,15 +184,20 @@ impl Launcher {
         let (engine, program) = match self {
             Launcher::Docker => (Engine::Docker, "docker"),
             Launcher::Podman => (Engine::Podman, "podman"),
-            Launcher::Pod | Launcher::Handler | Launcher::Runtime => return variable_request,
+            Launcher::Pod | Launcher::RuntimeHandler | Launcher::OciRuntime => {
+                return variable_request;
+            }
         };
-        if methods.engines.contains(&engine) {
+        if delivery_methods.engines.contains(&engine) {
             return variable_request;
         }
-        let name = format!("{}={}", device.resource, device.id);
-        let cdi_request = format!("`{program} run --device {} IMAGE`", quote_for_shell(&name));
+        let cdi_name = format!("{}={}", device.resource, device.id);
+        let cdi_request = format!(
+            "`{program} run --device {} IMAGE`",
+            quote_for_shell(&cdi_name)
+        );
         match self {
-            _ if methods.cdi_names.contains(&name) => cdi_request,
+            _ if delivery_methods.cdi_names.contains(&cdi_name) => cdi_request,
             Launcher::Podman => {
                 format!(
                     "after `boathook cdi generate {}`: {cdi_request}",
@@ -202,7 +209,7 @@ impl Launcher {
     }
 
     /// Describes how to give a container the Linux capability `capability`.
-    pub(super) fn describe_capability(self, capability: LinuxCapability) -> String {
+    pub(super) fn describe_capability_option(self, capability: LinuxCapability) -> String {
         let name = capability.short_name();
         match self {
             Launcher::Pod => format!(
@@ -214,8 +221,8 @@ impl Launcher {
             Launcher::Podman => {
                 format!("add `--cap-add {name}` (quadlet: `AddCapability={capability}`)")
             }
-            Launcher::Handler => format!("add `--cap-add {name}`"),
-            Launcher::Runtime => format!(
+            Launcher::RuntimeHandler => format!("add `--cap-add {name}`"),
+            Launcher::OciRuntime => format!(
                 "add {capability} to bounding, permitted and effective of process.capabilities in \
                  config.json"
             ),
@@ -231,18 +238,18 @@ impl Launcher {
                  and `docker run`)"
             }
             Launcher::Podman => "create the container again (`podman rm` and `podman run`)",
-            Launcher::Handler | Launcher::Runtime => "create the container again",
+            Launcher::RuntimeHandler | Launcher::OciRuntime => "create the container again",
         }
     }
 }
 
 /// Returns whether this host is a node of a Kubernetes cluster.
-pub(super) fn is_node(config: &Config) -> bool {
+pub(super) fn is_cluster_node(config: &Config) -> bool {
     let configured_dir = config.trust.kubelet_checkpoint.parent();
     configured_dir.is_some_and(Path::is_dir) || config.host_root.join(DEVICE_PLUGIN_DIR).is_dir()
 }
 
-fn is_installed(engine: Engine, host_root: &Path) -> bool {
+fn is_engine_installed(engine: Engine, host_root: &Path) -> bool {
     let mut directories =
         program_directories().map(|path| host_root.join(path.trim_start_matches('/')));
     directories.any(|directory| {
@@ -251,7 +258,7 @@ fn is_installed(engine: Engine, host_root: &Path) -> bool {
     })
 }
 
-/// Returns whether a shell reads `text` as one word without quotes.
+/// Returns whether a shell reads `text` as one argument even without quotes.
 fn is_plain_word(text: &str) -> bool {
     let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')

@@ -1,14 +1,14 @@
-//! The handover mark: a file that exists during a handover and remains if the instance that wrote
+//! The handover marker: a file that exists during a handover and remains if the instance that wrote
 //! it ends.
 //!
 //! During a handover the kubelet (1.25 to 1.36) does not notice the end of any instance (see
 //! [`super::instance`]). If all instances end then, the kubelet keeps the devices of the resource,
-//! as if another plugin served them. The mark tells the next instance that it must register
-//! nevertheless. A kubelet that starts removes the mark, because it empties its directory, and
+//! as if another plugin served them. The marker tells the next instance that it must register
+//! nevertheless. A kubelet that starts removes the marker, because it empties its directory, and
 //! knows no devices yet.
 //!
-//! The mark contains the socket name of the instance that the kubelet calls, so that the other
-//! instance knows when it may end. The mark is empty until the serving instance has released the
+//! The marker contains the socket name of the instance that the kubelet calls, so that the other
+//! instance knows when it may end. The marker is empty until the serving instance has released the
 //! other one.
 
 use std::fs;
@@ -18,34 +18,34 @@ use std::path::{Path, PathBuf};
 use device_class::name::ResourceName;
 use rooted_path::{read_own_text, replace_file};
 
-use crate::kubelet_dir::{MAX_SOCKET_NAME_BYTES, handover_mark_file_name};
+use crate::kubelet_dir::{MAX_SOCKET_NAME_BYTES, handover_marker_file_name};
 
-/// The handover mark file of one resource, by its path.
+/// The handover marker file of one resource, by its path.
 #[derive(Debug)]
-pub(super) struct HandoverMark(PathBuf);
+pub(super) struct HandoverMarker(PathBuf);
 
-impl HandoverMark {
-    /// Builds the path of a resource's handover mark file in `directory`. The file need not exist.
+impl HandoverMarker {
+    /// Builds the path of a resource's handover marker file in `directory`. The file need not exist.
     pub(super) fn new(directory: &Path, resource: &ResourceName) -> Self {
-        HandoverMark(directory.join(handover_mark_file_name(resource)))
+        HandoverMarker(directory.join(handover_marker_file_name(resource)))
     }
 
     pub(super) fn exists(&self) -> bool {
         fs::symlink_metadata(&self.0).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// Creates an empty handover mark file, or empties an existing one.
+    /// Creates an empty handover marker file, or empties an existing one.
     pub(super) fn create(&self) -> io::Result<()> {
         self.write_serving_socket("")
     }
 
-    /// Writes the socket name of the instance that the kubelet calls into the handover mark file.
+    /// Writes the socket name of the instance that the kubelet calls into the handover marker file.
     pub(super) fn write_serving_socket(&self, socket_name: &str) -> io::Result<()> {
         replace_file(&self.0, 0o600, socket_name.as_bytes())
     }
 
-    /// Returns whether the handover mark file contains the socket name `socket_name`: that of the
-    /// instance that the kubelet calls.
+    /// Returns whether the handover marker file names `socket_name` as the socket that the kubelet
+    /// calls.
     pub(super) fn names_serving_socket(&self, socket_name: &str) -> bool {
         let text = read_own_text(&self.0, MAX_SOCKET_NAME_BYTES as u64);
         text.is_ok_and(|text| text == socket_name)

@@ -10,13 +10,13 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::Error;
 use crate::container::Resolver;
-use crate::sys::{mount as calls, statmount};
+use crate::sys::{mount as syscall_support, statmount};
 
 /// The availability of system calls for which the hook has a substitute. A call is available if the
 /// kernel has it, and neither a seccomp filter nor a missing privilege forbids it. `EPERM` counts
 /// like `ENOSYS`, because older filters return `EPERM` for system calls that they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelCalls {
+pub struct SyscallSupport {
     /// Whether openat2(2) is available, which resolves paths inside a root directory (Linux 5.6).
     pub openat2: bool,
     /// Whether open_tree(2) is available, which copies a mount without attaching the copy (Linux
@@ -37,28 +37,28 @@ pub struct KernelCalls {
     pub has_private_namespace: bool,
 }
 
-impl KernelCalls {
-    /// Determines which calls are available, by trying each with arguments that change nothing.
+impl SyscallSupport {
+    /// Determines which system calls are available, by trying each with arguments that change
+    /// nothing.
     pub fn probe() -> Self {
         let open_how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Self {
             openat2: is_usable(openat2(AT_FDCWD, "/", open_how)),
-            open_tree: is_usable(calls::probe_open_tree()),
-            move_mount: is_usable(calls::probe_move_mount()),
-            mount_setattr: is_usable(calls::probe_mount_setattr()),
-            fsopen: calls::probe_fs_calls().into_iter().all(is_usable),
+            open_tree: is_usable(syscall_support::probe_open_tree()),
+            move_mount: is_usable(syscall_support::probe_move_mount()),
+            mount_setattr: is_usable(syscall_support::probe_mount_setattr()),
+            fsopen: syscall_support::probe_fs_calls().into_iter().all(is_usable),
             statmount: is_usable(statmount::probe_statmount()),
             has_private_namespace: false,
         }
     }
 
-    /// Returns the calls to use for a running container. The sources must be detached mounts,
-    /// because the container's mount namespace has no copy of the host's mounts. If the kernel
-    /// lacks `mount_setattr`, this process moves into a new mount namespace and stays there. Its
-    /// open handles still lead to the old namespace.
-    pub(crate) fn for_running(self) -> super::Result<Self> {
+    /// Returns the system calls to use for a running container, whose sources must be detached
+    /// mounts. If the kernel lacks `mount_setattr`, this process moves into a new mount namespace
+    /// and stays there. Its open handles still lead to the old namespace.
+    pub(crate) fn for_running_container(self) -> super::Result<Self> {
         if self.supports_detached_mounts() {
             return Ok(self);
         }
@@ -67,7 +67,7 @@ impl KernelCalls {
         unshare(CloneFlags::CLONE_NEWNS)
             .and_then(|()| mount(no_argument, "/", no_argument, private_flags, no_argument))
             .map_err(|errno| Error::system("copy the mounts below", Path::new("/"), errno))?;
-        Ok(KernelCalls {
+        Ok(SyscallSupport {
             has_private_namespace: true,
             ..self
         })

@@ -13,7 +13,7 @@ use crate::oci::{AttachRequest, CdiGrant};
 /// A device that a user attached to a running container, or a device that the hook injected and
 /// that `boathook follow` keeps up to date.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AttachedDevice {
+pub(crate) struct ContainerDevice {
     pub(crate) class: ClassName,
     /// The id of the device.
     #[serde(
@@ -34,20 +34,20 @@ pub(crate) struct AttachedDevice {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) name: Option<Item>,
-    /// The paths that the request chose for the device's nodes in the container. The list is empty
-    /// if the nodes have their usual paths.
+    /// The paths that the request chose for the device's nodes in the container. The list is empty if
+    /// the nodes have their default paths.
     #[serde(default, rename = "places", skip_serializing_if = "Vec::is_empty")]
     pub(crate) node_paths: Vec<RequestedNodePath>,
-    /// Whether the device was requested at the container's start and arrived on the host later.
-    /// Unlike the devices of the start, such a device can be detached.
+    /// Whether the device was requested at the container's start, but arrived on the host later. Such
+    /// a device can be detached, unlike a device that was injected at the start.
     #[serde(default, rename = "late", skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) arrived_late: bool,
+    pub(crate) has_arrived_late: bool,
 }
 
-impl AttachedDevice {
+impl ContainerDevice {
     /// Reports whether `detach` may take the device away.
     pub(crate) fn is_detachable(&self) -> bool {
-        self.grant_origin.is_user() || self.arrived_late
+        self.grant_origin.is_user() || self.has_arrived_late
     }
 
     /// Returns the class and the id of the device.
@@ -72,7 +72,7 @@ impl AttachedDevice {
     pub(in crate::live) fn add_node_paths(&mut self, node_paths: &[RequestedNodePath]) {
         for node_path in node_paths {
             if self.node_paths.is_empty() {
-                self.node_paths.push(RequestedNodePath::Usual);
+                self.node_paths.push(RequestedNodePath::DefaultPath);
             }
             if !self.node_paths.contains(node_path) {
                 self.node_paths.push(node_path.clone());
@@ -86,9 +86,9 @@ impl AttachedDevice {
         recorded_name.is_some_and(|name_text| name_text == name || name_text == quote(name))
     }
 
-    /// Returns the request for the device by its requested name, wherever it is plugged in now,
-    /// with the paths of its nodes in the container.
-    pub(in crate::live) fn to_request(&self) -> DeviceList {
+    /// Returns the device list that requests the device by its requested name, with the paths of its
+    /// nodes in the container. The name is valid even if the device was plugged in at another port.
+    pub(in crate::live) fn to_device_list(&self) -> DeviceList {
         self.build_request(&self.requested_name(), |_| true)
     }
 
@@ -97,8 +97,8 @@ impl AttachedDevice {
         self.name.clone().unwrap_or_else(|| self.to_quoted_id())
     }
 
-    /// Returns the request for the device by its id, with the paths of its nodes in the container.
-    /// A path of the host is included only if `leads_to_device` returns true for it.
+    /// Returns the device list that requests the device by its id, with the paths of its nodes in the
+    /// container. A host path is included only if `leads_to_device` returns true for this path.
     pub(in crate::live) fn to_request_by_id(
         &self,
         leads_to_device: impl Fn(&Path) -> bool,
@@ -110,21 +110,23 @@ impl AttachedDevice {
         let mut items = Vec::new();
         for node_path in &self.node_paths {
             match node_path {
-                RequestedNodePath::Usual => items.push(name.clone()),
-                RequestedNodePath::Link { path, .. } if leads_to_device(path) => {
-                    items.push(Item::from_quoted_name(&path.to_string_lossy()));
+                RequestedNodePath::DefaultPath => items.push(name.clone()),
+                RequestedNodePath::Link { link_path, .. } if leads_to_device(link_path) => {
+                    items.push(Item::from_quoted_name(&link_path.to_string_lossy()));
                 }
                 RequestedNodePath::Link { .. } => items.push(name.clone()),
-                RequestedNodePath::ContainerPath { path, node: None } => {
-                    items.push(name.clone().with_container_path(path));
+                RequestedNodePath::ContainerPath {
+                    container_path,
+                    host_path: None,
+                } => {
+                    items.push(name.clone().with_container_path(container_path));
                 }
                 RequestedNodePath::ContainerPath {
-                    path,
-                    node: Some(node),
-                } if leads_to_device(node) => {
-                    items.push(
-                        Item::from_quoted_name(&node.to_string_lossy()).with_container_path(path),
-                    );
+                    container_path,
+                    host_path: Some(host_path),
+                } if leads_to_device(host_path) => {
+                    let item = Item::from_quoted_name(&host_path.to_string_lossy());
+                    items.push(item.with_container_path(container_path));
                 }
                 RequestedNodePath::ContainerPath { .. } => {}
             }
@@ -140,9 +142,9 @@ impl AttachedDevice {
         self.node_paths
             .iter()
             .filter_map(|node_path| match node_path {
-                RequestedNodePath::Link { path, .. } => Some(path.as_path()),
-                RequestedNodePath::ContainerPath { node, .. } => node.as_deref(),
-                RequestedNodePath::Usual => None,
+                RequestedNodePath::Link { link_path, .. } => Some(link_path.as_path()),
+                RequestedNodePath::ContainerPath { host_path, .. } => host_path.as_deref(),
+                RequestedNodePath::DefaultPath => None,
             })
     }
 
@@ -152,14 +154,14 @@ impl AttachedDevice {
         Item::from_quoted_name(self.device_id.as_str())
     }
 
-    /// Returns the request with which this device is planned like a device that is being attached.
-    /// `request` has the device's names and paths.
+    /// Returns a request to attach this device, with which the device is planned again. `request` has
+    /// the device's names and paths.
     pub(in crate::live) fn to_attach_request(&self, request: DeviceList) -> AttachRequest {
         AttachRequest {
             grant: CdiGrant {
                 class: self.class.clone(),
                 devices: request,
-                claim: None,
+                claim_uid: None,
             },
             is_forced: self.is_forced,
         }

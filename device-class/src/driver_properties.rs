@@ -1,5 +1,5 @@
-//! The file with the driver facts of a class. The plugin or `boathook facts` writes it from the
-//! output of the driver's programs, and discovery reads it.
+//! The file with the driver properties of a class: the values that the driver's own programs
+//! report. The plugin or `boathook facts` writes the file, and discovery reads it.
 //!
 //! Each line is a key, a tab and a value. The file is in a directory below /run, which is empty
 //! after a boot.
@@ -13,46 +13,50 @@ use crate::class::DeviceClass;
 use crate::host::HostView;
 use crate::name::ClassName;
 
-/// The directory on the host that has a file with driver facts for each class.
-pub const FACTS_DIR: &str = "/run/boathook/facts";
+/// The directory on the host that has a file with driver properties for each class.
+pub const PROPERTIES_DIR: &str = "/run/boathook/facts";
 
-/// The maximum size in bytes of a file with driver facts. A larger file is not read.
+/// The maximum size in bytes of a file with driver properties. A larger file is not read.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The maximum length in bytes of a key, and of a value.
+/// The maximum length in bytes of a key or a value.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The maximum age in seconds of driver facts. Older facts are ignored. The plugin renews the facts
-/// every few minutes, but may be stopped for some hours, for example during an upgrade.
+/// The maximum age in seconds of driver properties. Older properties are ignored. The plugin renews
+/// the properties every few minutes, but may be stopped for some hours, for example during an
+/// upgrade.
 const MAX_AGE_SECONDS: u64 = 24 * 60 * 60;
 
 /// The key of the time at which the file was written, in seconds since the boot.
 const UPTIME_KEY: &str = "boathook uptime";
 /// The key of the version of Boathook that wrote the file. The version of a driver's program is a
-/// fact with the key `version`.
+/// property with the key `version`.
 const VERSION_KEY: &str = "boathook version";
-/// The key of a program whose output was read. A file may have several lines with this key.
+/// The key whose value is the command line of a program that was run. A file may have several lines
+/// with this key.
 const PROGRAM_KEY: &str = "boathook program";
 
+/// The properties that a driver's programs report about the driver and its devices: the values of
+/// each key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DriverFacts(BTreeMap<String, Vec<String>>);
+pub struct DriverProperties(BTreeMap<String, Vec<String>>);
 
-/// Returns the path of the file with the driver facts of a class.
-pub fn facts_file_path(class: &ClassName) -> PathBuf {
-    Path::new(FACTS_DIR).join(class.as_str())
+/// Returns the path of the file with the driver properties of a class.
+pub fn properties_file_path(class: &ClassName) -> PathBuf {
+    Path::new(PROPERTIES_DIR).join(class.as_str())
 }
 
-impl DriverFacts {
+impl DriverProperties {
     /// Collects the keys and values that a program printed. A pair with control characters, or with
     /// a key or value that is too long, is left out.
-    pub fn from_pairs(facts: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn from_pairs(properties: impl IntoIterator<Item = (String, String)>) -> Self {
         let is_valid = |text: &str| {
             let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
             !text.is_empty() && text.len() <= MAX_TEXT_BYTES && !text.contains(is_unprintable)
         };
         let mut values_by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut total_bytes = 0;
-        for (key, value) in facts {
+        for (key, value) in properties {
             total_bytes += key.len() + value.len() + 2;
             if is_valid(&key) && is_valid(&value) && total_bytes < MAX_FILE_BYTES / 2 {
                 let values = values_by_key.entry(key).or_default();
@@ -61,47 +65,46 @@ impl DriverFacts {
                 }
             }
         }
-        DriverFacts(values_by_key)
+        DriverProperties(values_by_key)
     }
 
-    /// Returns the facts of a class that were written since the boot, of any age, and the programs
-    /// that reported them. Returns no facts if users other than root can change the file.
-    pub fn read_facts_of_this_boot(
-        class: &DeviceClass,
-        host: &dyn HostView,
-    ) -> (Self, Vec<String>) {
-        let path = facts_file_path(&class.name);
+    /// Returns the properties of a class that were written since the host's boot, and the command
+    /// lines of the programs that reported them. Returns no properties if users other than root can
+    /// change the file.
+    pub fn read_since_boot(class: &DeviceClass, host: &dyn HostView) -> (Self, Vec<String>) {
+        let path = properties_file_path(&class.name);
         let text = host.read(&path, MAX_FILE_BYTES).unwrap_or_default();
-        let mut facts = Self::parse(&String::from_utf8_lossy(&text));
-        if facts.age_seconds(host).is_none() || host.check_root_only(&path).is_err() {
+        let mut properties = Self::parse(&String::from_utf8_lossy(&text));
+        if properties.age_seconds(host).is_none() || host.check_root_only(&path).is_err() {
             return Default::default();
         }
-        let programs = facts.0.remove(PROGRAM_KEY).unwrap_or_default();
-        facts
+        let programs = properties.0.remove(PROGRAM_KEY).unwrap_or_default();
+        properties
             .0
             .retain(|key, _| ![UPTIME_KEY, VERSION_KEY].contains(&key.as_str()));
-        (facts, programs)
+        (properties, programs)
     }
 
-    /// Adds those earlier facts whose keys `self` lacks and for whose keys `is_kept` returns true.
-    pub fn keep_earlier(&mut self, earlier_facts: Self, is_kept: impl Fn(&str) -> bool) {
-        for (key, values) in earlier_facts.0 {
-            if is_kept(&key) {
+    /// Adds the earlier properties whose keys `should_keep` accepts and for whose keys `self` has
+    /// no value.
+    pub fn add_earlier(&mut self, earlier_properties: Self, should_keep: impl Fn(&str) -> bool) {
+        for (key, values) in earlier_properties.0 {
+            if should_keep(&key) {
                 self.0.entry(key).or_insert(values);
             }
         }
     }
 
-    /// Returns a note for the administrator if the host has the program that reports facts of the
-    /// class, but no file with facts, because the program was not run since the boot.
+    /// Returns a note for the administrator if the host has the program that reports the
+    /// properties, but has no file with them, because the program has not been run since the boot.
     pub fn describe_absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let exists = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
-        let mut programs = class.spec.facts.iter();
-        let program = programs.find_map(|program| Some(program.program.first()?.to_string()))?;
-        let has_not_run = class.settings.uses_facts()
+        let mut programs = class.spec.property_programs.iter();
+        let program = programs.find_map(|program| Some(program.command.first()?.to_string()))?;
+        let is_unreported = class.settings.uses_driver_properties()
             && exists(Path::new(&program))
-            && !exists(&facts_file_path(&class.name));
-        has_not_run.then(|| {
+            && !exists(&properties_file_path(&class.name));
+        is_unreported.then(|| {
             format!(
                 "what {program} reports is not known yet: run `boathook facts {}`",
                 class.name
@@ -109,17 +112,17 @@ impl DriverFacts {
         })
     }
 
-    /// Reads the facts of a class. Facts that are too old, or that users other than root can
-    /// change, are not used, and a warning is added.
+    /// Reads the properties of a class. Properties that are too old, or that users other than root
+    /// can change, are not used, and a warning is added.
     pub(crate) fn read(
         class: &DeviceClass,
         host: &dyn HostView,
         warnings: &mut Vec<String>,
     ) -> Self {
-        if class.spec.facts.is_empty() || !class.settings.uses_facts() {
+        if class.spec.property_programs.is_empty() || !class.settings.uses_driver_properties() {
             return Self::default();
         }
-        let path = facts_file_path(&class.name);
+        let path = properties_file_path(&class.name);
         let text = match host.read(&path, MAX_FILE_BYTES) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
@@ -128,11 +131,11 @@ impl DriverFacts {
                 return Self::default();
             }
         };
-        let facts = Self::parse(&text);
+        let properties = Self::parse(&text);
         let fault = match host.check_root_only(&path) {
             Err(error) => Some(error.to_string()),
             Ok(())
-                if facts
+                if properties
                     .age_seconds(host)
                     .is_none_or(|age_seconds| age_seconds > MAX_AGE_SECONDS) =>
             {
@@ -141,7 +144,7 @@ impl DriverFacts {
             Ok(()) => None,
         };
         match fault {
-            None => facts,
+            None => properties,
             Some(fault) => {
                 warnings.push(format!("{} is not used: {fault}", path.display()));
                 Self::default()
@@ -149,8 +152,8 @@ impl DriverFacts {
         }
     }
 
-    /// Returns the age of the facts in seconds. Returns `None` if they were not written since the
-    /// boot.
+    /// Returns the age of the properties in seconds. Returns `None` if they were not written since
+    /// the boot.
     fn age_seconds(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
             .checked_sub(self.first_value(UPTIME_KEY)?.parse().ok()?)
@@ -173,11 +176,12 @@ impl DriverFacts {
         self.0.is_empty()
     }
 
-    /// Returns the text of a file with these facts. `programs` are the programs that reported them.
-    /// The current uptime of the host is written too, as the time of the facts.
+    /// Returns the text of a file with these properties. `programs` are the command lines of the
+    /// programs that reported them. The file also has the host's current uptime, from which readers
+    /// compute the age of the properties.
     pub fn to_file_text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
-        let programs = programs
+        let program_lines = programs
             .iter()
             .map(|program| (PROGRAM_KEY, program.as_str()));
         let uptime = host.uptime().unwrap_or_default().to_string();
@@ -185,10 +189,10 @@ impl DriverFacts {
             (UPTIME_KEY, uptime.as_str()),
             (VERSION_KEY, env!("CARGO_PKG_VERSION")),
         ];
-        let facts = self.0.iter();
-        let facts = facts
+        let properties = self.0.iter();
+        let properties = properties
             .flat_map(|(key, values)| values.iter().map(|value| (key.as_str(), value.as_str())));
-        for (key, value) in header.into_iter().chain(programs).chain(facts) {
+        for (key, value) in header.into_iter().chain(program_lines).chain(properties) {
             let _ = writeln!(text, "{key}\t{value}");
         }
         text

@@ -1,0 +1,89 @@
+//! Keeps driver properties that an earlier run of a program reported and the last run did not, for
+//! example because one of several devices did not answer.
+
+use std::collections::BTreeSet;
+
+use super::{Device, scan_with_properties};
+use crate::class::{AttributeSource, DeviceClass, LinkPeers, Origin, Text};
+use crate::driver_properties::DriverProperties;
+use crate::host::HostView;
+use crate::template::Template;
+
+/// Adds to `new_properties` the earlier properties of the devices that the host still has, unless a
+/// new property contradicts them. `has_failure` says whether a program failed. If all programs
+/// succeeded, only the properties of devices without any new property are kept.
+///
+/// `is_replaced` returns whether a program that succeeded reports all properties with a key. It is
+/// asked only about properties that do not describe a single device.
+///
+/// If one property of a device has changed, no earlier property of the device is kept: the number
+/// by which the program named the device may now be the number of another device.
+pub fn keep_earlier_properties(
+    new_properties: &mut DriverProperties,
+    earlier_properties: DriverProperties,
+    class: &DeviceClass,
+    host: &dyn HostView,
+    has_failure: bool,
+    is_replaced: impl Fn(&str) -> bool,
+) {
+    let (attribute_keys, link_keys) = list_device_keys(class);
+    let inventory = scan_with_properties(class, host, Some(&earlier_properties));
+    let devices = inventory.devices.iter().chain(&inventory.divided_devices);
+    let devices: Vec<&Device> = devices.chain(&inventory.parts_only_devices).collect();
+    let mut kept_keys = BTreeSet::new();
+    for device in &devices {
+        let fill_key = |key: &&Template| key.fill(&device.attributes).ok();
+        let keys: BTreeSet<String> = attribute_keys.iter().filter_map(fill_key).collect();
+        let is_new = |key: &String| new_properties.first_value(key).is_some();
+        let has_changed = |key: &String| {
+            let earlier_value = earlier_properties.first_value(key);
+            is_new(key)
+                && earlier_value.is_some()
+                && earlier_value != new_properties.first_value(key)
+        };
+        let should_keep_properties = if has_failure {
+            !keys.iter().any(has_changed)
+        } else {
+            !keys.iter().any(is_new)
+        };
+        if should_keep_properties {
+            kept_keys.extend(keys);
+            kept_keys.extend(link_keys.iter().filter_map(fill_key));
+        }
+    }
+    // The other properties describe the driver, or the parts that a device can have. Such a
+    // property is kept only if a program failed and no successful program reports it.
+    let device_keys = attribute_keys.iter().chain(&link_keys);
+    let is_device_key = |key: &str| {
+        device_keys
+            .clone()
+            .any(|template| template.matches_filled_text(key))
+    };
+    let should_keep = |key: &str| {
+        kept_keys.contains(key) || has_failure && !is_device_key(key) && !is_replaced(key)
+    };
+    if !devices.is_empty() {
+        new_properties.add_earlier(earlier_properties, should_keep);
+    }
+}
+
+/// Returns the templates of the keys of those properties that describe one device, in two lists:
+/// for the attributes of the device, and for its connections. A connection also depends on the
+/// device at its other end.
+fn list_device_keys(class: &DeviceClass) -> (Vec<&Template>, Vec<&Template>) {
+    let spec = &class.spec;
+    let attributes = spec.discover.iter().flat_map(|source| &source.attributes);
+    let properties = attributes.filter_map(|AttributeSource { origin, .. }| match origin {
+        Origin::Text {
+            text: Text::DriverProperty(key),
+            ..
+        } => Some(key),
+        _ => None,
+    });
+    let links = spec.device.links.iter();
+    let links = links.filter_map(|links| match &links.peers {
+        LinkPeers::DriverProperty(key) => Some(key),
+        LinkPeers::Files { .. } => None,
+    });
+    (properties.collect(), links.collect())
+}
