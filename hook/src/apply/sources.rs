@@ -178,7 +178,7 @@ fn open_step<'p>(
             directories: Cow::Borrowed(directories),
             libraries: Cow::Borrowed(libraries),
             image_libraries,
-            library_path_dirs: library_path_dirs,
+            library_path_dirs,
             directory_32bit: directory_32bit.as_deref(),
             libraries_32bit,
         }),
