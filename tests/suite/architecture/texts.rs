@@ -71,7 +71,10 @@ const EXCEPTIONS: [(&str, &str); 9] = [
         "operation.path().to_string()",
     ),
     // The text of a template is what a class file has.
-    ("device-class/src/class/facts.rs", "path.to_string()"),
+    (
+        "device-class/src/class/property_program.rs",
+        "program_path.to_string()",
+    ),
     ("device-class/src/class/health.rs", "path.to_string()"),
     ("device-class/src/class/parts.rs", "to_string()"),
     (

@@ -24,17 +24,17 @@ fn late(vm: &mut Vm) -> Result<String> {
     const REQUEST: &str = "-e SERIAL_VISIBLE_DEVICES=F074?";
     vm.run(&format!(
         "systemd-run --unit follow --quiet boathook follow --verbose
-        docker run -d --name late --restart always --network none --runtime boathook {REQUEST} busybox sleep 9999
-        podman run -d --name late --network none --cap-add MKNOD {REQUEST} busybox sleep 9999"
+        docker run -d --name docker-late --restart always --network none --runtime boathook {REQUEST} busybox sleep 9999
+        podman run -d --name podman-late --network none --cap-add MKNOD {REQUEST} busybox sleep 9999"
     ))?;
     wait_for_ports(vm, "docker", "ports:\n")?;
-    expect(&vm.run("boathook doctor late 2>&1 || true")?, "F074")?;
+    expect(&vm.run("boathook doctor docker-late 2>&1 || true")?, "F074")?;
 
     plug_in(vm, 3)?;
     wait_until_usable(vm)?;
     // The other port of the machine, which no container of this case has requested.
     let refused = vm.run(
-        "podman exec late sh -c '[ -e /dev/other ] || mknod /dev/other c 188 0; exec 3<>/dev/other' 2>&1 || true",
+        "podman exec podman-late sh -c '[ -e /dev/other ] || mknod /dev/other c 188 0; exec 3<>/dev/other' 2>&1 || true",
     )?;
     expect(&refused, "Operation not permitted")?;
 
@@ -49,23 +49,27 @@ fn late(vm: &mut Vm) -> Result<String> {
     )?;
     wait_until_usable(vm)?;
 
-    vm.run("docker restart -t 0 late; podman restart -t 0 late")?;
+    vm.run("docker restart -t 0 docker-late; podman restart -t 0 podman-late")?;
     wait_until_usable(vm)?;
 
     pull_out(vm)?;
-    vm.run("systemctl restart docker; podman restart -t 0 late")?;
-    wait_for(vm, "docker ps --format '{{.Names}} {{.Status}}'", "late Up")?;
+    vm.run("systemctl restart docker; podman restart -t 0 podman-late")?;
+    wait_for(
+        vm,
+        "docker ps --format '{{.Names}} {{.Status}}'",
+        "docker-late Up",
+    )?;
     plug_in(vm, 3)?;
     wait_until_usable(vm)?;
 
     // The engine has created the container, and not yet started it.
-    vm.run("docker rm -f late; docker create --name late --network none --runtime boathook -e SERIAL_VISIBLE_DEVICES=F074? busybox sleep 9999")?;
+    vm.run("docker rm -f docker-late; docker create --name docker-late --network none --runtime boathook -e SERIAL_VISIBLE_DEVICES=F074? busybox sleep 9999")?;
     pull_out(vm)?;
-    vm.run("docker start late")?;
+    vm.run("docker start docker-late")?;
     plug_in(vm, 4)?;
     wait_until_usable(vm)?;
 
-    vm.run("docker rm -f late; podman rm -ft 0 late; systemctl stop follow")?;
+    vm.run("docker rm -f docker-late; podman rm -ft 0 podman-late; systemctl stop follow")?;
     vm.monitor("device_del", json!({ "id": "late" }))?;
     Ok(
         "absent at the boot, plugged in later, moved, the hub reset, Docker restarted without it, \
@@ -98,7 +102,7 @@ fn pull_out(vm: &mut Vm) -> Result<()> {
 fn wait_until_usable(vm: &mut Vm) -> Result<()> {
     for engine in ENGINES {
         let open = format!(
-            "{engine} exec late sh -c 'for port in /dev/ttyUSB*; do stty -F $port 9600 && echo opened: $port; done' 2>&1 || true"
+            "{engine} exec {engine}-late sh -c 'for port in /dev/ttyUSB*; do stty -F $port 9600 && echo opened: $port; done' 2>&1 || true"
         );
         let opened = wait_for(vm, &open, "opened: /dev/ttyUSB")
             .or_else(|error| Err(error.context(vm.run("journalctl -u follow")?)))?;
@@ -108,6 +112,7 @@ fn wait_until_usable(vm: &mut Vm) -> Result<()> {
 }
 
 fn wait_for_ports(vm: &mut Vm, engine: &str, ports: &str) -> Result<()> {
-    let list = format!("{engine} exec late sh -c 'echo ports: $(ls /dev | grep ttyUSB)' || true");
+    let list =
+        format!("{engine} exec {engine}-late sh -c 'echo ports: $(ls /dev | grep ttyUSB)' || true");
     wait_for(vm, &list, ports).map(drop)
 }
