@@ -1,51 +1,51 @@
-//! Decides who authorizes a request for devices. The whole decision is in this file, and
-//! depends only on its arguments. `ARCHITECTURE.md` ("Who authorizes a request") has the
-//! decision as two tables. The test below reads these tables, and compares every combination.
+//! Decides who authorizes a request for devices. The whole decision is in this file and depends
+//! only on the arguments of its functions. `ARCHITECTURE.md` ("Who authorizes a request") describes
+//! the decision in two tables. The test below compares every combination with these tables.
 
 use injection_plan::plan::CheckpointRule;
 
 use crate::oci::CdiGrant;
 
-/// The caller for which a plan is made. It determines which requests are considered.
+/// For whom a plan is made. This determines which requests are considered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// An engine that calls the hook or `boathook-runtime` for every container. Variables and
+    /// An engine, which calls the hook or `boathook-runtime` for every container. Variables and
     /// annotations are considered, unless a CDI specification grants devices of the class.
     #[default]
     Engine,
-    /// A hook of a CDI specification. Only the grants of CDI specifications are considered.
+    /// A hook from a CDI specification. Only the grants of CDI specifications are considered.
     Cdi(CdiGrant),
     /// A user who wants to see the whole plan. All requests are considered.
     PlanInspector,
-    /// A user who changes a running container. Only the requests for which an engine called the
-    /// hook are considered, because nobody has authorized any other request of the image.
+    /// A user who changes a running container. Only those requests are considered for which an
+    /// engine called the hook. Nobody has authorized the image's other requests.
     RunningContainerChange,
     /// A user who attaches devices. Only the requests of `boathook attach` are considered.
     Attach,
 }
 
-/// The source of a request: a part of the container's configuration, or a user's command.
+/// Where a request is from: a part of the container's configuration, or a command of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceKind {
-    /// A variable of the container, which any image can set.
+    /// An environment variable of the container. Any image can set it.
     Variable,
     /// An annotation that the device plugin returned to the kubelet.
     Annotation,
-    /// The arguments of a hook in a CDI specification. Only root can write such a specification.
+    /// The arguments of a hook from a CDI specification. Only root can write CDI specifications.
     Cdi,
-    /// The command `boathook attach` of a user.
+    /// A user's command `boathook attach`.
     Attach,
-    /// The command `boathook attach --force` of a user.
+    /// A user's command `boathook attach --force`.
     ForcedAttach,
 }
 
-/// The origin of a container, as [`crate::trust::Origin`] without its data.
+/// The origin of a container: the variants of [`crate::trust::Origin`] without their data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OriginKind {
     NoPod,
     Sandbox,
     Pod,
-    /// The container's cgroup and the annotations of its engine contradict each other.
+    /// The path of the container's cgroup and the engine's annotations contradict each other.
     Uncertain,
 }
 
@@ -53,46 +53,47 @@ pub(crate) enum OriginKind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerProperties {
     pub(crate) origin: OriginKind,
-    /// Whether config.json has a Boathook hook that is called for the container's own
-    /// requests.
+    /// True if config.json has a Boathook hook that reads the container's own requests.
     pub(crate) has_hook: bool,
-    /// Whether variables may request devices outside of pods: the setting
+    /// True if environment variables may request devices outside of pods. This is the setting
     /// `allow_env_outside_kubernetes`.
     pub(crate) allows_variable_requests: bool,
-    /// Whether `trusted_pods` names the pod of the container.
+    /// True if the setting `trusted_pods` names the container's pod.
     pub(crate) is_trusted: bool,
-    /// Whether config.json has an annotation with CDI device names.
+    /// True if config.json has an annotation that contains CDI device names.
     pub(crate) has_cdi_annotation: bool,
-    /// Whether a process of the container may have CAP_SYS_ADMIN, according to config.json.
+    /// True if config.json allows a process of the container to have CAP_SYS_ADMIN.
     pub(crate) has_sys_admin: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The request is ignored for this caller, or in a container of this origin.
+    /// The request is ignored, because of the caller or of the container's origin.
     Ignored,
-    /// The request itself authorizes the container. No allocation of the kubelet is needed.
+    /// The request itself is sufficient. The kubelet need not have allocated the devices.
     Request {
         reason: Reason,
-        /// Whether the request may also have the trusted capabilities of the class.
+        /// True if the request may also name capabilities in the class's list
+        /// `trusted_capabilities`.
         allows_trusted_capabilities: bool,
     },
-    /// The kubelet's checkpoints of allocated devices and of resource claims decide.
+    /// The kubelet's checkpoints decide: one records the allocated devices, another the resource
+    /// claims.
     KubeletRecords(CheckpointRule, ClaimSelection),
-    /// The container is started without a device.
+    /// The container starts without a device.
     NoDevice(Reason),
-    /// The container, or the user's command, is refused.
+    /// The container does not start, or the user's command fails.
     Refused(Reason),
 }
 
-/// Which of a pod's resource claims are accepted as the pod's own.
+/// Which resource claims are accepted as claims of the container's pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSelection {
     None,
-    /// The claims in the kubelet's checkpoint of claims.
+    /// Only the claims in the kubelet's checkpoint of claims.
     Recorded,
-    /// The claims in the kubelet's checkpoint of claims, or all claims if the checkpoint does not
-    /// exist. A kubelet with another root directory has its checkpoint elsewhere.
+    /// The claims in the kubelet's checkpoint of claims. If this checkpoint does not exist, all
+    /// claims: a kubelet with another root directory has its checkpoint elsewhere.
     RecordedOrAll,
 }
 
@@ -108,8 +109,7 @@ pub(crate) enum Reason {
     Uncertain,
 }
 
-/// Returns whether a request from this source is considered for the caller. Any other request is
-/// ignored.
+/// Returns whether a request from this source is considered for the caller. If not, it is ignored.
 pub(crate) fn is_request_considered(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
@@ -124,7 +124,7 @@ pub(crate) fn is_request_considered(caller: &Caller, source: SourceKind, has_hoo
     }
 }
 
-/// Decides who authorizes a request from this source, or whether the request is ignored or refused.
+/// Decides who authorizes a request from this source. The request may also be ignored or refused.
 pub(crate) fn authorize(
     caller: &Caller,
     source: SourceKind,
@@ -137,14 +137,14 @@ pub(crate) fn authorize(
     }
     let authorize_by_request = |reason| Decision::Request {
         reason,
-        // Outside of pods, an image can request trusted capabilities by a variable without
-        // anybody's consent. So only a container with CAP_SYS_ADMIN gets them.
+        // Outside of pods, an image can request trusted capabilities with a variable although
+        // nobody agreed to it. So only a container that may have CAP_SYS_ADMIN gets them.
         allows_trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
     };
     match (properties.origin, source) {
         (Uncertain, _) => Decision::Refused(Reason::Uncertain),
-        // Outside of pods, annotations do not authorize anything, because podman copies them from
-        // the manifest of an image.
+        // Outside of pods, annotations authorize nothing: podman copies annotations from an image's
+        // manifest.
         (NoPod | Sandbox, Annotation) => Decision::Ignored,
         (NoPod, Attach | ForcedAttach) => authorize_by_request(Reason::Administrator),
         (_, ForcedAttach) => authorize_by_request(Reason::Force),
@@ -154,8 +154,8 @@ pub(crate) fn authorize(
         }
         (NoPod, Variable) => Decision::NoDevice(Reason::NotAllowed),
         (Sandbox, Variable) => Decision::NoDevice(Reason::Sandbox),
-        // The request is not only ignored: the engine has already added the device nodes to
-        // config.json, or a user waits for the result.
+        // Ignoring the request would not be enough: the engine has already added the device nodes
+        // to config.json, or a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(Reason::Sandbox),
         (Pod, _) if properties.is_trusted => authorize_by_request(Reason::TrustedPod),
         (Pod, Variable) => {
@@ -164,10 +164,10 @@ pub(crate) fn authorize(
         (Pod, Annotation) => {
             Decision::KubeletRecords(CheckpointRule::RequireRecorded, ClaimSelection::None)
         }
-        // Only root writes CDI specifications, but users may choose which of their devices a
-        // container gets. CRI-O reads the names from the annotations of the pod and of a
-        // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 reads them from a restored
-        // image (GHSA-33vj-92qq-66hc), and config.json does not show it.
+        // Only root writes CDI specifications, but users may choose which devices in them a
+        // container gets. CRI-O reads the device names from the annotations of the pod and of a
+        // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 also reads them from a restored
+        // image (GHSA-33vj-92qq-66hc), which config.json does not show.
         (Pod, Cdi) if properties.has_cdi_annotation => {
             Decision::KubeletRecords(CheckpointRule::RefuseUnrecorded, ClaimSelection::Recorded)
         }

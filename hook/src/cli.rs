@@ -42,12 +42,12 @@ pub(crate) struct Cli {
     )]
     pub config_path: Option<PathBuf>,
 
-    // The time in seconds after which the hook fails. Tests set a shorter time.
+    // The time in seconds after which the hook fails. Tests set a shorter time than the default.
     #[arg(long = "deadline", hide = true, value_name = "SECONDS")]
     pub deadline_seconds: Option<NonZeroU32>,
 
-    // A further directory of class files. `class test` passes the directory of the class
-    // under test to the hook of its container.
+    // An additional directory of class files. `boathook class test` starts a container and passes
+    // the directory of the tested class to the container's hook.
     #[arg(long = "also-classes", hide = true, value_name = "DIR")]
     pub additional_class_dir: Option<PathBuf>,
 
@@ -75,15 +75,17 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Parses the command line of this process. If it is wrong or requests help, the function
+    /// Parses the command line of this process. If the command line is wrong or requests help,
     /// prints a message and ends the process.
     pub(crate) fn parse_arguments() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
-            // With an error, clap does not return the parsed options, so `--json` is searched here.
+            // If there is an error, clap returns no parsed options, so this code searches for
+            // `--json` itself.
             let is_json = std::env::args_os().any(|argument| argument == "--json");
             if error.use_stderr() && is_json {
                 let text = error.to_string();
-                // The first paragraph is the message. clap's hints follow it and are left out.
+                // The first paragraph is the error message. The following paragraphs are clap's
+                // hints, which are left out.
                 let paragraph = text.split("\n\n").next().unwrap_or_default();
                 let message = paragraph.trim_start_matches("error: ");
                 let words: Vec<&str> = message.split_whitespace().collect();
@@ -93,7 +95,8 @@ impl Cli {
         })
     }
 
-    /// Returns the log level of the command line, or `None` if the configuration decides.
+    /// Returns the log level that the command line sets. Returns `None` if the configuration
+    /// decides.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
         if self.is_verbose {
             Some(LogLevel::Info)
@@ -155,11 +158,11 @@ Exit codes, determined by the first fault:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    // Older releases than `boathook-hook` configured this subcommand as the hook.
+    // Releases without the program `boathook-hook` configured this subcommand as the hook.
     /// Run as the hook of the stage `prestart`, with the container's state on stdin
     #[command(hide = true)]
     Prestart(HookArguments),
-    // Older releases than `boathook-hook` configured this subcommand as the hook.
+    // Releases without the program `boathook-hook` configured this subcommand as the hook.
     /// Run as the hook of the stage `createRuntime`, with the container's state on stdin
     #[command(hide = true)]
     CreateRuntime(HookArguments),
@@ -190,7 +193,7 @@ pub(crate) enum Command {
     /// ports and cameras; config.toml can set it for others.
     Follow {
         // The number of seconds after which a failed change of a container is tried again. Tests
-        // set a shorter time.
+        // set a shorter time than the default.
         #[arg(
             long = "pause",
             hide = true,

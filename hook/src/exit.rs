@@ -1,4 +1,4 @@
-//! Exit codes, by which a caller distinguishes failures.
+//! The exit codes, with which a caller distinguishes failures.
 
 use std::io::{self, Write};
 use std::process;
@@ -6,7 +6,7 @@ use std::process;
 use serde::Serialize;
 use serde_json::json;
 
-/// The exit code of `boathook` and of the hook. Scripts depend on the numbers, so they must not
+/// The exit code of `boathook` and of the hook. Scripts depend on these numbers, so they must not
 /// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -22,19 +22,19 @@ pub enum ExitCode {
     Config = 3,
     /// The state on stdin or the bundle's config.json is invalid.
     Spec = 4,
-    /// The request was denied, or the devices that it names are not available.
+    /// The request was denied, or the requested devices are not available.
     Request = 5,
     /// The hook, `attach` or `detach` failed while it changed the container.
     Injection = 6,
     Deadline = 7,
-    /// `detach`: the device rules were revoked, but the device nodes could not be removed from the
-    /// container.
+    /// `detach`: the device rules were revoked, but the device nodes in the container could not be
+    /// removed.
     NodeStays = 8,
     /// `doctor`: there is no such container.
     NoContainer = 10,
     /// `doctor`: the container requests no device.
     NoRequest = 11,
-    /// `doctor`: the container has a variable whose name resembles the variable of a class.
+    /// `doctor`: the name of one of the container's variables resembles the variable of a class.
     SimilarVariable = 12,
     /// `doctor`: neither the runtime nor the engine calls the hook for the container.
     #[serde(rename = "no-hook")]
@@ -44,7 +44,7 @@ pub enum ExitCode {
     HookProgramMissing = 14,
     /// `doctor`: the host has no usable device of the class.
     NoDevice = 15,
-    /// `doctor`: the devices that the container requests were not granted.
+    /// `doctor`: the container requests devices that were not granted to it.
     NotGranted = 16,
     /// `doctor`: the container was created without the devices that it should have.
     NotInjected = 17,
@@ -55,11 +55,11 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Prints a failure as JSON on stdout. The caller has already printed the message on stderr.
+    /// Prints the failure as JSON on stdout. The caller has already printed the message on stderr.
     pub(crate) fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });
-        // A failure to write to stdout cannot be reported anywhere else.
+        // If writing to stdout fails, the error cannot be reported anywhere else.
         let _ = writeln!(io::stdout().lock(), "{text:#}");
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the files that are installed together with this program: class files, hook and
+//! Finds files that are installed together with this program: class files, the hook and the
 //! configuration.
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) fn load_configuration(path: Option<&Path>) -> Result<Config, FileErro
     Config::load(path).map(with_installed_classes)
 }
 
-/// Replaces the default class directory, if it does not exist, by the class directory next to this
+/// If the default class directory does not exist, replaces it with the class directory next to this
 /// program.
 pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     if config.classes == Config::default().classes
@@ -32,9 +32,9 @@ pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     config
 }
 
-/// Reads the class directories from a configuration file that has an error in another setting. With
-/// the class files, a caller can see that a container requests nothing and may start despite the
-/// error. Returns `None` if the class directories cannot be parsed.
+/// Reads only the class directories from a configuration file in which another setting is wrong.
+/// With the class files, a caller can find out that a container requests nothing and may start
+/// despite the error. Returns `None` if the class directories cannot be parsed.
 pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_CONFIG_BYTES: usize = 1 << 20;
     let bytes = read_file_capped(error.path(), MAX_CONFIG_BYTES);
@@ -54,7 +54,7 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
             ..Config::default()
         }));
     };
-    // The setting is an array and may continue on the next lines.
+    // The setting is an array, so it may continue on the next lines.
     let mut setting_text = String::new();
     for line in std::iter::once(first_line).chain(lines_before_tables) {
         setting_text += line;
@@ -66,15 +66,15 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     None
 }
 
-/// Returns the path of the hook in the directory of this program, with symbolic links
-/// resolved.
+/// Returns the path of the hook program in this program's directory. The path contains no symbolic
+/// links.
 pub(crate) fn adjacent_hook_path() -> PathBuf {
     let program_path = std::env::current_exe().unwrap_or_default();
     program_path.with_file_name(hooks::HOOK_FILE_NAME)
 }
 
-/// Returns the directory `classes.d` next to the directory of this program, with symbolic
-/// links resolved.
+/// Returns the directory `classes.d`, which is next to this program's directory. The path contains
+/// no symbolic links.
 fn find_adjacent_class_dir() -> Option<PathBuf> {
     let program_path = std::env::current_exe().ok()?;
     let class_dir = program_path.parent()?.parent()?.join("classes.d");

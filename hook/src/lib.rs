@@ -38,13 +38,13 @@ pub use start::main as hook_main;
 pub use sys::memory::SingleThreadMemory;
 pub use wrapper::main as runtime_main;
 
-/// Returns the command line of `boathook`, from which manual pages and shell completions are
-/// made.
+/// Returns the command line of `boathook`. Manual pages and shell completions are generated from
+/// it.
 pub fn command_line() -> clap::Command {
     <cli::Cli as clap::CommandFactory>::command()
 }
 
-/// Entry points of private modules for the fuzz targets in `tests/fuzz`.
+/// Functions of private modules that the fuzz targets in `tests/fuzz` call.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::cgroup::device_program;

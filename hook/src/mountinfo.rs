@@ -4,27 +4,27 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The fields of a line of /proc/PID/mountinfo that this program uses. Paths are still escaped: the
-/// kernel writes a space or a backslash as an octal code such as `\040`.
+/// The fields of a line in /proc/PID/mountinfo that this program uses. Paths are not decoded yet:
+/// the kernel writes a space or a backslash as an octal code such as `\040`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
     /// The id of the parent mount.
     pub(crate) parent_id: u64,
-    /// The directory of the file system that is visible at the mount point.
+    /// The directory in the file system that is visible at the mount point.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
-    /// True if the mount is in a peer group: a mount below it also appears in the other mounts of
-    /// the group (mount_namespaces(7)).
+    /// True if the mount is in a peer group. A mount that is created below it then also appears in
+    /// the group's other mounts (mount_namespaces(7)).
     pub(crate) is_shared: bool,
     pub(crate) fs_type: &'a [u8],
-    /// The options of the file system, which apply to all of its mounts.
+    /// The options of the file system itself. They apply to all its mounts.
     pub(crate) super_options: &'a [u8],
 }
 
 impl<'a> MountLine<'a> {
-    /// Splits a line `ID PARENT DEV ROOT POINT OPTIONS [TAG[:VALUE]]... - TYPE SOURCE SUPER`
-    /// (proc_pid_mountinfo(5)). Returns `None` if a field is missing.
+    /// Splits a mountinfo line into its fields: `ID PARENT DEV ROOT POINT OPTIONS [TAG[:VALUE]]...
+    /// - TYPE SOURCE SUPER` (proc_pid_mountinfo(5)). Returns `None` if a field is missing.
     pub(crate) fn split(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = parse_number(fields.next()?)?;
@@ -62,7 +62,7 @@ fn parse_number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Decodes a path of mountinfo, in which the kernel writes spaces and backslashes as octal codes
+/// Decodes a path from mountinfo. The kernel writes spaces and backslashes in it as octal codes
 /// such as `\040`.
 fn decode_octal_escapes(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
@@ -93,16 +93,16 @@ pub(crate) struct MountEntry {
     pub(crate) id: u64,
     /// The id of the parent mount.
     pub(crate) parent_id: u64,
-    /// True if the mount is in a peer group: a mount below it also appears in the other mounts of
-    /// the group (mount_namespaces(7)).
+    /// True if the mount is in a peer group. A mount that is created below it then also appears in
+    /// the group's other mounts (mount_namespaces(7)).
     pub(crate) is_shared: bool,
 }
 
-/// The mounts of one mount namespace at one time.
+/// All mounts of a mount namespace, as they were when mountinfo was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTable(Vec<MountEntry>);
 
-/// The error for a line of mountinfo that does not have the kernel's format.
+/// The error if a line of mountinfo does not have the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line_number} is not a mount")]
 pub struct MountInfoError {

@@ -43,7 +43,8 @@ pub enum PlannerError {
     )]
     UnknownClass {
         unknown_class: UnknownClass,
-        /// The errors of the host's class files that cannot be read. One of them may be the class.
+        /// The errors of the class files that cannot be read. One of these files may contain the
+        /// requested class.
         unreadable_class_files: Vec<FileError>,
     },
     #[error("host_root {} cannot be opened", path.display())]
@@ -77,8 +78,8 @@ impl PlannerError {
         )
     }
 
-    /// Returns the exit code for this error: an invalid configuration of the host, or a request
-    /// that cannot be satisfied.
+    /// Returns the exit code for this error. It says that the host's configuration is invalid, or
+    /// that the request cannot be satisfied.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             PlannerError::Class(_)
@@ -90,7 +91,7 @@ impl PlannerError {
     }
 }
 
-/// A request for devices of one class, with the source of the request.
+/// A request for devices of one class, and where the request was found.
 struct ClassRequest {
     class: Rc<DeviceClass>,
     request: Request,
@@ -100,13 +101,13 @@ struct ClassRequest {
 #[derive(Default)]
 struct CollectedRequests {
     requests: Vec<ClassRequest>,
-    /// The errors of invalid class files. The container does not request these classes, so it
-    /// starts. Class files that did not have to be parsed are not checked.
+    /// The errors of invalid class files whose classes the container does not request. So the
+    /// container can start. Class files that need not be parsed are not checked.
     class_file_errors: Vec<FileError>,
 }
 
-/// Returns the injection plan of a container. If the container requests nothing, the plan is
-/// empty and no class file is parsed.
+/// Returns the injection plan of a container. If the container requests nothing, parses no class
+/// file and returns an empty plan.
 pub fn plan_container_injection(
     bundle: &Bundle,
     caller: &Caller,
@@ -123,7 +124,8 @@ pub fn plan_container_injection(
             compute_plan(&requests, bundle, &origin, caller, config)?
         }
         Ok(_) => InjectionPlan::default(),
-        // The origin is uncertain. The container is refused only if it requests devices.
+        // The container's origin is uncertain. The container is refused only if it requests
+        // devices.
         Err(error) => {
             let properties = trust::collect_properties(bundle, None, &[], &config.trust);
             let annotation_source =
@@ -159,7 +161,7 @@ pub fn plan_container_injection(
     Ok(plan)
 }
 
-/// Returns whether a container certainly requests nothing. In case of doubt, returns `false`.
+/// Returns whether the container certainly requests nothing. If this is unclear, returns `false`.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
     let origin = Origin::from_bundle(bundle);
     let container_requests = ContainerRequests::new(bundle, origin.as_ref().ok());
@@ -242,8 +244,8 @@ fn plan_with_library_path(
     Ok(plan)
 }
 
-/// Returns the authority that authorizes a request for devices of a class, or `None` if the request
-/// is ignored.
+/// Returns who authorizes a request for devices of the class. Returns `None` if the request is
+/// ignored.
 fn find_authority(
     class: &DeviceClass,
     source: SourceKind,
@@ -258,8 +260,8 @@ fn find_authority(
     trust::determine_authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
-/// Returns whether the container may have devices of the class only because it requests them by a
-/// variable, without an allocation of the kubelet.
+/// Returns whether a variable of the container is sufficient to get devices of the class, without
+/// an allocation by the kubelet.
 pub(crate) fn may_request(
     class: &DeviceClass,
     bundle: &Bundle,
@@ -271,14 +273,14 @@ pub(crate) fn may_request(
     Ok(matches!(authority, Some(Authority::Requester { .. })))
 }
 
-/// A class with its devices on the host. A caller that makes plans for many containers scans the
-/// host only once.
+/// A class and the devices of this class that were found on the host. With it, a caller that plans
+/// for many containers scans the host only once.
 pub(crate) struct ScannedClass {
     pub(crate) class: DeviceClass,
     pub(crate) found: FoundClass,
 }
 
-/// Returns the injection plan for the devices that are attached to a container. `classes` are the
+/// Returns the injection plan for the devices that are attached to a container. `classes` are
 /// results of an earlier scan, so this function does not scan the host.
 pub(crate) fn plan_attached_devices<'l>(
     bundle: &Bundle,
@@ -404,8 +406,8 @@ fn collect_requests(
     })
 }
 
-/// Returns the errors of class files that cannot be read, as the end of an error message. The text
-/// is empty if there are no such errors.
+/// Returns a text with the errors of class files that cannot be read. The text is appended to an
+/// error message. It is empty if there are no such errors.
 fn describe_unreadable_class_files(unreadable_class_files: &[FileError]) -> String {
     const MAX_SHOWN_FILES: usize = 3;
     if unreadable_class_files.is_empty() {

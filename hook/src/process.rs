@@ -1,4 +1,4 @@
-//! The process of the hook: the user on whose behalf it runs, and the privileges that it drops
+//! Functions for the hook's own process: they find the user for whom it runs, and drop privileges
 //! before it reads any input.
 
 use std::fs;
@@ -41,16 +41,17 @@ pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     drop_capabilities()
 }
 
-/// Clears the environment and drops capabilities like [`confine`], but does not close the file
-/// descriptors of this process.
+/// Clears the environment and drops capabilities like [`confine`], but keeps all file descriptors
+/// open.
 pub(crate) fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     drop_capabilities()
 }
 
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
-    // Without SIGXFSZ, a write beyond the file size limit fails, and the error can be reported. The
-    // signal would kill the process. If this call fails, the signal only has its default effect.
+    // SIGXFSZ would kill the process if it writes beyond the file size limit. If the signal is
+    // ignored, the write fails with an error that can be reported. An error of this call itself is
+    // harmless.
     let _ = sys::process::ignore_file_size_signal();
     let permitted_capabilities = caps::read(None, CapSet::Permitted)?;
     let retained_capabilities: CapsHashSet = REQUIRED_CAPABILITIES
@@ -62,8 +63,8 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     caps::clear(None, CapSet::Inheritable)
 }
 
-/// Returns the host's user id of the user who runs this process. For root in the user namespace of
-/// a rootless engine, this is the user who runs the engine. Returns `None` if the id map cannot be
+/// Returns the user id on the host of the user who runs this process. In the user namespace of a
+/// rootless engine, root is the user who runs the engine. Returns `None` if the id map cannot be
 /// read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn host_uid() -> Option<u32> {

@@ -1,4 +1,4 @@
-//! `boathook-hook`: the OCI hook, which container runtimes call at the start of each container.
+//! `boathook-hook`: the OCI hook. Container runtimes call it when they start a container.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! `boathook-runtime`: an OCI runtime that adds the hook to a container that requests devices,
-//! and then executes the real runtime.
+//! `boathook-runtime`: an OCI runtime that executes the real runtime. Before that, it adds the hook
+//! to config.json if the container requests devices.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The command-line arguments of `attach`, `detach` and `refresh`, which change running containers.
+//! The command-line arguments of `attach`, `detach` and `refresh`. These commands change running
+//! containers.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The command-line arguments that select the containers for `boathook doctor`.
+//! The command-line arguments that tell `boathook doctor` which containers to examine.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(crate) struct ContainerSelector {
 }
 
 impl ContainerSelector {
-    /// Returns the name or id of a container, from the positional argument or from `--container`.
+    /// Returns the container's name or id, from the positional argument or from `--container`.
     pub(crate) fn id_or_name(&self) -> Option<&str> {
         self.name.as_deref().or(self.container.as_deref())
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use device_class::name::ClassName;
 
-/// The argument of `boathook list`: a class whose devices are listed, or the path of a file that
-/// belongs to a device.
+/// The argument of `boathook list`: the name of a class to list, or the path of a file that belongs
+/// to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListTarget {
     Class(ClassName),
@@ -13,7 +13,7 @@ pub(crate) enum ListTarget {
 }
 
 impl ListTarget {
-    /// Parses an absolute path or the name of a class.
+    /// Parses an absolute path or a class name.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with('/') {
             return Ok(ListTarget::Path(text.into()));

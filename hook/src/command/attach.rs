@@ -23,8 +23,8 @@ use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
 
-/// The container that a command changes. The output contains its id and name, so that a user
-/// notices when the command has found another container than the intended one.
+/// The container that a command changes. The command prints the container's id and name, so that a
+/// user notices if the command changed a container that the user did not mean.
 struct ChangedContainer {
     id: String,
     name: Option<String>,
@@ -45,8 +45,8 @@ fn print_json_result(
     changed_container: &ChangedContainer,
     result: &impl Serialize,
 ) -> Result<(), CommandError> {
-    // The value is serialized to text and parsed again, because a direct conversion to `Value`
-    // would add another serializer for each type to the program.
+    // The value is converted to text and parsed again. A direct conversion to `Value` would compile
+    // one more serializer for each type and make the program larger.
     let mut json_result: Value = serde_json::from_str(&serde_json::to_string_pretty(result)?)?;
     json_result["container"]["id"] = changed_container.id.as_str().into();
     if let Some(name) = &changed_container.name {
@@ -203,14 +203,14 @@ pub(super) fn detach(
     Ok(code)
 }
 
-/// The warning that a scan of `/proc` cannot find every descriptor with which a process still has a
-/// detached device open.
+/// The warning of `boathook detach` that processes may still have the device open. A scan of
+/// `/proc` does not show every open file descriptor.
 const IN_FLIGHT_WARNING: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
-/// Logs a failure to print the result of a command. The failure does not change the exit code,
-/// because the container was already changed successfully.
+/// Logs an error that occurred while printing the result of a command. The error does not change
+/// the exit code, because the command has already changed the container.
 fn log_output_failure(print_result: Result<(), CommandError>) {
     if let Err(error) = print_result {
         log::warning(&log::format_error_chain(&error));
@@ -293,8 +293,8 @@ fn find_container(
     Ok((container, changed_container))
 }
 
-/// Finds a running container with its init process and its bundle. Afterwards this process drops
-/// the privileges that only the search needs. An unknown class in `devices` is an error.
+/// Finds a running container, its init process and its bundle. Then this process drops the
+/// privileges that only the search needs. Returns an error if `devices` contains an unknown class.
 fn locate_running_container(
     selector: &RunningContainer,
     devices: &[CdiGrant],

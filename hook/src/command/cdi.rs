@@ -39,12 +39,13 @@ pub(crate) enum CdiError {
     PrintJson(#[from] serde_json::Error),
 }
 
-/// The value of `--output` with which the specifications are printed and not written to files.
+/// The value of `--output` for which the command prints the specifications instead of writing
+/// files.
 const STDOUT_ARGUMENT: &str = "-";
 
 struct GenerationProblem {
     text: String,
-    /// True if the exit code of `boathook cdi generate` reports the problem.
+    /// True if this problem changes the exit code of `boathook cdi generate` to a failure.
     is_error: bool,
 }
 
@@ -110,7 +111,8 @@ pub(super) fn run(
             .specifications
             .extend(earlier_specifications);
     }
-    // A command that names classes or devices must not remove the specifications of other classes.
+    // If the user names classes or devices, the command must not remove the specifications of other
+    // classes.
     let is_obsolete = |_: &str| covers_all_classes;
     let unusable_classes = generation_result.find_unusable_classes();
     let owner = SpecificationOwner::People;
@@ -166,8 +168,8 @@ fn to_exit_code(problems: &[GenerationProblem]) -> ExitCode {
     }
 }
 
-/// Returns a problem for each class or device that was left out of the specifications. The text of
-/// the problem contains the reason.
+/// Returns a problem for each class or device that is missing in the specifications. Its text says
+/// why the class or device was left out.
 fn describe_omissions(
     generation_result: &GeneratedSpecifications,
     config: &Config,
@@ -187,9 +189,9 @@ fn describe_omissions(
         .collect()
 }
 
-/// Returns a message about the disabled classes that have devices on this host, or `None` if there
-/// are no such classes. Classes of virtual devices are ignored, because every host has their
-/// devices.
+/// Returns a message that lists the disabled classes that have devices on this host. Returns `None`
+/// if there are no such classes. Classes of virtual devices are ignored, because every host has
+/// virtual devices.
 fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
     let class_sources = load::read_each_source(&config.classes).ok()?.into_iter();
@@ -241,7 +243,7 @@ fn matches_device_name(kind: &str, device: &str, requested_name: &str) -> bool {
     requested_name == device || requested_name.split_once('=') == Some((kind, device))
 }
 
-/// Returns the first of `requested_names` that no device of the specifications has.
+/// Returns the first of `requested_names` that no device in the specifications has.
 fn find_unknown_device_name<'a>(
     generation_result: &GeneratedSpecifications,
     requested_names: &'a [String],
@@ -250,7 +252,7 @@ fn find_unknown_device_name<'a>(
     requested_names.iter().find(|name| !has_device(name))
 }
 
-/// Returns the CDI kind of the device that has the name `name` in a specification.
+/// Returns the CDI kind of the device with the name `name`.
 fn find_device_kind<'a>(
     generation_result: &'a GeneratedSpecifications,
     name: &str,
@@ -263,9 +265,9 @@ fn find_device_kind<'a>(
     Some(&specification.kind)
 }
 
-/// Returns a hint for a user about a device name that no specification has. The device may belong
-/// to a class that is not enabled, unless `has_searched_all_classes` says that all classes were
-/// searched already.
+/// Returns a hint for a user who gave a device name that no specification contains. The device may
+/// belong to a class that is not enabled. If `has_searched_all_classes` is true, disabled classes
+/// were searched too.
 fn unknown_device_hint(
     name: &str,
     has_searched_all_classes: bool,
@@ -307,8 +309,8 @@ fn print_specifications(
     Ok(to_exit_code(&problems))
 }
 
-/// Warns about named classes that are not enabled. boathook-cdi.service, which runs at boot,
-/// names no classes, so it writes only the specifications of enabled classes.
+/// Warns about the classes in `class_names` that are not enabled. At boot, boathook-cdi.service
+/// writes the specifications of enabled classes only.
 fn warn_about_disabled_classes(
     class_names: &[ClassName],
     config: &Config,
@@ -330,9 +332,9 @@ fn warn_about_disabled_classes(
     Ok(())
 }
 
-/// Returns the specifications of classes that are not enabled but have a file in the directory
-/// `output_dir`, because an earlier command has named them. Classes that config.toml disables
-/// explicitly are left out.
+/// Returns the specifications of the classes that are not enabled but have a file in `output_dir`.
+/// An earlier command named these classes. Classes that config.toml disables explicitly are left
+/// out.
 fn regenerate_earlier_specifications(
     output_dir: &Path,
     enabled_specifications: &GeneratedSpecifications,
@@ -363,9 +365,9 @@ fn regenerate_earlier_specifications(
     Ok(specifications)
 }
 
-/// Generates the specifications of the classes `class_names`. If there are no names, the
-/// specifications of all enabled classes are generated, or of all classes if `include_all_classes`
-/// is true.
+/// Generates the specifications of the classes `class_names`. If `class_names` is empty, generates
+/// those of all enabled classes. If `include_all_classes` is also true, generates those of all
+/// classes.
 fn generate_specifications(
     class_names: &[ClassName],
     include_all_classes: bool,
@@ -422,8 +424,8 @@ fn change_to_json(change: &SpecificationChange) -> Value {
     }
 }
 
-/// Returns the path of the hook's program in the directory of this program. For an installed hook,
-/// this is the path that stays valid after an upgrade.
+/// Returns the path of the hook program, which is in the same directory as this program. If the
+/// hook is installed, returns the path that is still valid after an upgrade.
 fn find_hook_program() -> Result<PathBuf, CdiError> {
     let hook_path = adjacent_hook_path();
     if !hook_path.is_file() {
@@ -441,8 +443,8 @@ fn find_hook_program() -> Result<PathBuf, CdiError> {
     })
 }
 
-/// Prints a line and ignores errors, so that the remaining specifications are written even if
-/// nobody reads stdout any longer.
+/// Prints a line and ignores errors. If nobody reads stdout any longer, the remaining
+/// specifications must still be written.
 fn print_line_to_stdout(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -72,8 +72,8 @@ pub(super) fn print_device_names(
     Ok(ExitCode::Success)
 }
 
-/// Returns the paths of the specifications in [`CDI_SPEC_DIRS`], each with the qualified names of
-/// its devices.
+/// Returns the path of each specification in [`CDI_SPEC_DIRS`], with the qualified names
+/// `KIND=DEVICE` of its devices.
 pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
     find_default_specification_paths(config)
         .filter_map(|path| {
@@ -83,8 +83,8 @@ pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)
         .collect()
 }
 
-/// Returns the paths of the files in [`CDI_SPEC_DIRS`] that have the extension of a specification
-/// but cannot be parsed as one. The device names in such a file are unknown.
+/// Returns the paths of the files in [`CDI_SPEC_DIRS`] that have the file extension of a CDI
+/// specification but cannot be parsed. The device names in such a file are unknown.
 pub(super) fn find_unparsable_specifications(config: &Config) -> Vec<PathBuf> {
     find_default_specification_paths(config)
         .filter(|path| read_device_names(path).is_none())
@@ -97,8 +97,8 @@ fn find_default_specification_paths(config: &Config) -> impl Iterator<Item = Pat
         .flat_map(|directory| find_specification_paths(&config.host_root.join(directory)))
 }
 
-/// Returns the paths of the files in `directory` that engines read as CDI specifications, according
-/// to their extension. The set is empty if the directory does not exist.
+/// Returns the paths of the files in `directory` that have the file extension of a CDI
+/// specification. Returns an empty set if the directory does not exist.
 fn find_specification_paths(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_specification = |path: &PathBuf| {
@@ -108,7 +108,8 @@ fn find_specification_paths(directory: &Path) -> BTreeSet<PathBuf> {
     inserted(entries.map(|entry| entry.path()).filter(is_specification))
 }
 
-/// Reads a specification in JSON or YAML. Returns `None` if the file is neither.
+/// Reads a CDI specification in JSON or YAML. Returns `None` if the file cannot be parsed as
+/// either.
 pub(super) fn read_specification(path: &Path) -> Option<Value> {
     if path
         .extension()
@@ -120,8 +121,8 @@ pub(super) fn read_specification(path: &Path) -> Option<Value> {
     cdi_yaml::parse(&String::from_utf8(bytes).ok()?)
 }
 
-/// Returns the qualified names `KIND=DEVICE` of the devices in the specification `path`. Returns
-/// `None` if the file is no CDI specification.
+/// Returns the qualified names `KIND=DEVICE` of the devices in the file `path`. Returns `None` if
+/// the file is not a CDI specification.
 fn read_device_names(path: &Path) -> Option<Vec<String>> {
     let specification = read_specification(path)?;
     let kind = specification["kind"].as_str()?;

@@ -1,6 +1,6 @@
-//! Reads a CDI specification in YAML, as other vendors' programs write it.
+//! Parses CDI specifications in YAML, which programs of other vendors write.
 //!
-//! Engines parse it with Go's `sigs.k8s.io/yaml`, which uses only the first document. This parser
+//! Engines parse them with Go's `sigs.k8s.io/yaml`, which uses only the first document. This parser
 //! returns every scalar as a string, because its callers need only names and paths, and engines
 //! also read an unquoted name such as `0` as a string.
 
@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value};
 
-/// The maximum nesting depth of collections. A [`Value`] is dropped recursively, so a deeper one
-/// could overflow the stack.
+/// The maximum nesting depth of collections. A [`Value`] is dropped recursively, so a value with
+/// more levels could overflow the stack.
 const MAX_NESTING_DEPTH: usize = 64;
 
-/// The maximum number of values in a specification. Aliases can multiply values, so even a small
-/// file could otherwise fill the memory.
+/// The maximum number of values in a specification. Aliases can repeat values many times, so even a
+/// small file could fill the memory without this limit.
 const MAX_VALUE_COUNT: usize = 200_000;
 
-/// A YAML value, and the number of values in it, including itself.
+/// A YAML value and its number of values. The number includes the value itself and all values in
+/// it.
 #[derive(Clone)]
 struct YamlNode {
     value: Value,
@@ -26,11 +27,11 @@ struct YamlNode {
 
 /// A list or mapping whose end the parser has not reached yet.
 struct Collection {
-    /// The number of the collection's anchor, by which aliases refer to it. It is 0 if the
-    /// collection has no anchor.
+    /// The id of the collection's anchor, which aliases of the collection contain. The id is 0 if
+    /// the collection has no anchor.
     anchor_id: usize,
     node: YamlNode,
-    /// In a mapping, the key that was parsed last. Its value follows.
+    /// In a mapping, the last parsed key, as long as its value is not parsed yet.
     pending_key: Option<String>,
 }
 
@@ -53,15 +54,15 @@ impl Collection {
             (Value::Object(members), Some(key)) => {
                 members.insert(key, node.value);
             }
-            // The node is a key of a mapping. A specification has no collections as keys, so a
-            // collection is read as the key "".
+            // In a mapping without a pending key, the node is a key. A CDI specification has no
+            // collections as keys, so a collection is read as the key "".
             (_, _) => self.pending_key = Some(node.value.as_str().unwrap_or_default().to_owned()),
         }
     }
 }
 
-/// Parses the first YAML document of `text`. Returns `None` if the text is no YAML, or exceeds
-/// [`MAX_VALUE_COUNT`] or [`MAX_NESTING_DEPTH`].
+/// Parses the first YAML document of `text`. Returns `None` if the text is not valid YAML, or if it
+/// exceeds [`MAX_VALUE_COUNT`] or [`MAX_NESTING_DEPTH`].
 pub(super) fn parse(text: &str) -> Option<Value> {
     let mut anchors: BTreeMap<usize, YamlNode> = BTreeMap::new();
     let mut open_collections: Vec<Collection> = Vec::new();
@@ -110,7 +111,8 @@ pub(super) fn parse(text: &str) -> Option<Value> {
         if anchor_id != 0 {
             anchors.insert(anchor_id, node.clone());
         }
-        // Without an open collection, the whole document is a scalar, which is no specification.
+        // Without an open collection, the whole document is one scalar, so it is not a CDI
+        // specification.
         open_collections.last_mut()?.add(node);
     }
     None

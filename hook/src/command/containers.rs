@@ -1,6 +1,6 @@
-//! Finds the containers of this host without the API of an engine. The sources are the bundles of
-//! engines, the state directories of runtimes, and the processes that monitor containers
-//! (containerd's shims and conmon).
+//! Finds the containers of this host without asking the engines. Containers are found in the bundle
+//! directories of engines, in the state directories of runtimes, and through the processes that
+//! monitor containers (containerd's shims and conmon).
 
 mod bundles;
 mod by_id;
@@ -32,28 +32,28 @@ use crate::live;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
-/// The number of characters of the short container ids that engines print.
+/// The number of characters in the shortened container ids that engines print.
 pub(super) const SHORT_ID_CHARS: usize = 12;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
-    /// The container's id, which is empty for the hypothetical container of `doctor --env`.
+    /// The container's id. It is empty for the imagined container of `boathook doctor --env`.
     pub(super) id: String,
     pub(super) pid: Option<i32>,
-    /// The start time of the process `pid`, as the runtime recorded it: field 22 of
-    /// /proc/PID/stat, in clock ticks since boot.
+    /// The start time that the runtime recorded for the process `pid`: field 22 of /proc/PID/stat,
+    /// in clock ticks since boot.
     #[serde(skip)]
     pub(super) start_time: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
-    /// The directory in which the container's runtime keeps the states of containers.
+    /// The directory in which the container's runtime stores the state of its containers.
     #[serde(skip)]
     state_root: Option<PathBuf>,
-    /// The data that Docker keeps about a container that has ended or was refused.
+    /// What Docker's files say about a container that has ended or could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<EndedContainer>,
 }
 
-/// The error for an argument that does not identify exactly one container.
+/// The error if an argument does not identify exactly one container.
 pub(super) struct UnknownContainer {
     pub(super) name: String,
     pub(super) reason: String,
@@ -68,14 +68,14 @@ impl Container {
         }
     }
 
-    /// Returns whether this is the hypothetical container of `doctor --env`, which has no process
-    /// and no bundle.
+    /// Returns whether this is the imagined container of `boathook doctor --env`, which has no
+    /// process and no bundle.
     pub(super) fn is_hypothetical(&self) -> bool {
         self.pid.is_none() && self.bundle.is_none()
     }
 
     /// Returns the name that the engine gave to the container. Returns `None` if no file of the
-    /// engine has a name, or if two files have different names.
+    /// engine contains a name, or if two files contain different names.
     pub(super) fn name(&self, host_root: &Path) -> Option<String> {
         let mut files = name::read_names_by_file(self, host_root).into_iter();
         let first_file = files.next()?;
@@ -83,8 +83,8 @@ impl Container {
         is_consistent.then(|| first_file.names.into_iter().next())?
     }
 
-    /// Returns whether the container's init process still runs. The start time is compared, because
-    /// the kernel may reuse the pid of an ended process.
+    /// Returns whether the container's init process is still running. The start time is compared
+    /// too, because the kernel may give the pid of an ended process to a new one.
     fn is_running(&self, processes: &ProcessSnapshot) -> bool {
         self.pid.is_some_and(|pid| {
             let start_time = self.start_time;
@@ -93,15 +93,15 @@ impl Container {
         })
     }
 
-    /// Returns whether `other`, which has the same id, is another container. Two runtimes or two
-    /// namespaces of containerd may use the same id.
+    /// Returns whether `other` is a different container although it has the same id. Two runtimes,
+    /// or two containerd namespaces, may use the same id.
     fn is_different_container(&self, other: &Self, processes: &ProcessSnapshot) -> bool {
         if self.is_running(processes) && other.is_running(processes) {
             return self.pid != other.pid;
         }
         match (&self.bundle, &other.bundle) {
-            // Bundles without a config.json are not compared, because crun may record its working
-            // directory as the bundle.
+            // A bundle without config.json is not compared. crun may record its working directory
+            // instead of the bundle.
             (Some(bundle), Some(other_bundle))
                 if has_config(bundle) && has_config(other_bundle) =>
             {
@@ -111,7 +111,8 @@ impl Container {
         }
     }
 
-    /// Returns the name of the container's engine, which is known from the path of the bundle.
+    /// Returns the name of the engine that created the container. The path of the bundle shows
+    /// which engine it is.
     pub(super) fn engine_name(&self) -> Option<&'static str> {
         if self.ended.is_some() {
             return Some(Engine::Docker.name());
@@ -126,8 +127,8 @@ impl Container {
                 .iter()
                 .any(|pattern| matches_pattern(bundle, pattern))
         };
-        // CRI-O and podman keep bundles in the same directory. The result for both is podman. A
-        // caller can recognize the containers of CRI-O by their annotations.
+        // CRI-O and podman keep their bundles in the same directory, so this returns podman for
+        // both. A caller can recognize CRI-O's containers by their annotations.
         let engines = [Engine::Docker, Engine::Podman];
         let mut candidates = engines.iter().chain(Engine::ALL.iter());
         candidates
@@ -156,7 +157,7 @@ impl fmt::Display for Container {
     }
 }
 
-/// Finds the containers that a user selected by the arguments of `boathook doctor`.
+/// Finds the containers that the user selected with the arguments of `boathook doctor`.
 pub(super) fn find_selected_containers(
     selector: &ContainerSelector,
     state_root: Option<PathBuf>,
@@ -204,8 +205,8 @@ pub(super) fn find_selected_containers(
         .collect())
 }
 
-/// Finds the running containers of this host whose bundles are known. Each item has the container,
-/// the id of its first process, and the bundle.
+/// Finds the running containers of this host that have a known bundle. Each item contains the
+/// container, the pid of its init process, and the path of its bundle.
 pub(super) fn find_running_containers(
     state_root: Option<PathBuf>,
     host_root: &Path,
@@ -219,8 +220,8 @@ pub(super) fn find_running_containers(
     })
 }
 
-/// Finds a container of this host by its id, by its name, or by the first characters of its id,
-/// in this order.
+/// Finds a container of this host. Compares `id_or_name` first with the ids, then with the names,
+/// and then with the beginnings of the ids.
 pub(super) fn find_by_id_or_name(
     id_or_name: &str,
     state_root: Option<PathBuf>,
@@ -237,8 +238,8 @@ pub(super) fn find_by_id_or_name(
     .map(|container| with_current_pid(container, &processes))
 }
 
-/// Returns the id of a container that runs or that Docker or nerdctl still knows. Returns `None`
-/// unless exactly one container has the id or name `id_or_name`.
+/// Returns the id of the container with the id or name `id_or_name`. The container runs, or Docker
+/// or nerdctl still has files about it. Returns `None` unless there is exactly one such container.
 pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<String> {
     find_by_id_or_name(id_or_name, None, host_root)
         .ok()
@@ -249,8 +250,8 @@ pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<St
         })
 }
 
-/// Returns the names of the running containers of this host. A container without a name is listed
-/// by its id.
+/// Returns the names of the running containers of this host. If a container has no name, its id is
+/// listed.
 pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(None, host_root, &processes).into_iter();
@@ -263,8 +264,8 @@ pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the names of the containers that engines of this host know, by container id. The name of
-/// a pod's container includes the pod's name.
+/// Returns a map from container id to container name, for all containers that are found on this
+/// host. The name of a container in a pod includes the pod's name.
 pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
     let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let container_names = containers.filter_map(|container| {
@@ -293,8 +294,8 @@ fn read_pod_name(container: &Container) -> Option<String> {
     }
 }
 
-/// Returns the members of `containers` that belong to the pod `pod_name` (`NAMESPACE/NAME`),
-/// without the pod's sandbox.
+/// Returns the containers of `containers` that belong to the pod `pod_name` (`NAMESPACE/NAME`). The
+/// sandbox container of the pod is left out.
 fn find_by_pod(
     pod_name: &str,
     containers: Vec<Container>,
@@ -320,7 +321,8 @@ fn find_by_pod(
     })
 }
 
-/// Finds the container to which the process `pid` belongs, by the cgroup of the process.
+/// Finds the container to which the process `pid` belongs. The cgroup of the process identifies the
+/// container.
 fn find_by_process(
     pid: i32,
     processes: &ProcessSnapshot,
@@ -349,11 +351,11 @@ fn find_by_process(
     })
 }
 
-/// Sets the pid of the container's init process. A container whose init process has ended has no
-/// pid afterwards.
+/// Sets the pid to that of the running init process. If the init process has ended, removes the
+/// pid.
 fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Container {
-    // The kernel may have given the pid of an ended process to a new process, which has a later
-    // start time.
+    // The kernel may have given the pid to a new process after the init process ended. The new
+    // process has a later start time.
     let has_same_start_time = |pid: i32| {
         let start_time = container.start_time;
         start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
@@ -362,8 +364,8 @@ fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Contai
         |pid: &i32| processes.cgroup_lines(*pid).is_some() && has_same_start_time(*pid);
     let pid = match container.pid {
         Some(pid) => Some(pid).filter(is_running),
-        // The init process is searched by its cgroup. A shorter id could also match the cgroup of
-        // another container.
+        // The cgroups of all processes are searched for the container's id. With a shorter id, the
+        // cgroup of another container could match.
         None if container.id.len() >= SHORT_ID_CHARS => processes.find_first_pid(&container.id),
         None => None,
     };
@@ -375,8 +377,8 @@ fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Contai
     }
 }
 
-/// Finds the containers of this host, sorted by id. If several sources have the same container, the
-/// result has one entry for it.
+/// Finds the containers of this host, sorted by id. A container that is found in several ways has
+/// one entry in the result.
 fn find_all_containers(
     state_root: Option<PathBuf>,
     host_root: &Path,
@@ -391,7 +393,8 @@ fn find_all_containers(
     let containers_by_bundle = bundle_dirs
         .chain(processes.find_monitored_bundles())
         .filter_map(find_container_of_bundle);
-    // An attachment record may be the only source for a container whose bundle was removed.
+    // If a container's bundle was removed, the container may be found only through its attachment
+    // record.
     let records = live::read_records(host_root).into_iter();
     let recorded_containers = records.map(|record| Container {
         id: record.id,

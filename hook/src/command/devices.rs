@@ -11,21 +11,21 @@ use super::example::ClassKind;
 use super::holders::Holder;
 use super::output::Style;
 
-/// The table column that says how containers request a device.
+/// The column of the device table that says how a container requests the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestColumn {
-    /// The column contains the resource, by which pods request the device.
+    /// The resource name, which a pod uses to request the device.
     Resource,
-    /// The column contains the environment variable, by which other containers request the device.
+    /// The environment variable, which containers outside of pods use to request the device.
     Variable,
 }
 
-/// A device in the output of `boathook list --json`.
+/// A device as `boathook list --json` prints it.
 #[derive(PartialEq, Eq, Serialize)]
 pub(super) struct ListedDevice {
     pub(super) class: String,
     pub(super) id: String,
-    /// The environment variable by which containers request the device.
+    /// The environment variable that a container sets to request the device.
     pub(super) variable: String,
     pub(super) resource: String,
     index: Option<String>,
@@ -33,36 +33,36 @@ pub(super) struct ListedDevice {
     pub(super) is_healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The other names by which a container may request the device, quoted as in a request. A name
+    /// Other names that a container may use to request the device, written as in a request. A name
     /// may belong to several devices.
     pub(super) aliases: Vec<String>,
-    /// The members of `aliases` that no other device of the class has.
+    /// The names in `aliases` that belong to no other device of the class.
     #[serde(skip)]
     pub(super) unique_aliases: Vec<String>,
-    /// The names that no other device has and that do not change when this device is plugged in
-    /// again.
+    /// The names that belong to no other device and that stay the same when this device is
+    /// unplugged and plugged in again.
     #[serde(skip)]
     pub(super) stable_names: Vec<String>,
     #[serde(skip)]
     pub(super) kind: ClassKind,
-    /// True if a container may start without the device and wait until `boathook follow` adds it.
+    /// True if a container may start without the device. `boathook follow` adds the device later.
     #[serde(skip)]
     is_hot_pluggable: bool,
     numa: Option<u32>,
     pub(super) nodes: Vec<String>,
-    /// The network interfaces that are in the host's network namespace now.
+    /// The device's network interfaces that are now in the host's network namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     net_interfaces: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replicas: Option<u16>,
-    /// The containers that hold the device. The value is `None` if they are unknown, for example on
-    /// a host without the kubelet's checkpoint.
+    /// The containers that hold the device. `None` means that they are unknown, for example because
+    /// the host has no kubelet checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holders: Option<Vec<Holder>>,
 }
 
 impl ListedDevice {
-    /// Creates the entry of `device`. An alias that cannot be written in a request is left out.
+    /// Creates the list entry for `device`. Leaves out aliases that cannot be written in a request.
     pub(super) fn new(
         class: &DeviceClass,
         device: &Device,
@@ -116,20 +116,21 @@ impl ListedDevice {
         }
     }
 
-    /// Returns the recommended value of the environment variable: a name that does not depend on
-    /// the port of the device. With it, a container starts even while the device is unplugged.
+    /// Returns the recommended value of the environment variable. It contains a name that does not
+    /// depend on the device's port, if there is one. If the device is hot-pluggable, the value lets
+    /// a container start while the device is unplugged.
     pub(super) fn suggest_request(&self) -> String {
         self.suggest_request_with_name(self.stable_names.first().unwrap_or(&self.id))
     }
 
-    /// Returns the recommended value of the environment variable for a user who knows the device by
+    /// Returns the recommended value of the environment variable if the user knows the device by
     /// the name `name`.
     pub(super) fn suggest_request_with_name(&self, name: &str) -> String {
         let suffix = if self.is_hot_pluggable { "?" } else { "" };
         format!("{name}{suffix}")
     }
 
-    /// Returns the text of the table cell with the containers that hold the device.
+    /// Returns the table cell that lists the containers which hold the device.
     fn format_holders(&self) -> String {
         let holders: Vec<_> = self
             .holders
@@ -171,14 +172,14 @@ impl ListedDevice {
     }
 }
 
-/// Returns whether a name contains no control characters and has at most 255 bytes, so that a user
-/// can copy it from the output into a request.
+/// Returns whether a user can copy the name from the output into a request: it contains no control
+/// characters and has at most 255 bytes.
 fn is_printable(name: &RequestText) -> bool {
     const MAX_NAME_BYTES: usize = 255;
     name.text.len() <= MAX_NAME_BYTES && printable::line(&name.text) == name.text
 }
 
-/// Prints a table of devices with a column for their resources.
+/// Prints a table of devices with a column for their resource names.
 pub(super) fn print_table(
     style: Style,
     out: &mut impl Write,
@@ -224,8 +225,9 @@ pub(super) fn print_table_with_column(
     style.write_table(out, &rows)
 }
 
-/// Returns the names of the device, without names of device nodes. The kernel numbers device nodes
-/// in the order in which devices appear, so the name of a node may belong to another device later.
+/// Returns the names of the device except those of its device nodes. The kernel numbers device
+/// nodes in the order in which devices appear, so the name of a node may later belong to another
+/// device.
 fn find_stable_names<'a>(
     device: &Device,
     names: impl Iterator<Item = &'a RequestText>,

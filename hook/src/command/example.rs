@@ -1,4 +1,4 @@
-//! Chooses the device that commands name in examples: one that a person probably wants.
+//! Chooses an example device for the output of commands: one that the user probably wants.
 
 use device_class::DeviceClass;
 use device_class::config::Config;
@@ -8,21 +8,21 @@ use injection_plan::request::RequestNames;
 use super::devices::ListedDevice;
 use crate::planner::{self, DOMAIN_WITHOUT_VENDOR};
 
-/// The kind of a class. Users want devices of the first kinds more often than of the later ones, so
-/// examples prefer the first kinds.
+/// The kind of a class. The order of the variants is the order in which examples prefer them: users
+/// want devices of the first kinds more often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClassKind {
-    /// A vendor's device, such as a GPU, that is offered to pods by default.
+    /// The class has devices of a vendor, such as GPUs, and is offered to pods by default.
     OfferedVendor,
-    /// A device that can be plugged in while containers run, such as a camera.
+    /// The devices can be plugged in while containers run, such as cameras.
     HotPluggable,
-    /// A vendor's device that is not offered to pods by default.
+    /// The class has devices of a vendor, but is not offered to pods by default.
     UnofferedVendor,
-    /// A device of no particular vendor that most hosts have, such as a sound card or an I2C bus.
+    /// The devices belong to no particular vendor, and most hosts have them, such as sound cards.
     Common,
-    /// A device node of the kernel that a host has at most once, such as /dev/fuse.
+    /// The class has one device node, which the kernel creates at most once, such as /dev/fuse.
     SingleNode,
-    /// A virtual device without hardware. The class file says how many such devices a host has.
+    /// The devices are virtual, without hardware. The class file says how many of them a host has.
     Virtual,
 }
 
@@ -51,8 +51,8 @@ impl ClassKind {
     }
 }
 
-/// Returns a healthy device of this host as an example. Classes with a low `class_rank` are tried
-/// first, and classes with the same rank in the order of their kinds.
+/// Returns a healthy device of this host as an example. Tries the classes in the order of their
+/// `class_rank`. If two classes have the same rank, the order of their kinds decides.
 pub(super) fn find_example<K: Ord>(
     classes: &[DeviceClass],
     class_rank: impl Fn(&DeviceClass) -> K,

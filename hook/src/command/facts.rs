@@ -1,5 +1,5 @@
-//! Implements `boathook facts`, which runs the programs of drivers and writes the driver facts that
-//! they report.
+//! Implements `boathook facts`, which runs programs of device drivers and writes the driver
+//! properties that they report to files.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,21 +15,22 @@ use super::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::{log, planner};
 
-/// What the driver's programs of one class have reported.
+/// What the driver programs of one class reported.
 #[derive(Serialize)]
 struct ClassReport {
     class: ClassName,
-    /// The path of the file with the driver facts, or `None` if the programs reported none.
+    /// The path of the file with the reported driver properties. It is `None` if no file was
+    /// written.
     #[serde(rename = "file")]
     file_path: Option<String>,
     programs: Vec<String>,
-    /// The version that the driver's programs report.
+    /// The driver version that the programs reported.
     version: Option<String>,
     faults: Vec<String>,
 }
 
-/// Runs the driver's programs of the classes `class_names`, and writes the driver facts. If there
-/// are no names, the programs of all classes are run.
+/// Runs the driver programs of the classes `class_names` and writes the reported properties. If
+/// `class_names` is empty, runs the programs of all classes.
 pub(super) fn run(
     class_names: &[ClassName],
     as_json: bool,
@@ -52,8 +53,8 @@ pub(super) fn run(
                 command.args(arguments);
                 command
             });
-        // The host is opened again for each class. A view that was opened before does not show what
-        // the programs have changed.
+        // The host is opened again for each class. A `HostView` from before would not show what the
+        // programs changed.
         let host = planner::open_host(config)?;
         let write_result = reported_facts.write(&class, host_root, &host);
         let property_file =

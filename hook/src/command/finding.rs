@@ -1,5 +1,5 @@
-//! Declares the findings that `check`, `doctor` and `class check` print. A finding has a severity,
-//! a subject, a text and a fix.
+//! Declares the findings that `boathook check`, `boathook doctor` and `boathook class check` print.
+//! A finding has a severity, a subject, a text and a fix.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::output::Style;
 use crate::exit::ExitCode;
 
-/// The severity of a finding.
+/// How serious a finding is. The variants are in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
@@ -27,7 +27,8 @@ pub(super) struct Finding {
     pub(super) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
-    /// The exit code that `boathook doctor` returns for this finding, or `None` if it is no fault.
+    /// The exit code that `boathook doctor` returns for this finding. It is `None` if the finding
+    /// is not a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
 }
@@ -59,8 +60,8 @@ impl Finding {
         }
     }
 
-    /// Creates the finding that no class file is installed. It is an error if `fault` has the exit
-    /// code of `boathook doctor`, and otherwise a warning.
+    /// Creates the finding that no class file is installed. The finding is an error if `fault` is
+    /// the exit code of `boathook doctor`. If `fault` is `None`, it is a warning.
     pub(super) fn new_missing_class_files(config: &Config, fault: Option<ExitCode>) -> Self {
         let finding = Finding {
             fault,
@@ -77,8 +78,8 @@ impl Finding {
         )
     }
 
-    /// Creates an error with the text `reason`. If `reason` says that a file does not exist, the
-    /// finding also has a fix.
+    /// Creates an error with the text `reason`. If `reason` says that a file does not exist, adds a
+    /// fix to the finding.
     pub(super) fn new_error_with_hint(subject: &str, reason: &str) -> Self {
         let finding = Finding::new(Severity::Error, subject, reason);
         if reason.ends_with("does not exist") {
@@ -93,7 +94,7 @@ impl Finding {
         self
     }
 
-    /// Returns the rows of the finding in the printed table. The fix, if any, has a row of its own.
+    /// Returns the table rows for the finding. The fix, if there is one, has its own row.
     fn to_rows(&self) -> impl Iterator<Item = [String; 3]> {
         let severity = match self.severity {
             Severity::Ok => "ok",
@@ -116,7 +117,8 @@ pub(super) fn describe_missing_class_files(config: &Config) -> String {
     format!("no class file in {}", directories.join(" or "))
 }
 
-/// Returns the exit code of `check` or `class check`: a failure if one of the findings is an error.
+/// Returns the exit code of `boathook check` or `boathook class check`: a failure if at least one
+/// finding is an error.
 pub(super) fn to_exit_code(findings: &[Finding]) -> ExitCode {
     let is_error = |finding: &Finding| finding.severity == Severity::Error;
     if findings.iter().any(is_error) {

@@ -1,5 +1,5 @@
-//! Implements `boathook follow`, which keeps the device nodes of followed devices in running
-//! containers up to date.
+//! Implements `boathook follow`, which adds device nodes to running containers when devices are
+//! plugged in, and removes them when devices are unplugged.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ use crate::live::Follower;
 use crate::log;
 use crate::sys::uevent::UeventReceiver;
 
-/// Updates running containers until this process is stopped, whenever the kernel or udev reports a
-/// change of a device. If a container could not be updated, tries again after `retry_seconds`.
+/// Updates running containers whenever the kernel or udev reports that a device has changed. If the
+/// update of a container fails, tries again after `retry_seconds`. Returns only on an error.
 pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
     let event_receiver = UeventReceiver::open().map_err(CommandError::Uevents)?;
     crate::process::confine_and_keep_descriptors()?;
@@ -26,16 +26,16 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     let mut follower = Follower::new(retry_seconds, event_receiver, config)?;
     let _lock = acquire_follower_lock(config);
     follower.update_all();
-    // A test or a service manager waits for this line. From now on, no change of a device is
-    // missed.
+    // A test or a service manager waits for this line. After it, no device change is missed.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
         follower.wait_and_update().map_err(CommandError::Uevents)?;
     }
 }
 
-/// Takes the lock by which `doctor` and `check` notice that a follower runs. A failure is only
-/// logged: this process follows devices, but the two commands report that no follower runs.
+/// Acquires the lock that shows `boathook doctor` and `boathook check` that `boathook follow` is
+/// running. If this fails, only logs the error. Devices are still followed, but the two commands
+/// report that `boathook follow` does not run.
 fn acquire_follower_lock(config: &Config) -> Option<FollowerLock> {
     let directory = log::list_log_directories(&config.host_root)
         .into_iter()
@@ -52,7 +52,7 @@ fn acquire_follower_lock(config: &Config) -> Option<FollowerLock> {
     }
 }
 
-/// Moves this process from its pod into the namespaces of the node's init process, so that it sees
+/// Moves this process from its pod into the namespaces of the node's init process. There it sees
 /// the node's files and cgroup paths, and receives udev's messages.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn enter_node_namespaces() -> Result<(), CommandError> {
@@ -65,8 +65,8 @@ pub(super) fn enter_node_namespaces() -> Result<(), CommandError> {
         ("net", CloneFlags::CLONE_NEWNET),
         ("mnt", CloneFlags::CLONE_NEWNS),
     ];
-    // All namespace files are opened before the first namespace is entered. In the node's mount
-    // namespace, `/proc` is another file system.
+    // All namespace files are opened before the first namespace is entered, because the node's
+    // mount namespace has another `/proc`.
     let open_namespace = |(name, kind)| -> Result<_, CommandError> {
         let path = format!("/proc/1/ns/{name}");
         let file = File::open(&path).map_err(to_error(&path))?;

@@ -1,5 +1,5 @@
-//! Finds the containers that hold a device, in the kubelet checkpoint and the attachment records,
-//! or by inspecting all running containers.
+//! Finds the containers that hold a device. They are found in the kubelet checkpoint and in the
+//! attachment records, or by inspecting all running containers.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -26,37 +26,37 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
-/// The kubelet's log directory, which has a directory `NAMESPACE_NAME_UID` for each pod
+/// The kubelet's log directory. It contains a directory `NAMESPACE_NAME_UID` for each pod
 /// (Kubernetes, pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
 const POD_LOG_DIR: &str = "var/log/pods";
 
-/// The maximum number of pods whose names are read from [`POD_LOG_DIR`]. Containers of further
-/// pods are listed without the name of the pod.
+/// The maximum number of pods whose names are read from [`POD_LOG_DIR`]. Containers of other pods
+/// are listed without the pod's name.
 const MAX_POD_NAMES: usize = 4096;
 
-/// The name of a class or of a resource, and the id of one of its devices.
+/// The name of a class or resource, and the id of a device that belongs to it.
 type DeviceKey = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
-    /// The id that the kubelet allocated: the id of the device, or of one of its shares.
+    /// The id that the kubelet allocated: the id of the device, or of one slot of a shared device.
     device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
-    /// The container's name in its pod, or its id if it belongs to no pod.
+    /// The container's name in its pod. Outside of pods, the container's id.
     container: String,
-    /// The name that the container's engine gave to the container.
+    /// The name that the engine gave to the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The pod as `NAMESPACE/NAME`, or `None` if the node has no log directory of the pod.
+    /// The pod as `NAMESPACE/NAME`. It is `None` if the node has no log directory for the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// The event by which the container got the device, or `None` if the kubelet allocated it.
+    /// How the container got the device. It is `None` if the kubelet allocated the device.
     #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
     acquisition: Option<Acquisition>,
 }
 
-/// The event by which a container got a device.
+/// How a container got a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum Acquisition {
     #[serde(rename = "start")]
@@ -65,9 +65,9 @@ enum Acquisition {
     AttachCommand,
 }
 
-/// Returns the devices of an attachment record that the container holds. A device is held if a user
-/// attached it, if it has a device rule, or if `is_present` returns true for one of its files. An
-/// unplugged device has no rule and no file, so the container does not hold it.
+/// Returns the devices of an attachment record that the container holds. The container holds a
+/// device if a user attached it, if it has a device rule, or if `is_present` returns true for one
+/// of its files. An unplugged device has no rule and no file, so it is not held.
 fn find_held_devices(
     record: &live::AttachmentRecord,
     is_present: impl Fn(&Path) -> bool,
@@ -79,8 +79,8 @@ fn find_held_devices(
             .files
             .iter()
             .filter(|file| is_owned_by_device(&file.owners));
-        // Every attached device is held, even without rules and files in the record: the container
-        // may have been able to use the device before `attach`.
+        // An attached device is held even if the record contains no rules and files for it. The
+        // container may have had access to the device before `attach`.
         device.grant_origin.is_user()
             || record
                 .rules
@@ -113,10 +113,11 @@ impl Holder {
 
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// The containers to which the kubelet allocated devices, by resource and device id.
+    /// The containers to which the kubelet allocated devices. The keys contain a resource name and
+    /// a device id.
     holders_by_resource: BTreeMap<DeviceKey, Vec<Holder>>,
-    /// The containers that got devices by a request or by `boathook attach`, by class and device
-    /// id.
+    /// The containers that got devices by a request or by `boathook attach`. The keys contain a
+    /// class name and a device id.
     holders_by_class: BTreeMap<DeviceKey, Vec<Holder>>,
     /// The containers that wait for devices.
     waiting_containers: Vec<WaitingContainer>,
@@ -126,17 +127,17 @@ pub(super) struct Holders {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WaitingContainer {
     class: String,
-    /// The awaited device, in the form of a request.
+    /// The awaited device as it is written in a request.
     device: String,
     container: String,
-    /// The name that the container's engine gave to the container.
+    /// The name that the engine gave to the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     /// The name of a device on this host that the user probably meant.
     #[serde(rename = "did_you_mean", skip_serializing_if = "Option::is_none")]
     suggested_name: Option<String>,
-    /// The name of the awaited device, or the last component if the name is a path. The value is
-    /// `None` if the container waits for all devices of the class.
+    /// The name of the awaited device. If it is a path, its last component. It is `None` if the
+    /// container waits for all devices of the class.
     #[serde(skip)]
     awaited_name: Option<String>,
     #[serde(skip)]
@@ -144,7 +145,7 @@ pub(super) struct WaitingContainer {
 }
 
 impl WaitingContainer {
-    /// Sets `suggested_name` to the device of the host that the user probably meant.
+    /// Sets `suggested_name` to the device in `devices` that the user probably meant.
     pub(super) fn with_suggestion(mut self, devices: &[ListedDevice]) -> Self {
         let class_devices = devices.iter().filter(|device| device.class == self.class);
         let names = class_devices.flat_map(|device| {
@@ -175,7 +176,7 @@ impl WaitingContainer {
 
 impl Holders {
     /// Reads the kubelet checkpoint and the attachment records of running containers. Returns
-    /// `None` if the host has neither. An invalid file results in a warning.
+    /// `None` if the host has neither. Logs a warning if a file is invalid.
     pub(super) fn read(config: &Config) -> Option<Self> {
         let checkpoint_path = &config.trust.kubelet_checkpoint;
         let mut holders = Holders::default();
@@ -202,7 +203,7 @@ impl Holders {
         (!holders.holders_by_class.is_empty()).then_some(holders)
     }
 
-    /// Inspects all running containers. A container that cannot be inspected results in a warning.
+    /// Inspects all running containers. Logs a warning if a container cannot be inspected.
     pub(super) fn inspect_running_containers(state_root: Option<PathBuf>, config: &Config) -> Self {
         if !geteuid().is_root() {
             log::warning("containers of other users are not looked at: run this as root");
@@ -215,8 +216,8 @@ impl Holders {
         {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
-            // The child process returns a tuple. A serializer for `ContainerInspection` would make
-            // the program larger.
+            // The child process returns a tuple, because a serializer for `ContainerInspection`
+            // would make the program larger.
             let inspection = running_root::run_in_child(|| {
                 let inspection = ContainerInspection::inspect(&id, pid, &bundle_dir, config);
                 let devices = inspection.devices.into_iter();
@@ -260,7 +261,8 @@ impl Holders {
             }
             holders.add(&holder, devices);
         }
-        // The remaining records belong to containers whose bundle or first process was not found.
+        // The records that are left belong to containers whose bundle or init process was not
+        // found.
         for record in records {
             let holder = Holder {
                 container: record.id.clone(),
@@ -272,7 +274,8 @@ impl Holders {
         holders
     }
 
-    /// Returns the containers that hold the device `device` of `class`, or a share of it.
+    /// Returns the containers that hold `device` of the class `class`, or a slot of it if it is
+    /// shared.
     pub(super) fn find_holders(&self, class: &ClassName, device: &Device) -> Vec<Holder> {
         let ids: Vec<DeviceId> = device.offered_ids();
         let find_allocations = |id: &DeviceId| {
@@ -333,13 +336,13 @@ impl Holders {
     }
 }
 
-/// The result of inspecting a running container: the devices that it holds.
+/// What the inspection of a running container has found.
 #[derive(Default)]
 struct ContainerInspection {
     devices: Vec<(DeviceKey, Acquisition)>,
-    /// The pod as `NAMESPACE/NAME`, and the container's name in the pod.
+    /// The pod as `NAMESPACE/NAME`, and the name of the container in the pod.
     pod: Option<(String, String)>,
-    /// The reason why the inspection is incomplete, or `None` if it is complete.
+    /// Why the inspection is incomplete. It is `None` if the inspection is complete.
     incomplete_reason: Option<String>,
 }
 
@@ -356,7 +359,8 @@ impl ContainerInspection {
             devices: devices.collect(),
             ..ContainerInspection::default()
         };
-        // The root cannot be opened if the init process has ended. Then only the record is used.
+        // If the init process has ended, its root directory cannot be opened. Then only the record
+        // is used.
         if root.look_up(Path::new("/")).is_err() {
             return inspection;
         }
@@ -367,9 +371,9 @@ impl ContainerInspection {
         inspection
     }
 
-    /// Adds the devices that the hook gave to the container at its start. The injection plan is
-    /// computed again to find them. The new plan may have more devices than the plan at the start,
-    /// so only devices whose nodes exist in the container are added.
+    /// Adds the devices that the hook gave to the container at its start. To find them, computes
+    /// the injection plan again. The new plan may contain more devices than the plan at the start,
+    /// so a device is added only if its device nodes exist in the container.
     fn add_injected_devices(
         &mut self,
         root: &RunningRoot,
@@ -385,7 +389,7 @@ impl ContainerInspection {
         }
         let plan = planner::plan_container_injection(&bundle, &Caller::PlanInspector, config)?;
         let look_up = |path: &Path| root.look_up(path);
-        // A device without a step in the plan was unplugged, so it is not present.
+        // If the plan has no step for a device, the device was unplugged, so it is not present.
         let is_present = |device: &DeviceRef| {
             let is_step_of_device =
                 |step: &&InjectionStep| step.owners.iter().any(|owner| owner.is_device(device));
@@ -405,7 +409,8 @@ impl ContainerInspection {
     }
 }
 
-/// Returns the containers to which the kubelet has allocated devices, by resource and device id.
+/// Returns the containers to which the kubelet allocated devices. The keys contain a resource name
+/// and a device id.
 fn read_allocations(
     checkpoint: &KubeletCheckpoint,
     host_root: &Path,
@@ -427,7 +432,8 @@ fn read_allocations(
     holders
 }
 
-/// Returns the names `NAMESPACE/NAME` of the pods that have a log directory on this node, by uid.
+/// Returns the names `NAMESPACE/NAME` of the pods that have a log directory on this node. The keys
+/// are the uids of the pods.
 fn read_pod_names(log_dir: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(log_dir).into_iter().flatten().flatten();
     let names = entries.take(MAX_POD_NAMES).filter_map(|entry| {

@@ -1,5 +1,5 @@
 //! Describes how a user requests a device with each launcher: a pod, Docker, podman, or a runtime.
-//! The advice contains the commands and configuration keys of the user's launcher.
+//! The texts contain commands and configuration keys that the user can copy.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +14,14 @@ use super::containers::Container;
 use super::devices::ListedDevice;
 use crate::oci::read_json;
 
-/// The kubelet's directory for device plugins, relative to the host's root. It exists if the host
-/// is a node of a cluster.
+/// The directory in which device plugins register at the kubelet, relative to the host's root. It
+/// exists if the host is a cluster node.
 const DEVICE_PLUGIN_DIR: &str = "var/lib/kubelet/device-plugins";
 
 /// The configuration file of Docker's daemon, relative to the host's root.
 const DOCKER_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
-/// The methods by which the engines of this host can give devices to containers.
+/// The ways in which the engines of this host can give devices to containers.
 pub(super) struct DeliveryMethods {
     /// The engines that `boathook-init install` has configured.
     engines: Vec<Engine>,
@@ -38,8 +38,8 @@ impl DeliveryMethods {
         let docker_config: Value =
             read_json(&host_root.join(DOCKER_CONFIG_PATH)).unwrap_or_default();
         let has_docker_runtime = docker_config["runtimes"][HANDLER].is_object();
-        // `boathook-init` writes one record for each engine that it configures. For Docker, a user
-        // may have added the runtime to daemon.json without it.
+        // `boathook-init` writes a record file for each engine that it configures. For Docker, a
+        // user may have added the runtime to daemon.json without `boathook-init`.
         let is_configured = |engine: &Engine| {
             record_dir.join(format!("{engine}.json")).is_file()
                 || *engine == Engine::Docker && has_docker_runtime
@@ -58,15 +58,17 @@ pub(super) enum Launcher {
     Pod,
     Docker,
     Podman,
-    /// containerd outside of pods (with nerdctl), or CRI-O. A user selects a runtime handler.
+    /// containerd outside of pods (with nerdctl), or CRI-O. The user selects Boathook's runtime
+    /// handler.
     RuntimeHandler,
     /// An OCI runtime that a user calls without an engine.
     OciRuntime,
 }
 
 impl Launcher {
-    /// Returns the launcher of a container, which is known from the path of the bundle. The
-    /// containers of a pod have the same engines as others, so `is_in_a_pod` distinguishes them.
+    /// Returns the launcher that started a container. The path of the bundle shows the engine. Pods
+    /// use the same engines as other launchers, so `is_in_a_pod` says whether the launcher is a
+    /// pod.
     pub(super) fn from_container(container: &Container, is_in_a_pod: bool) -> Self {
         if is_in_a_pod {
             return Launcher::Pod;
@@ -79,8 +81,8 @@ impl Launcher {
         }
     }
 
-    /// Returns the launchers that are installed on the host. The one that a user probably uses
-    /// comes first.
+    /// Returns the launchers that are installed on the host. The first one is the one that a user
+    /// most probably uses.
     pub(super) fn find_installed(config: &Config) -> Vec<Self> {
         let mut launchers = Vec::new();
         if is_cluster_node(config) {
@@ -100,8 +102,8 @@ impl Launcher {
         launchers
     }
 
-    /// Describes how to request devices of a class: for pods by the resource `resource`, otherwise
-    /// by setting the environment variable `variable` to `value`.
+    /// Describes how to request devices of a class. Pods request the resource `resource`. Other
+    /// containers set the environment variable `variable` to `value`.
     pub(super) fn describe_request(self, variable: &str, value: &str, resource: &str) -> String {
         let quoted_value = quote_for_shell(value);
         match self {
@@ -121,7 +123,7 @@ impl Launcher {
         }
     }
 
-    /// Describes how to create a container for which the hook is called.
+    /// Describes how to create a container so that the hook is called.
     pub(super) fn describe_creation(self) -> String {
         match self {
             Launcher::Pod => format!(
@@ -148,7 +150,7 @@ impl Launcher {
         }
     }
 
-    /// Describes how a user adds the host's group `gid` to the process of a container.
+    /// Describes how a user adds the host's group `gid` to the groups of a container's process.
     pub(super) fn describe_group_option(self, gid: u32) -> String {
         match self {
             Launcher::Pod => {
@@ -168,9 +170,9 @@ impl Launcher {
         }
     }
 
-    /// Describes how to request `device` by the methods that work on this host. If the engine is
-    /// not configured for Boathook, the text has a CDI device name, or the command that configures
-    /// the engine.
+    /// Describes how to request `device` with the methods that work on this host. If the engine is
+    /// not configured for Boathook, the text contains a CDI device name, or the command that
+    /// configures the engine.
     pub(super) fn describe_available_request(
         self,
         delivery_methods: &DeliveryMethods,
@@ -229,7 +231,7 @@ impl Launcher {
         }
     }
 
-    /// Describes how to replace a container by a new one.
+    /// Describes how to replace a container with a new one.
     pub(super) fn describe_replacement(self) -> &'static str {
         match self {
             Launcher::Pod => "delete the pod, so that a new one is created",
@@ -258,7 +260,7 @@ fn is_engine_installed(engine: Engine, host_root: &Path) -> bool {
     })
 }
 
-/// Returns whether a shell reads `text` as one argument even without quotes.
+/// Returns whether a shell reads the unquoted `text` as one argument.
 fn is_plain_word(text: &str) -> bool {
     let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')

@@ -1,5 +1,5 @@
-//! Implements `boathook list PATH`, which finds the device to which a device node or link of the
-//! host belongs, and prints its names and the commands that start a container with it.
+//! Implements `boathook list PATH`, which finds the device of a device node or symbolic link of the
+//! host. It prints the device's names, and the commands that start a container with the device.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// The device whose device node is at a path, or is the target of a link at this path.
+/// The device to which a path leads. The path is a device node of the device, or a link to one.
 #[derive(Serialize)]
 struct DeviceOfPath {
     path: PathBuf,
@@ -33,16 +33,16 @@ struct DeviceOfPath {
     is_enabled: bool,
     #[serde(rename = "follow")]
     is_followed: bool,
-    /// The names that no other device has and that do not change when this device is plugged in
-    /// again.
+    /// The names that belong to no other device and that stay the same when this device is
+    /// unplugged and plugged in again.
     names: Vec<String>,
-    /// The recommended value of the environment variable: the link that the user named, or a name
-    /// that does not depend on the port of the device.
+    /// The recommended value of the environment variable: the link that the user gave, or a name
+    /// that does not depend on the device's port.
     request: String,
 }
 
-/// Prints the device to which each path leads. A path that leads to no device of a class results in
-/// an error message and the exit code [`ExitCode::Request`].
+/// Prints the device to which each path leads. If a path leads to no device of a class, prints an
+/// error message and returns [`ExitCode::Request`].
 pub(super) fn run(
     paths: &[PathBuf],
     as_json: bool,
@@ -187,7 +187,7 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
     Ok(())
 }
 
-/// Quotes a text for a unit file of systemd (systemd.syntax(7), "Quoting").
+/// Quotes a text for a systemd unit file (systemd.syntax(7), "Quoting").
 fn quote_for_systemd(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

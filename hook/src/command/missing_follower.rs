@@ -1,5 +1,5 @@
-//! Finds containers that wait for devices while no `boathook follow` runs, so that they never get
-//! the devices.
+//! Finds containers that wait for devices although `boathook follow` does not run. These containers
+//! never get the devices.
 
 use device_class::config::Config;
 use device_class::name::excerpt;
@@ -9,11 +9,11 @@ use super::finding::{Finding, Severity};
 use super::log;
 use crate::live::{self, AttachmentRecord};
 
-/// The maximum number of containers that the finding of `check` names.
+/// The maximum number of containers that one finding of `boathook check` names.
 const MAX_SHOWN_CONTAINERS: usize = 4;
 
-/// Returns a finding if no follower runs. Returns `None` if a follower runs, or if this user may
-/// not read the follower's lock.
+/// Returns a finding if `boathook follow` does not run. Returns `None` if it runs, or if this user
+/// may not read its lock file.
 pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
     let directories = log::list_log_directories(&config.host_root);
     let is_follower_missing = directories
@@ -24,7 +24,7 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
     is_follower_missing.then_some(finding)
 }
 
-/// Returns a finding if no follower runs while containers wait for devices.
+/// Returns a finding if containers wait for devices and `boathook follow` does not run.
 pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let records = live::read_records(&config.host_root);
     let waiting_records = records
@@ -45,7 +45,7 @@ pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     Some(Finding { text, ..finding })
 }
 
-/// Returns whether a container waits for a device that it requested by name, or has requested all
+/// Returns whether the container waits for a device: it requested one by name, or it requested all
 /// devices of a class and has none of them.
 fn is_waiting_for_devices(record: &AttachmentRecord) -> bool {
     record.awaited_requests.iter().any(|awaited_request| {

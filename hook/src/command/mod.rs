@@ -1,4 +1,4 @@
-//! Implements the commands of `boathook`, and declares the error of a failed command.
+//! Implements the commands of `boathook`, and declares the error that a failed command returns.
 
 mod attach;
 mod cdi;
@@ -49,8 +49,8 @@ use crate::oci::{Bundle, BundleError};
 use crate::planner::{self, Caller, PlannerError};
 use crate::start::{self, StartError};
 
-/// The error of a failed command. Its message names the failed operation, the container, and what
-/// the user can do. `main` prints the message, followed by the messages of all causes.
+/// The error that a failed command returns. Its message names the operation that failed, the
+/// container, and what the user can do. `main` prints this message and the messages of all causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error(transparent)]
@@ -170,12 +170,13 @@ impl From<PlannerError> for CommandError {
     }
 }
 
-/// Runs the command of the command line, and prints the error if it fails.
+/// Runs the command that the command line names, and prints the error if the command fails.
 pub fn main() -> process::ExitCode {
     let cli = Cli::parse_arguments();
     match run(&cli) {
         Ok(code) => code.into(),
-        // A program such as head(1) may close the output before its end, which is no error.
+        // A program such as head(1) may close the pipe before this program has written all output.
+        // That is not an error.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::Success.into()
         }
@@ -301,7 +302,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Returns the path of the configuration file that is read without the option `--config`.
+/// Returns the path of the configuration file that is read if the user does not give `--config`.
 fn find_default_config_path() -> PathBuf {
     let default_path = Path::new(DEFAULT_PATH);
     if default_path.exists() {
@@ -311,8 +312,8 @@ fn find_default_config_path() -> PathBuf {
     directories.unwrap_or_default().config_path()
 }
 
-/// Starts the log for a user's command, and reads the configuration. The hook does not call this
-/// function, because an engine reads the hook's messages.
+/// Initializes the log for a command of a user, and reads the configuration. The hook does not use
+/// this function, because the reader of the hook's messages is an engine.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     log::init(LogReader::User, None, cli.log_level());
     let config = installation::load_configuration(cli.config_path.as_deref())?;
@@ -340,9 +341,9 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     Ok(config)
 }
 
-/// Adds a warning for each requested class without a device on this host, if other classes of the
+/// Adds a warning for each requested class that has no device on this host if other classes of the
 /// same vendor have devices. A container that requests all devices of such a class starts without
-/// one.
+/// any.
 fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
     let lacks_devices =
         |grant: &&Grant| grant.available_count == 0 && grant.awaited_devices.is_empty();
@@ -357,8 +358,8 @@ fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
     plan.warnings.extend(descriptions);
 }
 
-/// Prints the injection plan for a bundle, and warns if the container lacks the hook or the
-/// variables that the plan needs. Nothing is changed.
+/// Prints the injection plan for a bundle. Warns if the hook is missing in config.json, or
+/// variables that the plan needs. Changes nothing.
 fn explain(bundle_dir: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
     let mut bundle = Bundle::read(bundle_dir)?;
     live::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);
@@ -394,8 +395,8 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
                 .map(|note| optional_files::shorten_note(note).into_owned())
                 .collect();
         }
-        // Control characters are escaped, because the plan contains texts that the author of the
-        // image has chosen.
+        // Control characters are escaped, because the plan contains texts that the image's author
+        // chose.
         write!(
             Printable::new(io::stdout().lock(), OutputForm::Lines),
             "{plan}"
@@ -404,7 +405,7 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
     Ok(plan)
 }
 
-/// Prints the names of the running containers, for completions of the shell.
+/// Prints the names of the running containers. Shell completions use the output.
 fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let names = containers::list_running_names(&config.host_root);
     if as_json {
@@ -418,7 +419,7 @@ fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandE
     Ok(ExitCode::Success)
 }
 
-/// Checks that this host has a class file for each of the names.
+/// Checks that this host has a class file for each name in `requested_names`.
 fn check_class_names<'a>(
     requested_names: &[ClassName],
     sources: impl Iterator<Item = &'a ClassSource> + Clone,
@@ -437,8 +438,9 @@ fn check_class_names<'a>(
     })
 }
 
-/// Returns the sources of the classes `class_names`, or of all classes if there are no names. A
-/// class file that cannot be read is also returned, because it could be one of the classes.
+/// Returns the sources of the classes `class_names`. If there are no names, returns those of all
+/// classes. Class files that cannot be read are also returned, because one could belong to a named
+/// class.
 fn select_sources(
     class_names: &[ClassName],
     mut sources: Vec<Result<ClassSource, FileError>>,

@@ -1,5 +1,5 @@
-//! Implements `boathook log`, which prints the messages of hooks and of `boathook-runtime` on this
-//! node.
+//! Implements `boathook log`, which prints the messages that hooks and `boathook-runtime` logged on
+//! this node.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,13 +16,13 @@ use crate::cli::LogArguments;
 use crate::exit::ExitCode;
 use crate::log::{self, contains_container_id};
 
-/// The time between two reads of the log files with `--follow`.
+/// With `--follow`, the time between two reads of the log files.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The conditions for printing a line of the log.
+/// The conditions that a log line must meet to be printed.
 struct LineFilter<'a> {
-    /// The name or id of a container that the user gave on the command line, and the id that
-    /// belongs to it. The id is `None` if no such container exists any longer.
+    /// The container name or id that the user gave, and the container's id. The second value is
+    /// `None` if no such container exists any longer.
     container: Option<(&'a str, Option<String>)>,
     min_time: Option<&'a str>,
 }
@@ -47,7 +47,7 @@ impl<'a> LineFilter<'a> {
     }
 }
 
-/// The names that engines gave to containers of this host.
+/// The names that the engines of this host gave to containers.
 struct ContainerNames<'a> {
     host_root: &'a Path,
     names_by_id: BTreeMap<String, String>,
@@ -61,8 +61,8 @@ impl<'a> ContainerNames<'a> {
         }
     }
 
-    /// Adds the container's name to each line that has the id of a container. The names are read
-    /// again if a line has an unknown id, because the container may be new.
+    /// Adds the container's name to each line that contains a container id. If a line contains an
+    /// unknown id, reads the names again, because the container may be new.
     fn insert_names(&mut self, lines: &mut [String]) {
         let mut ids = lines.iter().filter_map(|line| find_container_id(line));
         if ids.any(|id| !self.names_by_id.contains_key(id)) {
@@ -82,7 +82,7 @@ impl<'a> ContainerNames<'a> {
     }
 }
 
-/// Returns the container id in a line of the form `TIME boathook: [LEVEL: ]container ID: ...`.
+/// Returns the container id in a log line of the form `TIME boathook: [LEVEL: ]container ID: ...`.
 fn find_container_id(line: &str) -> Option<&str> {
     let (_, message) = line.split_once(" boathook: ")?;
     let message = ["info: ", "warning: "]
@@ -94,7 +94,7 @@ fn find_container_id(line: &str) -> Option<&str> {
     Some(&after_keyword[..id_end])
 }
 
-/// Prints the lines of the log that meet the user's conditions. With `--follow`, continues with new
+/// Prints the log lines that meet the user's conditions. With `--follow`, continues to print new
 /// lines until this process is stopped.
 pub(super) fn run(
     arguments: &LogArguments,
@@ -128,7 +128,7 @@ pub(super) fn run(
     }
 }
 
-/// Prints each line of the log as text or as a JSON object.
+/// Prints each log line as text or as a JSON object.
 fn print_lines(lines: &[String], as_json: bool) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     for line in lines {

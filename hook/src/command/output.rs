@@ -1,26 +1,27 @@
-//! Prints tables and paragraphs on stdout. On a terminal, lines are wrapped at its width and
-//! severities are coloured.
+//! Prints tables and paragraphs on stdout. On a terminal, long lines are wrapped and severities are
+//! coloured.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
 /// The assumed width, in columns, of a terminal that does not report its width.
 const DEFAULT_COLUMNS: usize = 80;
-/// The minimum width of a table's last column in characters. On a narrow terminal a line may
+/// The minimum width in characters of a table's last column. On a narrow terminal, table rows may
 /// therefore be wider than the terminal.
 const MIN_LAST_COLUMN_CHARS: usize = 24;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// The width in columns at which lines are wrapped, or `None` if the output goes to a program
-    /// or a file and lines are not wrapped.
+    /// The width in columns at which lines are wrapped. It is `None` if the output goes to a
+    /// program or a file: then lines are not wrapped.
     width: Option<usize>,
     is_colored: bool,
 }
 
 impl Style {
-    /// Returns the style for stdout of this process. As in ps(1), the variable COLUMNS sets the
-    /// width even without a terminal. NO_COLOR (no-color.org) and TERM=dumb disable colours.
+    /// Returns the style for this process's stdout. The variable COLUMNS sets the width even if
+    /// stdout is not a terminal, as in ps(1). NO_COLOR (no-color.org) and TERM=dumb disable
+    /// colours.
     pub(super) fn for_stdout() -> Self {
         let is_terminal = io::stdout().is_terminal();
         let columns = env::var("COLUMNS")
@@ -36,8 +37,8 @@ impl Style {
         }
     }
 
-    /// Writes a table. Each column is as wide as its widest cell, and the cells of the last column
-    /// are wrapped. The first cell of a row is coloured if it is a severity.
+    /// Writes a table. Each column is as wide as its widest cell. The text of the last column is
+    /// wrapped. If the first cell of a row is a severity, it is coloured.
     pub(super) fn write_table<const N: usize>(
         self,
         out: &mut impl Write,
@@ -76,14 +77,14 @@ impl Style {
         Ok(())
     }
 
-    /// Writes a paragraph, whose lines are wrapped at the width of the style.
+    /// Writes a paragraph. Its lines are wrapped at the style's width.
     pub(super) fn write_paragraph(self, out: &mut impl Write, text: &str) -> io::Result<()> {
         let lines = self.wrap_text(&printable::line(text), 0);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Splits a text into lines that begin after `indent` columns and end at the width of the
-    /// style. A word that is longer than a line, such as a path, is not split.
+    /// Splits a text into lines. The lines are to be printed after `indent` columns, so that they
+    /// end at the style's width. A word that is longer than a line, such as a path, is not split.
     fn wrap_text(self, text: &str, indent: usize) -> Vec<String> {
         let Some(width) = self.width else {
             return vec![text.to_owned()];

@@ -1,4 +1,4 @@
-//! Looks up files in the root file system of a running container, without changing them.
+//! Looks up files in the root file system of a running container. The files are not changed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::log::format_error_chain;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
-/// Calls `inspect_container` in a child process, and returns the result. Returns `None` if the
-/// child exceeds the time limit, because a container can mount a file system that never answers.
+/// Calls `inspect_container` in a child process and returns its result. Returns `None` if the child
+/// process exceeds the time limit: a container can mount a file system that never answers.
 pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(
     inspect_container: impl FnOnce() -> T,
 ) -> Option<T> {
@@ -24,7 +24,7 @@ pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(
 }
 
 /// The root directory of a running container. All paths are resolved inside this directory, because
-/// the image may contain symbolic links that lead to files of the host.
+/// the image may contain symbolic links that would otherwise lead to files of the host.
 pub(super) struct RunningRoot {
     pub(super) pid: i32,
     path: PathBuf,
@@ -36,16 +36,15 @@ impl RunningRoot {
         RunningRoot { pid, path }
     }
 
-    /// Resolves the path `container_path` in the container. Returns `None` if there is no file at
-    /// the path.
+    /// Opens the file at `container_path` in the container. Returns `None` if there is no file.
     pub(super) fn look_up(&self, container_path: &Path) -> Result<Option<Handle>, String> {
         let root = RootDir::open(&self.path, Resolver::Openat2);
         root.and_then(|root| root.lookup(container_path))
             .map_err(|error| format_error_chain(&error))
     }
 
-    /// Returns a description of each file or node of the injection plan that the container does not
-    /// have.
+    /// Returns a description of each file or device node of the plan that is missing in the
+    /// container.
     pub(super) fn find_missing_files(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
         let describe_missing_file = |step: &InjectionStep| {
             apply::find_missing_file(&step.action, &|path| self.look_up(path))

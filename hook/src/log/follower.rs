@@ -1,4 +1,4 @@
-//! Reads lines that are added to the log while `boathook log --follow` runs.
+//! Reads new lines from the log while `boathook log --follow` runs.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,21 +8,20 @@ use std::path::PathBuf;
 use super::node::{FILE_NAME, PREVIOUS_FILE_NAME};
 use crate::oci::open_regular;
 
-/// The position in a directory's log file up to which the lines were read.
+/// The position in the log file of one directory. The lines before it were already read.
 pub(super) struct LogPosition {
     pub(super) directory: PathBuf,
-    /// The inode number of the log file, or 0 if there was no file.
+    /// The inode number of the log file that was read, or 0 if there was no log file.
     pub(super) inode: u64,
-    /// The offset in the file, in bytes, of the next line.
+    /// The position in the file, in bytes, where the next line begins.
     pub(super) offset: u64,
 }
 
-/// A reader of the lines that are added to the node's log and to this user's log, as `tail -f`
-/// shows them.
+/// Reads new lines from the node's log and from this user's log, as `tail -f` does.
 pub(crate) struct LogFollower(pub(super) Vec<LogPosition>);
 
 impl LogFollower {
-    /// Returns the complete lines that were added since the last call.
+    /// Returns the complete lines that were added after the previous call.
     pub(crate) fn read_lines(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         for position in &mut self.0 {
@@ -40,8 +39,8 @@ impl LogPosition {
         };
         let inode = file.metadata()?.ino();
         if inode != self.inode {
-            // The full log file was renamed. Another process may have added lines to it after the
-            // last call.
+            // The log file was full and was renamed. Another process may have added lines to it
+            // between the previous call and the renaming.
             let previous_file = open_regular(&self.directory.join(PREVIOUS_FILE_NAME));
             if let Ok(previous_file) = previous_file
                 && previous_file.metadata()?.ino() == self.inode
@@ -58,7 +57,7 @@ impl LogPosition {
         let mut bytes = Vec::new();
         file.take(super::node::MAX_READ_BYTES)
             .read_to_end(&mut bytes)?;
-        // A line without a newline is still being written, so it is left for the next call.
+        // The last line has no newline yet: a process is still writing it. The next call reads it.
         let Some(last_newline) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
         };

@@ -26,10 +26,10 @@ pub(crate) use time::format_current_time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogReader {
-    /// A user has started this program, and reads its messages on stderr.
+    /// A user started this program and reads its messages on stderr.
     User,
-    /// A container engine has started this program, and may discard its stderr. Messages also
-    /// go to the node's log and to syslog.
+    /// A container engine started this program and may discard its stderr. Messages are also
+    /// written to the node's log and to syslog.
     Engine,
 }
 
@@ -41,11 +41,12 @@ fn level_prefix(level: LogLevel) -> &'static str {
     }
 }
 
-/// The destinations of messages, and the level up to which messages are written.
+/// Where messages are written, and the level that a message must have to be written.
 struct Log {
     reader: LogReader,
     level: LogLevel,
-    /// The directory at which this process sees the host's root. The node's log is below it.
+    /// The directory in which this process sees the host's root directory. The node's log is below
+    /// it.
     host_root: PathBuf,
     node_log: OnceLock<NodeLog>,
 }
@@ -64,9 +65,9 @@ pub(crate) fn init(reader: LogReader, config: Option<&Config>, level: Option<Log
     });
 }
 
-/// Opens the node's log and syslog, unless they are open already. A process must call this function
-/// before it enters a container's mount namespace, where the same paths lead to files of the
-/// container.
+/// Opens the node's log and syslog, if they are not open yet. A process must call this function
+/// before it enters a container's mount namespace, because there the same paths lead to the
+/// container's files.
 pub(crate) fn open_node_log() {
     if let Some(log) = LOG.get()
         && log.reader == LogReader::Engine
@@ -79,31 +80,31 @@ pub(crate) fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
-/// Logs a warning about a condition that an administrator should know.
+/// Logs a warning about a problem that an administrator should know.
 pub(crate) fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
 
-/// Logs an informational message. `message` is called only if the level includes such messages.
+/// Logs an informational message. Calls `message` only if the log level includes such messages.
 pub(crate) fn info(message: impl FnOnce() -> String) {
     if LOG.get().is_some_and(|log| log.level == LogLevel::Info) {
         write(LogLevel::Info, &message());
     }
 }
 
-/// The root directory of the host to whose log this process writes its actions. It is not set in
-/// hooks, which an engine starts.
+/// The root directory of the host. This process writes its actions to the log of this host. It is
+/// not set in hooks.
 static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes [`report_action`] and [`record_action`] also write to the log of the host whose root
-/// directory is `host_root`. Both functions are called in the host's mount namespace only.
+/// After this call, [`report_action`] and [`record_action`] also write to the log of the host whose
+/// root directory is `host_root`. Both functions must be called in the host's mount namespace.
 pub(crate) fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
-/// Logs a change that a service has made without a user's command. The message goes to stderr,
-/// which is the service's journal, and after [`enable_action_log`] also to the node's log. It is
-/// left out only at the level of errors.
+/// Logs a change that a service made without a command of a user. The message goes to stderr, which
+/// the service manager writes to the journal. After [`enable_action_log`], it also goes to the
+/// node's log. At the log level for errors, the message is left out.
 pub(crate) fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         write_unfiltered(LogLevel::Info, message);
@@ -112,8 +113,8 @@ pub(crate) fn report_action(message: &str) {
 }
 
 /// Logs a change of a container that a user requested, so that `boathook log` shows it. The message
-/// goes to stderr only at the level of informational messages, because the program prints the
-/// result itself. It is left out at the level of errors.
+/// goes to stderr only at the log level for information, because the program prints the result
+/// itself. At the log level for errors, the message is left out.
 pub(crate) fn record_action(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
@@ -140,7 +141,8 @@ fn write(level: LogLevel, message: &str) {
 
 fn write_unfiltered(level: LogLevel, message: &str) {
     let line = format_line(level, message);
-    // An error of stderr is ignored, because the message must also reach the node's log and syslog.
+    // If writing to stderr fails, the error is ignored. The message must still reach the node's log
+    // and syslog.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     write_to_node_log(level, &line);
 }
@@ -156,8 +158,8 @@ fn write_to_node_log(level: LogLevel, line: &str) {
     }
 }
 
-/// Returns the message of `error` and the messages of all its causes, separated by `: `. The
-/// message of an error must not repeat the message of its cause.
+/// Returns the message of `error` and the messages of all its causes, separated by `: `. So an
+/// error message must not contain the message of its cause.
 pub(crate) fn format_error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

@@ -20,24 +20,24 @@ use super::format_current_time;
 use crate::oci::open_regular;
 use crate::process;
 
-/// The path of the log's directory, relative to the root of the host. Only root can read the
-/// directory, because the messages contain the names of containers and devices.
+/// The path of the log directory, relative to the host's root. Only root can read the directory,
+/// because messages contain the names of containers and devices.
 const LOG_DIR: &str = "run/boathook";
 pub(super) const FILE_NAME: &str = "log";
-/// The name of the previous log file. When a full log file is renamed to this name, it replaces the
-/// file that was renamed before.
+/// The name of the previous log file. A full log file is renamed to this name and replaces the
+/// previous one.
 pub(super) const PREVIOUS_FILE_NAME: &str = "log.1";
-/// The size in bytes at which a log file is full. A full file is renamed to [`PREVIOUS_FILE_NAME`],
-/// and a new file is created.
+/// The size in bytes at which a log file is full. The next process renames it to
+/// [`PREVIOUS_FILE_NAME`] and creates a new file.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
-/// The maximum number of bytes that are read of a log file. A log file can exceed
-/// [`MAX_FILE_BYTES`] by the messages of one process.
+/// The maximum number of bytes that are read from a log file. A log file may be larger than
+/// [`MAX_FILE_BYTES`], because a process checks the size only when it opens the file.
 pub(super) const MAX_READ_BYTES: u64 = 2 * MAX_FILE_BYTES;
 
-/// The path of the socket of syslog or journald, relative to the root of the host.
+/// The path of the socket on which syslog or journald listens, relative to the host's root.
 const SYSLOG_SOCKET_PATH: &str = "dev/log";
-/// The code of the facility `LOG_DAEMON` (syslog(3)). The priority of a message is this code plus
-/// the code of its severity.
+/// The code of the syslog facility `LOG_DAEMON` (syslog(3)). The priority of a message is the sum
+/// of this code and the code of the severity.
 const LOG_DAEMON: u8 = 3 << 3;
 
 pub(super) struct NodeLog {
@@ -46,8 +46,8 @@ pub(super) struct NodeLog {
 }
 
 impl NodeLog {
-    /// Opens the log file and the syslog socket of the host whose root directory is `root`. A
-    /// destination that cannot be opened is skipped.
+    /// Opens the log file and the syslog socket of the host whose root directory is `root`. If one
+    /// of them cannot be opened, only the other one is used.
     pub(super) fn open(root: &Path) -> Self {
         let file = open_first_log_file(root);
         if let Some(file) = &file {
@@ -64,8 +64,8 @@ impl NodeLog {
         }
     }
 
-    /// Writes a message with the time to the log file, and without it to syslog, which adds the
-    /// time.
+    /// Writes a line to the log file and to syslog. Only the log file gets a time stamp, because
+    /// syslog adds its own.
     pub(super) fn write(&self, level: LogLevel, line: &str) {
         if let Some(file) = &self.file {
             write_line_with_time(file, line);
@@ -81,8 +81,8 @@ impl NodeLog {
     }
 }
 
-/// Appends a line with the time to the log file of the host whose root directory is `root`. The
-/// file is opened for each line, because hooks may rename and delete it while this process runs.
+/// Appends a line with a time stamp to the log file of the host whose root directory is `root`.
+/// Opens the file for each line, because hooks may rename it while this process runs.
 pub(super) fn append_line_with_time(root: &Path, line: &str) {
     if let Some(file) = open_first_log_file(root) {
         write_line_with_time(&file, line);
@@ -90,7 +90,7 @@ pub(super) fn append_line_with_time(root: &Path, line: &str) {
 }
 
 fn write_line_with_time(mut file: &File, line: &str) {
-    // The line is written by a single write(2), so that the lines of concurrent hooks do not mix.
+    // One write(2) writes the whole line, so that the lines of concurrent hooks do not mix.
     let _ = file.write_all(format!("{} {line}\n", format_current_time()).as_bytes());
 }
 
@@ -101,9 +101,9 @@ fn open_first_log_file(root: &Path) -> Option<File> {
         .find_map(|directory| open_log_file(directory).ok())
 }
 
-/// Returns the directories that can contain a log: the node's directory, and for a rootless engine
-/// a directory of its user. The user's processes may not write to the node's directory, even as
-/// root of a user namespace.
+/// Returns the directories that may contain a log: the node's directory, and for a rootless engine
+/// also a directory of its user. Processes of this user may not write to the node's directory, even
+/// as root of a user namespace.
 pub(crate) fn list_log_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(LOG_DIR)];
     if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {
@@ -132,7 +132,7 @@ pub(crate) fn create_own_directory(directory: &Path) -> io::Result<()> {
 }
 
 /// Opens the log file in `directory` for appending. If the file is full, renames it and creates a
-/// new one.
+/// new file.
 fn open_log_file(directory: &Path) -> io::Result<File> {
     create_own_directory(directory)?;
     let path = directory.join(FILE_NAME);
@@ -141,8 +141,8 @@ fn open_log_file(directory: &Path) -> io::Result<File> {
     if metadata.len() < MAX_FILE_BYTES {
         return Ok(file);
     }
-    // A concurrent hook may have renamed the full file and created a new one, which must not be
-    // renamed.
+    // A concurrent hook may already have renamed the full file and created a new one. The new file
+    // must not be renamed.
     if fs::symlink_metadata(&path)
         .is_ok_and(|current_metadata| current_metadata.ino() == metadata.ino())
     {
@@ -156,7 +156,7 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
         | OFlag::O_APPEND
         | OFlag::O_CREAT
         | OFlag::O_NOFOLLOW
-        // With O_NONBLOCK, open(2) does not wait for a reader if the file is a FIFO.
+        // With O_NONBLOCK, open(2) does not wait if the file is a FIFO without a reader.
         | OFlag::O_NONBLOCK
         | OFlag::O_NOCTTY
         | OFlag::O_CLOEXEC;
@@ -172,13 +172,14 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the logged messages of the host whose root directory is `root`, oldest first.
+/// Returns the log messages of the host whose root directory is `root`. The oldest message is
+/// first.
 pub(crate) fn read_lines(root: &Path) -> io::Result<Vec<String>> {
     read_lines_with_follower(root).map(|(lines, _)| lines)
 }
 
-/// Returns the logged messages, oldest first, and a follower that continues after the last message,
-/// so that no line is lost or read twice. For a user who may not read the node's log, logs a
+/// Returns the log messages, oldest first, and a [`LogFollower`] that continues after the last
+/// message, so that no line is lost or read twice. If the user may not read the node's log, logs a
 /// warning and returns the messages of the user's rootless engine.
 pub(crate) fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
     let directories = list_log_directories(root);
@@ -205,8 +206,8 @@ pub(crate) fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, 
     Ok((lines, LogFollower(log_positions)))
 }
 
-/// Returns the complete lines of the two log files in a directory, and the position up to which the
-/// current log file was read.
+/// Returns the complete lines of the two log files in a directory, and the position in the current
+/// log file after these lines.
 fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
     let mut lines = Vec::new();
     let mut position = LogPosition {
@@ -222,8 +223,8 @@ fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)
                 let mut bytes = Vec::new();
                 file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
                 if name == FILE_NAME {
-                    // A line without a newline is still being written, so it is left for the
-                    // follower.
+                    // The last line has no newline yet: a process is still writing it. The
+                    // `LogFollower` reads it later.
                     let last_newline = bytes.iter().rposition(|byte| *byte == b'\n');
                     bytes.truncate(last_newline.map_or(0, |last_newline| last_newline + 1));
                     (position.inode, position.offset) = (inode, bytes.len() as u64);

@@ -1,4 +1,4 @@
-//! Formats the time stamps of log messages. No decision of the hook depends on them.
+//! Formats the time stamps of log messages. The hook makes no decisions by time.
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -7,7 +7,7 @@ pub(crate) fn format_current_time() -> String {
     format_time_before_now(0)
 }
 
-/// Returns the UTC time of `seconds_ago` seconds before now, in the format of RFC 3339.
+/// Returns the time `seconds_ago` seconds before now, in UTC and in the format of RFC 3339.
 pub(super) fn format_time_before_now(seconds_ago: i64) -> String {
     let seconds_since_epoch =
         clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
@@ -25,8 +25,8 @@ fn format_rfc3339(seconds_since_epoch: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Converts a number of days since 1970-01-01 to a year, month and day of the Gregorian calendar.
-/// The calculation uses years that begin in March, so that the leap day is the last day of a year.
+/// Converts a number of days after 1970-01-01 to year, month and day of the Gregorian calendar. The
+/// calculation uses years that begin in March, so that a leap day is always the last day of a year.
 fn to_calendar_date(days_since_1970: i64) -> (i64, i64, i64) {
     const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;

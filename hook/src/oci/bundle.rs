@@ -1,5 +1,5 @@
-//! Reads the parts of a bundle's config.json (OCI runtime specification 1.2, "Configuration")
-//! that the hook needs.
+//! Reads those parts of a bundle's config.json that the hook needs (OCI runtime specification 1.2,
+//! "Configuration").
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,36 +25,39 @@ pub struct Bundle {
     pub annotations: BTreeMap<String, String>,
     /// The path on the host of the container's root file system.
     pub rootfs: PathBuf,
-    /// The mount points in the container at which the runtime mounts a new tmpfs.
+    /// The paths in the container at which the runtime mounts a new tmpfs.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
-    /// The member `linux.cgroupsPath`, by which the engine chooses the container's cgroup.
+    /// The value of `linux.cgroupsPath`, with which the engine chooses the container's cgroup.
     pub cgroups_path: Option<String>,
-    /// True if the bounding set contains CAP_SYS_ADMIN, so that a process of the container can have
+    /// True if the bounding set contains CAP_SYS_ADMIN. Then a process in the container may get
     /// this capability.
     pub has_sys_admin: bool,
-    /// The capabilities of the container's first process, if config.json limits them.
+    /// The capabilities of the container's init process. They are `None` if config.json does not
+    /// limit them.
     pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
-    /// The devices that CDI specifications grant, in the order in which the runtime calls the hooks
-    /// of the specifications.
+    /// The devices that CDI specifications grant. Their order is the order in which the runtime
+    /// calls the hooks from these specifications.
     pub cdi_grants: Vec<CdiGrant>,
     pub hooks: Hooks,
     pub masked_paths: MaskedPaths,
-    /// True if the container has a user namespace of its own and does not share the runtime's.
+    /// True if the container has its own user namespace instead of the runtime's.
     pub has_user_namespace: bool,
-    /// The requests of `boathook attach`, in addition to the requests in config.json.
+    /// The devices that users requested with `boathook attach`, in addition to those in
+    /// config.json.
     pub attach_requests: Vec<AttachRequest>,
-    /// The requests of the container that `boathook detach` has ended, from the attachment record.
-    /// Only commands that inspect a running container set them.
+    /// The requests of the container that `boathook detach` has ended. They are read from the
+    /// attachment record, and only by commands that inspect a running container.
     pub detached_requests: Vec<DetachedRequest>,
 }
 
-/// A device that a user has attached to a running container, or asks to attach.
+/// A device that a user attached to a running container, or wants to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachRequest {
     pub grant: CdiGrant,
-    /// True if the user gave `--force`, so that the device needs no allocation of the kubelet.
+    /// True if the user gave `--force`. Then the device may be attached to a pod although the
+    /// kubelet did not allocate it.
     pub is_forced: bool,
 }
 
@@ -85,8 +88,8 @@ pub enum BundleError {
 
 const CONFIG_FILE_NAME: &str = "config.json";
 
-/// Returns whether every user may write to a directory such as /tmp. crun may pass its working
-/// directory as the bundle. If every user may write to it, config.json could be forged.
+/// Returns whether every user may write to the directory, as to /tmp. crun may pass its working
+/// directory as the bundle, and in such a directory another user could forge config.json.
 fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()
@@ -120,7 +123,8 @@ impl Mount {
     }
 }
 
-/// Returns the mount points at and below /dev, except for /dev itself if it is a new tmpfs.
+/// Returns the mount points at and below /dev. Leaves out /dev itself if a new tmpfs is mounted
+/// there.
 fn list_mount_points_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
     let dev_dir = Path::new("/dev");
     let dev_mounts = mounts
@@ -144,8 +148,8 @@ struct Process {
 
 #[derive(Default, Deserialize)]
 struct Capabilities {
-    /// The bounding set, which limits the capabilities of every program that the container
-    /// executes (capabilities(7)).
+    /// The bounding set: the capabilities that programs in the container can have at most
+    /// (capabilities(7)).
     #[serde(default, deserialize_with = "deserialize_or_default")]
     bounding: Vec<String>,
     #[serde(default, deserialize_with = "deserialize_or_default")]
@@ -191,7 +195,8 @@ struct Resources {
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
-/// Deserializes a value of the type `T`. A value of another type results in the default value.
+/// Deserializes a value of the type `T`. Returns the default value of `T` if the value has another
+/// type.
 pub(super) fn deserialize_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -201,8 +206,8 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Deserializes a list, and skips the items that are no valid `T`. This does no harm: for a skipped
-/// item, the hook repeats what the runtime has done already.
+/// Deserializes a list and skips the items that cannot be parsed as `T`. Skipping is harmless,
+/// because for such an item the hook would only repeat what the runtime has already done.
 pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -216,12 +221,13 @@ where
 }
 
 impl Bundle {
-    /// The size limit of config.json in bytes.
+    /// The maximum size of config.json in bytes.
     pub const MAX_CONFIG_BYTES: usize = 10 << 20;
 
     /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
-    /// working directory instead of the bundle. If it has no config.json, the parent of the
-    /// container's root is read. A relative root, which older versions of crun pass, is ignored.
+    /// working directory instead of the bundle. If this directory has no config.json, reads the
+    /// parent directory of the container's root. A relative root, which older crun versions pass,
+    /// is ignored.
     pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let mut candidate_dirs = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
@@ -235,7 +241,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Reads config.json in the bundle `bundle_dir`. The call fails if every user may write to the
+    /// Reads config.json in the bundle `bundle_dir`. Fails if every user may write to this
     /// directory.
     pub fn read(bundle_dir: &Path) -> Result<Self, BundleError> {
         if is_world_writable(bundle_dir) {
@@ -249,15 +255,15 @@ impl Bundle {
         }
     }
 
-    /// Creates the bundle of a container whose config.json is unknown, from its root directory and
-    /// its environment variables, each as `NAME=VALUE`.
+    /// Creates the bundle of a container whose config.json is unknown. `root` is its root
+    /// directory, and `variables` are its environment variables, each as `NAME=VALUE`.
     pub(crate) fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {
         let config = serde_json::json!({"root": {"path": root}, "process": {"env": variables}});
         Bundle::parse(root, root, config.to_string().as_bytes())
     }
 
-    /// Parses `config_json`, the content of config.json at `config_path`. A relative path of the
-    /// container's root is relative to the bundle `bundle_dir`.
+    /// Parses `config_json`, the content of the file `config_path`. If it contains a relative path
+    /// for the container's root, the path is relative to `bundle_dir`.
     pub fn parse(
         bundle_dir: &Path,
         config_path: &Path,

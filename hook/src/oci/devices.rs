@@ -17,8 +17,8 @@ pub(crate) fn convert_rules(spec_rules: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
     spec_rules.iter().filter_map(convert_rule).collect()
 }
 
-/// Converts `linux.devices` of config.json to the device nodes that a runtime creates. An entry
-/// that is no device node, such as a FIFO, is ignored.
+/// Converts `linux.devices` of config.json to the device nodes that a runtime creates. Ignores
+/// entries that are not device nodes, such as FIFOs.
 pub(crate) fn convert_nodes(spec_devices: &[LinuxDevice]) -> Vec<SpecNode> {
     let convert_node = |device: &LinuxDevice| {
         Some(SpecNode {
@@ -85,14 +85,14 @@ fn convert_deny_rule(rule: &LinuxDeviceCgroup, access_letters: &str) -> Option<S
         minor: None,
         access: Access::ALL,
     };
-    // For the type `a` (all devices), runc and cgroup v1 ignore the numbers. So the rule denies
-    // every device.
+    // With the type `a` (all devices), runc and cgroup v1 ignore the device numbers. So this rule
+    // denies every device.
     let Some(kind) = to_device_kind(rule.typ().unwrap_or_default()) else {
         return Some(all_devices);
     };
     Some(SpecRule {
         kind: Some(kind),
-        // No device can have an invalid number, so a rule with such a number is left out.
+        // A rule with an invalid device number matches no device, so it is left out.
         major: parse_device_number(rule.major()).ok()?,
         minor: parse_device_number(rule.minor()).ok()?,
         access: Access::parse(access_letters).unwrap_or(Access::ALL),
@@ -100,24 +100,24 @@ fn convert_deny_rule(rule: &LinuxDeviceCgroup, access_letters: &str) -> Option<S
     })
 }
 
-/// Returns the kind of device for a type of config.json, or `None` for `a` (all devices) and `p` (a
-/// FIFO).
+/// Returns the device kind for a type in config.json. Returns `None` for `a` (all devices) and `p`
+/// (FIFO).
 fn to_device_kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
     match kind {
-        // `u` (unbuffered) also means a character device, as for mknod(1).
+        // `u` (unbuffered) is another letter for a character device, as in mknod(1).
         LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
         LinuxDeviceType::B => Some(DeviceKind::Block),
         LinuxDeviceType::A | LinuxDeviceType::P => None,
     }
 }
 
-/// Converts a major or minor number of config.json. A missing or negative number means every
-/// number, which the result `None` stands for.
+/// Converts a major or minor number of config.json. Returns `None`, which means every number, if
+/// the number is missing or negative.
 fn parse_device_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
     match number {
         None | Some(..0) => Ok(None),
-        // The eBPF device programs compare a number with a signed 32-bit constant, so a larger
-        // number is an error.
+        // eBPF device programs compare the number with a signed 32-bit constant, so a larger number
+        // is an error.
         Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
     }
 }

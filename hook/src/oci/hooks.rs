@@ -1,6 +1,6 @@
-//! Parses the hooks in config.json. Each device of a CDI specification that `boathook cdi` has
-//! generated adds a hook, and the arguments of this hook name the device that is granted to the
-//! container. The arguments are trusted, because only root writes CDI specifications and hooks.
+//! Parses the hooks in config.json. If a container gets a device through a CDI specification of
+//! `boathook cdi`, config.json contains a hook whose arguments name this device. The arguments are
+//! trusted, because only root writes CDI specifications and hooks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,34 +12,34 @@ use injection_plan::cdi::CLAIM_SEPARATOR;
 use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
-/// The option of the hook with a device that a CDI specification grants.
+/// The hook's option that names a device which a CDI specification grants.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The option of the hook with a masked path, which the hook hides instead of the runtime.
+/// The hook's option that names a masked path. The hook hides this path instead of the runtime.
 pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
-/// The file name of the hook's program.
+/// The file name of the hook program.
 pub(crate) const HOOK_FILE_NAME: &str = "boathook-hook";
 
-/// The file names of the hook's program in all versions of Boathook. In the first versions, the
-/// program `boathook` was also the hook.
+/// The file names of the hook program in all versions of Boathook. In the first versions,
+/// `boathook` itself was the hook.
 const KNOWN_HOOK_FILE_NAMES: [&str; 2] = [HOOK_FILE_NAME, "boathook"];
 
-/// The devices that one hook of a CDI specification grants. The hook's argument has the form
-/// `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` for a resource claim.
+/// The devices that one hook from a CDI specification grants. The hook's argument has the form
+/// `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` for a Kubernetes resource claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
-    /// The devices by id, index or alias, or `all`. There are several devices only for a resource
-    /// claim.
+    /// The devices, named by id, index or alias, or as `all`. Only a resource claim has several
+    /// devices.
     pub devices: DeviceList,
-    /// The uid of the resource claim for which the devices were prepared.
+    /// The uid of the Kubernetes resource claim for which the devices were prepared.
     pub claim_uid: Option<String>,
 }
 
 impl CdiGrant {
     /// Parses the value of [`CDI_OPTION`]. The text after the last `@` is the uid of a resource
-    /// claim, unless this `@` is in quotes.
+    /// claim. If a quotation mark follows the `@`, the `@` is part of a device name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device_list_text) = split_class_and_devices(text)?;
         let devices_and_claim = device_list_text
@@ -52,8 +52,8 @@ impl CdiGrant {
         Self::new(class, device_list_text, claim_uid)
     }
 
-    /// Parses `CLASS=DEVICE` of a user's command line. It has no resource claim, so `@` is a part
-    /// of the device's name.
+    /// Parses `CLASS=DEVICE` from a user's command line. A user names no resource claim, so `@` is
+    /// part of the device name.
     pub fn parse_user_device(text: &str) -> Result<Self, String> {
         let (class, device_list_text) = split_class_and_devices(text)?;
         Self::new(class, device_list_text, None)
@@ -69,8 +69,8 @@ impl CdiGrant {
             return Err("not CLASS=DEVICE".to_owned());
         }
         let has_reserved_name = |item: &&Item| {
-            // The text may be a qualified CDI name such as `vendor.com/gpu=0`, which ends with the
-            // device's name.
+            // The text may be a CDI device name such as `vendor.com/gpu=0`. The device name is
+            // after the `=`.
             let name = item.text.rsplit('=').next().unwrap_or_default();
             let is_all = name.eq_ignore_ascii_case("all");
             !item.is_quoted && !is_all && is_reserved_name(name)
@@ -92,7 +92,7 @@ fn split_class_and_devices(text: &str) -> Result<(ClassName, &str), String> {
     Ok((class, device_list_text))
 }
 
-/// The member `hooks` of config.json (OCI runtime specification, "POSIX-platform Hooks").
+/// The object `hooks` in config.json (OCI runtime specification, "POSIX-platform Hooks").
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
@@ -102,7 +102,7 @@ pub struct Hooks {
     create_runtime: Vec<Hook>,
 }
 
-/// A hook of config.json. As in execv(3), the first member of `args` is the program's name.
+/// A hook in config.json. The first item of `args` is the program name, as in execv(3).
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Hook {
     pub(crate) path: PathBuf,
@@ -111,22 +111,23 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// Returns whether this is Boathook's hook, according to the file name of its path or of the
-    /// target of a symbolic link. `boathook-init install --as` creates such a link with the name of
-    /// a vendor's hook, which Docker calls.
+    /// Returns whether this is Boathook's hook: its path, or the target of the symbolic link at its
+    /// path, has a file name of the hook program. `boathook-init install --as` creates a link with
+    /// the name of a vendor's hook, which Docker calls.
     fn is_boathook_hook(&self) -> bool {
         has_hook_file_name(&self.path)
             || fs::read_link(&self.path).is_ok_and(|target| has_hook_file_name(&target))
     }
 
-    /// Returns the value of [`CDI_OPTION`]. Returns `None` if the hook has no such option, because
-    /// no CDI specification added it. The value is empty if the option is the last argument.
+    /// Returns the value of [`CDI_OPTION`]. Returns `None` if the hook does not have this option,
+    /// because the hook is not from a CDI specification. Returns an empty value if the option is
+    /// the last argument.
     fn find_cdi_value(&self) -> Option<&str> {
         self.find_option_values(CDI_OPTION).next()
     }
 
-    /// Returns the values of an option that may be repeated. A value is the text after `=` or the
-    /// next argument.
+    /// Returns the values of an option that may occur several times. Each value is the text after
+    /// `=`, or the next argument.
     fn find_option_values<'h>(&'h self, option: &'static str) -> impl Iterator<Item = &'h str> {
         let mut arguments = self.args.iter();
         iter::from_fn(move || {
@@ -152,8 +153,8 @@ fn has_hook_file_name(path: &Path) -> bool {
 }
 
 impl Hooks {
-    /// Parses the member `hooks` of the config.json text `config_json`. Returns no hooks if the
-    /// text is no JSON object.
+    /// Parses the object `hooks` in `config_json`, the text of a config.json. Returns no hooks if
+    /// the text is not a JSON object.
     pub(crate) fn from_config(config_json: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
@@ -170,16 +171,16 @@ impl Hooks {
         prestart.chain(create_runtime.map(|hook| ("createRuntime", hook)))
     }
 
-    /// Returns Boathook's hooks with their lifecycle stages, in the order in which the runtime
-    /// calls them.
+    /// Returns Boathook's hooks in the order in which the runtime calls them, each with its
+    /// lifecycle stage.
     pub(crate) fn find_boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         self.iter_hooks()
             .filter(|(_, hook)| hook.is_boathook_hook())
     }
 
-    /// Returns whether config.json has a hook that reads the container's requests: one of Boathook,
-    /// or the hook at `path`. A hook of a CDI specification does not read them, but injects the
-    /// device in its arguments.
+    /// Returns whether config.json has a hook that reads the container's requests: a Boathook hook,
+    /// or the hook at `path`. A hook from a CDI specification does not read them. It injects the
+    /// device that its arguments name.
     pub(crate) fn reads_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
             let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
@@ -187,7 +188,8 @@ impl Hooks {
         })
     }
 
-    /// Returns the masked paths that Boathook's hooks hide instead of the runtime.
+    /// Returns the masked paths in the arguments of Boathook's hooks. The hook hides them instead
+    /// of the runtime.
     pub(super) fn list_masked_paths(&self) -> Vec<PathBuf> {
         let hooks = self.find_boathook_hooks();
         let paths = hooks.flat_map(|(_, hook)| hook.find_option_values(MASKED_PATH_OPTION));
@@ -195,8 +197,8 @@ impl Hooks {
     }
 
     /// Returns the grants in the arguments of Boathook's hooks, in the order in which the runtime
-    /// calls the hooks. An invalid grant is left out, because the hook that has it fails, so that
-    /// the container does not start.
+    /// calls the hooks. Leaves out invalid grants: a hook with an invalid grant fails, so the
+    /// container does not start.
     pub(super) fn parse_grants(&self) -> Vec<CdiGrant> {
         let values = self
             .find_boathook_hooks()
@@ -207,7 +209,7 @@ impl Hooks {
     }
 }
 
-/// Merges the grants by class, so that each class has one device list.
+/// Merges the grants of each class into one device list.
 pub(crate) fn group_grants_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, DeviceList> {
     let mut lists_by_class: BTreeMap<&ClassName, Vec<&DeviceList>> = BTreeMap::new();
     for grant in grants {

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 /// The paths that the runtime hides or makes read-only (OCI runtime specification, "Masked Paths"
-/// and "Readonly Paths"). The runtime does this after its hooks have run, so that a mount of a
-/// hook below a masked path is hidden too.
+/// and "Readonly Paths"). The runtime does this after it has called the hooks, so it also hides
+/// files that a hook mounted below a masked path.
 #[derive(Debug, Clone, Default)]
 pub struct MaskedPaths {
     pub masked: Vec<PathBuf>,
     pub read_only: Vec<PathBuf>,
-    /// The masked paths that `boathook-runtime` has removed from config.json. The hook masks them
-    /// instead, so that only the files and directories that it injects there are visible.
+    /// The masked paths that `boathook-runtime` removed from config.json. The hook hides these
+    /// paths instead of the runtime. Only the files and directories that the hook injects there are
+    /// visible.
     pub masked_by_hook: Vec<PathBuf>,
 }

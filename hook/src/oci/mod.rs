@@ -1,6 +1,6 @@
 //! Reads the input of an OCI hook: the container's state on stdin, and config.json in the bundle.
-//! Members that the hook does not need are ignored, because new versions of the OCI runtime
-//! specification may add members.
+//! Fields that the hook does not need are ignored, because new versions of the OCI runtime
+//! specification may add fields.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,13 +20,13 @@ pub use hooks::{CdiGrant, Hooks};
 pub use masked_paths::MaskedPaths;
 pub use state::{State, StateError};
 
-/// Opens a regular file. Any other file is an error: another user may own a bundle and put a FIFO
-/// into it, and a read from the FIFO would block the hook.
+/// Opens a regular file, and returns an error for any other file. A bundle may belong to another
+/// user, who could put a FIFO into it. Reading from the FIFO would block the hook.
 pub(crate) use rooted_path::open_regular_file as open_regular;
 
 /// Reads all bytes of `source`. Returns `None` if there are more than `max_bytes` bytes.
 pub(crate) fn read_capped(source: impl Read, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
-    // Most inputs are smaller than 64 KiB, so that this capacity avoids a reallocation.
+    // Most inputs are smaller than 64 KiB, so this capacity avoids a reallocation.
     let mut bytes = Vec::with_capacity(max_bytes.min(64 << 10));
     source.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() <= max_bytes).then_some(bytes))
@@ -38,8 +38,8 @@ pub(crate) fn read_file_capped(path: &Path, max_bytes: usize) -> io::Result<Opti
     Ok((bytes.len() <= max_bytes).then_some(bytes))
 }
 
-/// Reads the JSON file `path`. Returns `None` if it is no regular file, is no valid JSON, or has
-/// more than 16 MiB.
+/// Reads the JSON file `path`. Returns `None` if it is not a regular file, is not valid JSON, or is
+/// larger than 16 MiB.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let text = read_regular_file(path, 16 << 20).ok()?;
     json_text::parse(&text).ok()

@@ -1,5 +1,5 @@
-//! Reads the state of a container, which the runtime passes to hooks on stdin (OCI runtime
-//! specification 1.2, "State").
+//! Reads the state of a container (OCI runtime specification 1.2, "State"). The runtime passes it
+//! to hooks on stdin.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::read_capped;
 
-/// The members of a container's state that the hook needs.
+/// The fields of a container's state that the hook needs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
@@ -18,11 +18,11 @@ pub struct State {
     pub oci_version: String,
     pub id: String,
     pub status: String,
-    /// The process id of the container's init process, in the PID namespace of the runtime.
+    /// The pid of the container's init process in the runtime's PID namespace.
     pub pid: i32,
     pub bundle: PathBuf,
-    /// The path of the container's root file system. Only crun passes this member, which the
-    /// specification does not define.
+    /// The path of the container's root file system. Only crun passes this field. The OCI runtime
+    /// specification does not define it.
     pub root: Option<PathBuf>,
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ pub enum StateError {
 }
 
 impl State {
-    /// The size limit of a state in bytes.
+    /// The maximum size of a state in bytes.
     pub const MAX_STATE_BYTES: usize = 1 << 20;
 
     pub fn read(source: impl Read) -> Result<Self, StateError> {
@@ -64,14 +64,15 @@ impl State {
         Ok(json_text::parse(&bytes)?)
     }
 
-    /// Checks that the hook supports the version of the specification, that the container is being
-    /// created, and that its init process exists.
+    /// Checks that the hook supports this version of the OCI runtime specification, that the
+    /// container is being created, and that its init process exists.
     pub fn check(&self) -> Result<(), StateError> {
         let major_version = self.oci_version.split('.').next().unwrap_or_default();
         if !matches!(major_version, "0" | "1") {
             return Err(StateError::UnsupportedVersion(self.oci_version.clone()));
         }
-        // The specification demands `creating`, but crun passes `created` to createRuntime hooks.
+        // The OCI runtime specification requires `creating`, but crun passes `created` to
+        // createRuntime hooks.
         if !matches!(&*self.status, "creating" | "created") {
             return Err(StateError::UnexpectedStatus(self.status.clone()));
         }

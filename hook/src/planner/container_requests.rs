@@ -1,4 +1,5 @@
-//! The devices that a container requests by its environment, its annotations and its hooks.
+//! Finds the devices that a container requests with its environment variables, its annotations and
+//! its hooks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,19 +19,19 @@ use crate::oci::hooks::group_grants_by_class;
 use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
 
-/// The sources of a container's requests: its variables, its annotations, and the CDI grants in the
-/// arguments of its hooks.
+/// Where a container's requests are found: its environment variables, its annotations, and the CDI
+/// grants in the arguments of its hooks.
 pub(crate) struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations by which the container may request devices, or `None` if its annotations
-    /// must be ignored.
+    /// The annotations with which the container may request devices. They are `None` if the
+    /// container's annotations must be ignored.
     annotations: Option<&'b BTreeMap<String, String>>,
-    /// The devices that CDI specifications grant, by class. For these classes, variables and
-    /// annotations are ignored.
+    /// The devices that CDI specifications grant, by class. Variables and annotations that request
+    /// these classes are ignored.
     granted_devices: BTreeMap<ClassName, DeviceList>,
 }
 
-/// The error for a requested class that has no class file on this host.
+/// The error if the container requests a class that has no class file on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownClass {
     #[error(
@@ -47,8 +48,8 @@ pub enum UnknownClass {
 }
 
 impl<'b> ContainerRequests<'b> {
-    /// Collects the requests of a bundle. If `origin` is `None`, the origin of the container is
-    /// uncertain, and its annotations are ignored.
+    /// Collects the requests in a bundle. If `origin` is `None`, the container's origin is
+    /// uncertain and its annotations are ignored.
     pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         ContainerRequests {
             bundle,
@@ -63,20 +64,21 @@ impl<'b> ContainerRequests<'b> {
             .any(|name| name.as_str() == class)
     }
 
-    /// Returns whether config.json has a hook that reads the container's variables and annotations.
+    /// Returns whether config.json has a hook that reads the container's environment variables and
+    /// annotations.
     pub(super) fn has_request_hook(&self) -> bool {
         self.bundle.hooks.reads_requests(None)
     }
 
-    /// Returns whether the container may request the class of this class file. Otherwise the file
-    /// does not have to be parsed.
+    /// Returns whether the container may request the class in this class file. If not, the file
+    /// need not be parsed.
     pub(super) fn may_request(&self, source: &ClassSource) -> bool {
         self.is_class_named(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
-    /// Returns whether the container requests the class of `class_file`, which is invalid. Such a
-    /// container must not start. `sources` are all class files of the host.
+    /// Returns whether the container requests the class in `class_file`, which is invalid. Such a
+    /// container must not start. `sources` are all class files on the host.
     pub(crate) fn requests_class_of_file(
         &self,
         class_file: &Path,
@@ -92,15 +94,15 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns whether an annotation, a CDI specification or `boathook attach` requests the class
-    /// by its name.
+    /// with this name.
     fn is_class_named(&self, class: &str) -> bool {
         self.is_granted(class)
             || self.is_attached(class)
             || self.list_annotated_classes().any(|name| name == class)
     }
 
-    /// Returns whether the container may request any class at all. The classes are unknown if the
-    /// directory of class files cannot be read.
+    /// Returns whether the container may request a class, whichever it is. This matters if the
+    /// directory of class files cannot be read, so that the classes are unknown.
     pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| {
@@ -121,7 +123,7 @@ impl<'b> ContainerRequests<'b> {
         attach_requests.any(|request| request.grant.class.as_str() == class)
     }
 
-    /// Returns the requests of `boathook attach` for devices of a class.
+    /// Returns the devices of the class that users requested with `boathook attach`.
     pub(crate) fn parse_attach_requests(
         &self,
         class: &DeviceClass,
@@ -143,7 +145,8 @@ impl<'b> ContainerRequests<'b> {
         requests.filter_map(Result::transpose).collect()
     }
 
-    /// Returns the container's own request for a class, and the source of the request.
+    /// Returns the container's own request for devices of the class, and where the request was
+    /// found.
     pub(crate) fn find_own_request(
         &self,
         class: &DeviceClass,
@@ -165,8 +168,8 @@ impl<'b> ContainerRequests<'b> {
         }))
     }
 
-    /// Returns the classes that annotations and CDI specifications request, and that have no class
-    /// file on this host.
+    /// Returns the classes that annotations or CDI specifications request although this host has no
+    /// class file for them.
     pub(crate) fn find_unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],
@@ -190,21 +193,21 @@ impl<'b> ContainerRequests<'b> {
             })
     }
 
-    /// Returns the names of the classes that the container requests by annotations.
+    /// Returns the names of the classes that the container requests with annotations.
     fn list_annotated_classes(&self) -> impl Iterator<Item = &str> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
     }
 }
 
-/// Returns the path of a class file, even if the file cannot be read.
+/// Returns the path of a class file. It is also known if the file cannot be read.
 pub(crate) fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path {
     source
         .as_ref()
         .map_or_else(FileError::path, |source| &source.path)
 }
 
-/// Returns the name of the class in `class_file`: the file name without `.toml`.
+/// Returns the name of the class in `class_file`, which is the file name without `.toml`.
 pub(super) fn class_name_of_file(class_file: &Path) -> &str {
     let name = class_file.file_stem().and_then(OsStr::to_str);
     name.unwrap_or_default()

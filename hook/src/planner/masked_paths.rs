@@ -1,4 +1,4 @@
-//! Adapts an injection plan to the paths that config.json masks.
+//! Changes an injection plan where config.json masks paths that the plan uses.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use injection_plan::plan::InjectionPlan;
 use crate::authorization::Caller;
 use crate::oci::MaskedPaths;
 
-/// Adds the masked paths of the hook to the plan, and a warning for each masked path of the runtime
-/// that hides files of the plan. In a running container, the runtime has masked its paths already,
-/// and nothing can be created below them. So the hidden files are removed from the plan.
+/// Adds the paths to the plan that the hook must mask. Adds a warning for each path that the
+/// runtime masks and that hides files of the plan. In a running container, nothing can be created
+/// below masked paths, so the hidden files are removed from the plan.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
     spec_paths: &MaskedPaths,
@@ -48,8 +48,8 @@ pub(super) fn apply_masked_paths(
     }
 }
 
-/// Returns the advice to use `boathook-runtime`, as the beginning of a list of alternatives. It is
-/// empty for devices of a CDI specification, which `boathook-runtime` does not handle.
+/// Returns the advice to use `boathook-runtime`. The caller appends other advice to it. Returns an
+/// empty text for devices of a CDI specification, which `boathook-runtime` does not handle.
 fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
     match caller {
         Caller::Cdi(_) => String::new(),
@@ -57,9 +57,9 @@ fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
     }
 }
 
-/// Replaces paths of the plan that lead to a masked path through a symbolic link of /proc or /sys,
-/// such as /proc/device-tree. The kernel creates these links, so the host has the same links as the
-/// container.
+/// Replaces the paths in the plan that lead through a symbolic link of /proc or /sys, such as
+/// /proc/device-tree, to a masked path. The kernel creates these links, so they are the same on the
+/// host and in the container.
 fn resolve_kernel_links(plan: &mut InjectionPlan, spec_paths: &MaskedPaths, host: &dyn HostView) {
     let masked_paths: Vec<&PathBuf> = spec_paths
         .masked

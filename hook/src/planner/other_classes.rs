@@ -1,4 +1,4 @@
-//! Finds the classes that have devices on a host where the requested class has none.
+//! Finds other classes that have devices on a host where the requested class has no device.
 
 use device_class::DeviceClass;
 use device_class::config::Config;
@@ -8,16 +8,15 @@ use device_class::strict_toml::FileError;
 
 use super::open_host;
 
-/// The domain of resource names that belong to no vendor. Two classes with this domain are not
+/// The domain of resource names that belong to no vendor. Two classes with this domain need not be
 /// related.
 pub(crate) const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
-/// Returns a text that names the other classes with devices on this host whose resources have the
-/// domain of the same vendor. For example, a vendor can have a class for each kind of host, or
-/// one for virtual machines. Returns `None` if no other class has a device.
+/// Returns a text that names other classes of the same vendor that have devices on this host.
+/// Returns `None` if there are none. The domain of the resource name identifies the vendor, who
+/// may have several classes, for example one for virtual machines.
 ///
-/// Only messages about a missing device need the text, because all class files of the vendor are
-/// parsed for it.
+/// Call this only for a message about a missing device: it parses all class files of the vendor.
 pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
     let vendor = find_vendor(class)?;
     let host = open_host(config).ok()?;

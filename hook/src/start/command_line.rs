@@ -1,5 +1,5 @@
-//! Parses the command line of `boathook-hook`. An unknown argument is an error, because a hook that
-//! ignored an argument could inject something else than was configured.
+//! Parses the command line of `boathook-hook`. An unknown argument is an error. If the hook ignored
+//! an argument, it could inject something that was not configured.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -17,26 +17,26 @@ use crate::planner::Caller;
 /// The parsed command line of `boathook-hook`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// The command line of a runtime that calls the hook at the start of a container.
+    /// The hook is called by a runtime because a container starts.
     Start(StartOptions),
     Help,
     Version,
 }
 
-/// The options of the hook at the start of a container.
+/// The options with which a runtime calls the hook.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartOptions {
-    /// The path of the configuration file, if it is not the default one.
+    /// The path of the configuration file. `None` means the default path.
     pub(crate) config_path: Option<PathBuf>,
-    /// The time in seconds after which the hook fails. Only tests set it.
+    /// The time in seconds after which the hook fails. Only tests set this value.
     pub(crate) deadline_seconds: Option<NonZeroU32>,
-    /// An additional directory of class files, for `boathook class test`.
+    /// An additional directory that contains class files. `boathook class test` sets it.
     pub(crate) additional_class_dir: Option<PathBuf>,
     pub(crate) log_level: Option<LogLevel>,
-    /// Whether a failure is printed as JSON.
+    /// True if the hook prints an error as JSON.
     pub(crate) is_json: bool,
-    /// The paths that the hook masks in place of the runtime. `boathook-runtime` has removed them
-    /// from `linux.maskedPaths` in config.json.
+    /// The paths that the hook masks instead of the runtime. `boathook-runtime` removed them from
+    /// `linux.maskedPaths` in config.json.
     pub(crate) masked_paths: Vec<PathBuf>,
     pub(crate) caller: Caller,
 }
@@ -67,7 +67,7 @@ pub(super) enum UsageError {
 }
 
 impl CommandLine {
-    /// Parses the arguments of the process, without the name of the program.
+    /// Parses the arguments of the process. They do not include the program name.
     pub(super) fn parse(arguments: &[OsString]) -> Result<Self, UsageError> {
         let mut options = StartOptions::default();
         let (mut grant, mut stage, mut is_verbose) = (None, None, false);
@@ -136,7 +136,7 @@ impl CommandLine {
     }
 }
 
-/// Sets the value of an option. The call fails if the command line has the option twice.
+/// Sets the value of an option. Fails if the command line contains the option twice.
 fn set_option_once<T>(
     option_value: &mut Option<T>,
     option: &'static str,
@@ -165,16 +165,16 @@ pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, &'static str> {
     }
 }
 
-/// An iterator over the arguments of a command line. It splits `--option=value` into the name of
-/// the option and its value.
+/// An iterator over the arguments of a command line. It splits `--option=value` into the option and
+/// its value.
 struct ArgumentIterator<'a> {
     arguments: slice::Iter<'a, OsString>,
-    /// The value after `=` in the argument that was returned last.
+    /// The text after `=` in the argument that `next` returned last.
     value_after_equals: Option<&'a OsStr>,
 }
 
 impl<'a> ArgumentIterator<'a> {
-    /// Returns the next argument. From `--option=value`, it returns only `--option`.
+    /// Returns the next argument. For `--option=value`, returns only `--option`.
     fn next(&mut self) -> Option<&'a OsStr> {
         let argument = self.arguments.next()?.as_os_str();
         let bytes = argument.as_bytes();
@@ -189,8 +189,8 @@ impl<'a> ArgumentIterator<'a> {
         }
     }
 
-    /// Returns the value of the option that was returned last: the text after `=`, or the next
-    /// argument. The call fails if the next argument is an option.
+    /// Returns the value of the option that `next` returned last: the text after `=`, or the next
+    /// argument. Fails if the next argument begins with a dash.
     fn read_value(&mut self, option: &'static str) -> Result<&'a OsStr, UsageError> {
         let value = self.value_after_equals.take().or_else(|| {
             let argument = self.arguments.next()?.as_os_str();

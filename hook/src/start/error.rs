@@ -1,4 +1,4 @@
-//! Declares the errors because of which a container does not start.
+//! Declares the errors that prevent the start of a container.
 
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -8,8 +8,8 @@ use crate::exit::ExitCode;
 use crate::oci::{BundleError, StateError};
 use crate::planner::PlannerError;
 
-/// An error because of which a container does not start. The message says what failed, for which
-/// container, and what to do.
+/// An error that prevents the start of a container. The message says what failed, for which
+/// container, and what the user can do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Injects the requested devices at the start of a container: reads the container's state, computes
-//! the plan, records and applies it.
+//! Injects the requested devices when a container starts: reads the container's state, computes the
+//! injection plan, records it, and applies it.
 
 use std::fs;
 use std::io;
@@ -19,8 +19,8 @@ use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::wrapper;
 
-/// Injects the requested devices into the container whose state (OCI runtime specification,
-/// "State") is on stdin.
+/// Injects the requested devices into a container. Reads the container's state from stdin (OCI
+/// runtime specification, "State").
 pub(super) fn inject_from_stdin(
     config: &Config,
     options: &StartOptions,
@@ -40,9 +40,8 @@ pub(super) fn inject_from_stdin(
     Ok(ExitCode::Success)
 }
 
-/// Reads the container's state from stdin. The path of the bundle is replaced by the one in the
-/// command line of the calling runtime, because crun up to 1.29 reports its working directory as
-/// the bundle.
+/// Reads the container's state from stdin. crun up to 1.29 may report its working directory as the
+/// bundle, so the bundle in the runtime's command line replaces the one in the state.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
     if let Some(bundle) = wrapper::find_caller_bundle(&state.id)
@@ -53,9 +52,9 @@ fn read_state() -> Result<State, StateError> {
     Ok(state)
 }
 
-/// Handles an error in config.toml. Returns the error if the container may request devices. Any
-/// other container starts, so that a mistake in config.toml does not stop all containers of the
-/// host.
+/// Handles an error in config.toml. Returns the error only if the container may request devices.
+/// All other containers start, because one mistake in config.toml must not stop all containers of
+/// the host.
 pub(super) fn handle_config_error(
     error: FileError,
     options: &StartOptions,
@@ -68,8 +67,8 @@ pub(super) fn handle_config_error(
         let config = installation::parse_config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
-    // A container does not start if the hook would have to mask paths. boathook-runtime has removed
-    // these paths from config.json, so nothing else masks them.
+    // A container does not start if the hook must mask paths for it. boathook-runtime removed these
+    // paths from config.json, so nothing else would mask them.
     let requests_nothing = options.masked_paths.is_empty()
         && Bundle::from_state(&state).is_ok_and(|bundle| requests_no_device(&bundle));
     if !requests_nothing {
@@ -92,7 +91,7 @@ fn create_unknown_grant_error(grant: &CdiGrant) -> StartError {
     }
 }
 
-/// Injects the requested devices into the container. Returns the warnings for the log.
+/// Injects the requested devices into the container. Returns warnings, which the caller logs.
 fn inject_devices(
     state: &State,
     config: &Config,
@@ -107,8 +106,8 @@ fn inject_devices(
         .masked_by_hook
         .clone_from(&options.masked_paths);
     if let Caller::Cdi(grant) = caller {
-        // config.json has one hook for each CDI device. The first of these hooks injects all
-        // devices, so the others have nothing to do.
+        // config.json contains one hook for each CDI device. The first hook injects all devices,
+        // and the others do nothing.
         match bundle
             .cdi_grants
             .iter()
@@ -126,8 +125,8 @@ fn inject_devices(
     if !plan.steps.is_empty() || plan.has_awaited_devices() {
         log::open_node_log();
         match live::write_start_record(state, &bundle, &plan, &config.host_root) {
-            // The record may have rules of an earlier call of the hook. A new device program must
-            // allow them too.
+            // The attachment record may contain device rules that an earlier call of the hook
+            // added. A new device program must also allow them.
             Ok(recorded_rules) => {
                 let recorded_rules = recorded_rules.iter().map(SpecRule::from);
                 bundle.spec_devices.rules.extend(recorded_rules);

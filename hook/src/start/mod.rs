@@ -57,8 +57,8 @@ Options:
   -V, --version           Print the version
 ";
 
-/// Runs `boathook-hook`: reads a container's state from stdin, injects the devices that the
-/// container requests, and reports a failure.
+/// Runs `boathook-hook`: reads a container's state from stdin and injects the devices that the
+/// container requests. If this fails, reports the error.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match CommandLine::parse(&arguments) {
@@ -79,7 +79,7 @@ pub fn main() -> process::ExitCode {
             print_texts(&["boathook-hook ", env!("CARGO_PKG_VERSION"), "\n"])
         }
         Err(error) => {
-            // The error is logged as well, because the engine may discard the hook's stderr.
+            // The error is also logged, because the engine may discard the hook's stderr.
             log::init(LogReader::Engine, None, None);
             let message = format!("{error}; see `boathook-hook --help`");
             let is_json = arguments.iter().any(|argument| argument == "--json");
@@ -88,7 +88,7 @@ pub fn main() -> process::ExitCode {
     }
 }
 
-/// Injects the devices that a container requests. The container's state is read from stdin.
+/// Injects the devices that a container requests. Reads the container's state from stdin.
 pub(crate) fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confine_result = crate::process::confine();
     skip_report_patterns();
@@ -97,8 +97,8 @@ pub(crate) fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
             .deadline_seconds
             .map_or(deadline::DEADLINE_SECONDS, NonZeroU32::get),
     );
-    // The deadline is not dropped when this function returns, because it must also limit the report
-    // of an error.
+    // The deadline must also apply to the report of an error, so it is not dropped when this
+    // function returns.
     let mut deadline = deadline.map(ManuallyDrop::new);
     let mut config = installation::load_configuration(options.config_path.as_deref());
     if let Ok(config) = &mut config {
@@ -124,7 +124,7 @@ fn report_failure(code: ExitCode, message: &str, is_json: bool) -> process::Exit
 }
 
 fn print_texts(texts: &[&str]) -> process::ExitCode {
-    // An error is ignored, because the reader of the help text may have closed the pipe.
+    // The error is ignored. The reader of the help text may have closed the pipe.
     let _ = io::stdout().write_all(texts.concat().as_bytes());
     ExitCode::Success.into()
 }

@@ -1,4 +1,4 @@
-//! Finds the devices that the kubelet allocated to a container.
+//! Finds the devices that the kubelet has allocated to a container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use super::PodUid;
 
 /// Returns the ids of the devices that the kubelet allocated to the container `container_name` of a
-/// pod, by resource. An entry with an invalid resource name or device id is skipped, because it
-/// belongs to another device plugin.
+/// pod, by resource. Skips entries with an invalid resource name or device id, because they belong
+/// to other device plugins.
 pub(super) fn find_allocated_devices(
     checkpoint: &KubeletCheckpoint,
     pod_uid: &PodUid,
@@ -35,8 +35,8 @@ pub(super) fn find_allocated_devices(
 pub(super) mod fuzzing {
     use super::*;
 
-    /// A fuzz target that parses a kubelet checkpoint, and checks the devices that are found for
-    /// its first eight containers.
+    /// A fuzz target that parses a kubelet checkpoint and checks the devices of the first eight
+    /// containers in it.
     pub fn checkpoint(bytes: &[u8]) {
         let Ok(checkpoint) = KubeletCheckpoint::parse(bytes) else {
             return;

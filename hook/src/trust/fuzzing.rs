@@ -1,5 +1,5 @@
-//! A fuzz target for forged annotations, which the author of an image or of a pod adds to the
-//! annotations of the engine.
+//! A fuzz target for forged annotations. The author of an image or of a pod can add annotations to
+//! those that the engine writes.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use super::origin::Origin;
 use crate::oci::Bundle;
 
 const POD_UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
-/// The annotations that name the pod and the container, each with its key in CRI-O, its key in
-/// containerd, and its value.
+/// The annotations that name the pod and the container. Each item contains CRI-O's key,
+/// containerd's key, and the value.
 const POD_ANNOTATIONS: [(&str, &str, &str); 4] = [
     (
         "io.kubernetes.pod.uid",
@@ -90,8 +90,9 @@ pub fn forged_annotations(bytes: &[u8]) {
     }
 }
 
-/// Returns the annotations that CRI-O writes first, and the path of the container's cgroup. CRI-O
-/// then adds the annotations of the image and of the pod, which can replace the first ones.
+/// Returns the annotations that CRI-O writes first, and the path of the container's cgroup.
+/// Afterwards CRI-O adds the annotations of the image and of the pod, which can replace the first
+/// ones.
 fn write_early_crio_annotations() -> (serde_json::Map<String, Value>, String) {
     let labels: serde_json::Map<String, Value> = POD_ANNOTATIONS
         .into_iter()
@@ -110,8 +111,8 @@ fn write_early_crio_annotations() -> (serde_json::Map<String, Value>, String) {
     )
 }
 
-/// Returns a kubelet checkpoint with allocations for the tested container, for another container
-/// of its pod, and for another pod.
+/// Returns a kubelet checkpoint with allocations for the tested container, for another container in
+/// the same pod, and for another pod.
 fn create_checkpoint() -> KubeletCheckpoint {
     let entry = |pod: &str, container: &str, id: &str| json!({"PodUID": pod, "ContainerName": container, "ResourceName": "vendor.com/npu", "DeviceIDs": {"0": [id]}});
     let other_uid = POD_UID.replace('a', "b");

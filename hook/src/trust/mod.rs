@@ -1,6 +1,6 @@
-//! Finds out who authorizes a container's request for devices. The origin of the container is
-//! determined, [`crate::authorization`] decides, and the kubelet's records are read if the
-//! decision depends on them.
+//! Finds out who authorizes a container's request for devices. This module determines the
+//! container's origin, and [`crate::authorization`] decides. If the decision depends on the
+//! kubelet's records, this module reads them.
 
 mod checkpoint;
 #[cfg(feature = "fuzzing")]
@@ -31,7 +31,7 @@ use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
 
-/// The error because of which a request cannot be authorized.
+/// The error if a request cannot be authorized.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
@@ -44,8 +44,8 @@ pub enum TrustError {
         #[source]
         error: CheckpointError,
     },
-    /// A CDI specification grants a device of a resource claim by a text that is no device id.
-    /// `boathook-dra` writes only ids.
+    /// A CDI specification grants a device of a resource claim, but does not name it by a device
+    /// id. `boathook-dra` writes only device ids.
     #[error(
         "a CDI specification grants `{name}` of {class} for a resource claim, and this is not the \
          id of a device: delete the pod, so that the claim is prepared again"
@@ -59,7 +59,7 @@ pub enum TrustError {
 }
 
 /// Collects the properties of a container on which the authorization of its requests depends.
-/// `class_patterns` match the pods that the class trusts.
+/// `class_patterns` describe the pods that the class trusts.
 pub(crate) fn collect_properties(
     bundle: &Bundle,
     origin: Option<&Origin>,
@@ -86,9 +86,8 @@ pub(crate) fn collect_properties(
     }
 }
 
-/// Returns the authority that authorizes or denies a request according to `decision`. If the
-/// decision depends on the kubelet, its checkpoints are read. Returns `None` if the request is
-/// ignored.
+/// Returns who authorizes or denies the request, as `decision` says. If `decision` depends on the
+/// kubelet, its checkpoints are read. Returns `None` if the request is ignored.
 pub(crate) fn determine_authority(
     decision: Decision,
     origin: &Origin,
@@ -147,8 +146,9 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
     .to_owned()
 }
 
-/// Reads the devices that the kubelet allocated to a container of `pod`, from its checkpoints. The
-/// request is not compared here, because it may have other names of the same devices.
+/// Reads the kubelet's checkpoints. Returns the devices that the kubelet allocated to the container
+/// of `pod`. The devices are not compared with the request here, because the request may use other
+/// names for them.
 fn read_recorded_devices(
     pod: &origin::Pod,
     checkpoint_rule: CheckpointRule,
@@ -189,9 +189,9 @@ fn read_recorded_devices(
 }
 
 /// Returns the names of the resource claims that the kubelet prepared for `pod`, and the ids of
-/// their devices. The kubelet's checkpoint of claims is read only if a CDI specification grants
-/// devices of a claim. If it does not exist and `is_claims_file_optional` is true, all claims are
-/// accepted.
+/// their devices. Reads the kubelet's checkpoint of claims only if a CDI specification grants
+/// devices of a claim. If the checkpoint does not exist and `is_claims_file_optional` is true,
+/// accepts all claims.
 fn read_recorded_claims(
     class: &ClassName,
     bundle: &Bundle,
@@ -209,8 +209,8 @@ fn read_recorded_claims(
     if grants.peek().is_none() {
         return Ok((claim_names, claimed_ids));
     }
-    // The kubelet's root directory has the checkpoint of claims. It is the parent of the directory
-    // with the checkpoint of device plugins.
+    // The checkpoint of claims is in the kubelet's root directory. This is the parent of the
+    // directory that contains the checkpoint of device plugins.
     let kubelet_root = trust.kubelet_checkpoint.ancestors().nth(2);
     let path = kubelet_root
         .unwrap_or(Path::new("/"))

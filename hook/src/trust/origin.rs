@@ -18,11 +18,11 @@ use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The container belongs to no pod: a user of the host has started it.
+    /// The container is not part of a pod: a user of the host started it.
     NoPod,
-    /// The container is the sandbox of a pod, which holds the namespaces of the pod.
+    /// The container is the sandbox container of a pod, which holds the pod's namespaces.
     Sandbox,
-    /// The container is one of the pod's own containers.
+    /// The container is one of the containers that the pod defines.
     Pod(Pod),
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) container: String,
-    /// The annotations that the device plugin returned to the kubelet, as far as the engine has
-    /// added them to config.json.
+    /// The annotations that the device plugin returned to the kubelet and that the engine copied to
+    /// config.json.
     annotations: BTreeMap<String, String>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Pod {
     }
 }
 
-/// The reason for which the origin of a container is uncertain.
+/// The reason why the origin of a container is uncertain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
     #[error(
@@ -78,14 +78,14 @@ pub enum OriginError {
         "the engine names the pod {annotated_uid}, but the cgroup is that of the pod {cgroup_uid}"
     )]
     ConflictingUids {
-        /// The uid in an annotation of the engine.
+        /// The pod uid in an annotation of the engine.
         annotated_uid: PodUid,
-        /// The uid in the path of the container's cgroup.
+        /// The pod uid in the path of the container's cgroup.
         cgroup_uid: PodUid,
     },
     /// A label of the kubelet has different values in two annotations. CRI-O writes all labels into
-    /// one annotation, and each label into an annotation of its own. A checkpoint image, from which
-    /// a container is restored, can overwrite only the first one.
+    /// one annotation, and each label into its own annotation. If a container is restored from a
+    /// checkpoint image, the image can overwrite only the annotation with all labels.
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS_KEY} `{}`, and CRI-O writes the same: one \
          of the two is forged",
@@ -109,12 +109,12 @@ pub enum OriginError {
     Malformed { key: &'static str, value: String },
 }
 
-/// The annotation with all labels of the kubelet, as JSON. CRI-O writes it first. Annotations of a
-/// checkpoint image can replace it. Finally CRI-O writes each label into an annotation of its own,
-/// which an image cannot replace.
+/// The annotation that contains all labels of the kubelet as JSON. CRI-O writes it first, and the
+/// annotations of a checkpoint image can replace it. Then CRI-O writes each label into its own
+/// annotation, which an image cannot replace.
 const CRIO_LABELS_KEY: &str = "io.kubernetes.cri-o.Labels";
-/// The annotation in which CRI-O writes the annotations of the container as JSON. It does not
-/// contain the annotations of the pod.
+/// The annotation that contains the container's annotations as JSON. CRI-O writes it. It does not
+/// contain the pod's annotations.
 const CRIO_ANNOTATIONS_KEY: &str = "io.kubernetes.cri-o.Annotations";
 const CRIO_CONTAINER_TYPE_KEY: &str = "io.kubernetes.cri-o.ContainerType";
 const CRI_CONTAINER_TYPE_KEY: &str = "io.kubernetes.cri.container-type";
@@ -147,8 +147,8 @@ impl Origin {
         }
     }
 
-    /// Returns the annotations by which the container may request devices. The device plugin has
-    /// sent them in its response to the kubelet's allocation.
+    /// Returns the annotations with which the container may request devices. The device plugin sent
+    /// them to the kubelet in its response to an allocation.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),
@@ -157,9 +157,9 @@ impl Origin {
     }
 }
 
-/// Returns whether a container of uncertain origin may have annotations of the device plugin. With
-/// CRI-O, only the annotations of the container itself are searched, because the author of the pod
-/// can write all others.
+/// Returns whether a container of uncertain origin may have annotations of the device plugin. For
+/// CRI-O, searches only the annotations of the container itself, because the pod's author can write
+/// all the others.
 pub(crate) fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS_KEY) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
@@ -170,9 +170,10 @@ pub(crate) fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
     }
 }
 
-/// Returns the origin of a container whose cgroup path contains no pod uid. A kubelet with
-/// `cgroupsPerQOS = false` writes no uids into the paths. A container outside of Kubernetes gets
-/// all devices that it requests, so annotations of a pod are an error here.
+/// Returns the origin of a container whose cgroup path contains no pod uid. The container may still
+/// belong to a pod, because a kubelet with `cgroupsPerQOS = false` writes no uids into the paths.
+/// Outside of pods, a container gets all devices that it requests, so annotations of a pod are an
+/// error here.
 fn find_origin_without_pod_uid(cgroup_path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut pod_annotation_keys = [CRI_CONTAINER_TYPE_KEY, CRI_POD_UID_KEY, CRIO_LABELS_KEY].iter();
     if pod_annotation_keys.any(|key| bundle.annotations.contains_key(*key)) {
@@ -182,9 +183,9 @@ fn find_origin_without_pod_uid(cgroup_path: &str, bundle: &Bundle) -> Result<Ori
     }
 }
 
-/// Returns whether podman chose the cgroup path: `…/libpod-ID`, `…/libpod-payload-ID`, or
-/// `SLICE:libpod:ID` with systemd. Such a container belongs to no pod of Kubernetes. Users of
-/// podman can choose only the part of the path before `libpod`.
+/// Returns whether podman chose the cgroup path: `…/libpod-ID`, `…/libpod-payload-ID`, or with
+/// systemd `SLICE:libpod:ID`. Such a container does not belong to a pod of Kubernetes. Users of
+/// podman can choose only the text before `libpod`.
 fn is_podman_cgroup(cgroup_path: &str) -> bool {
     let last_component = cgroup_path.rsplit('/').next().unwrap_or_default();
     last_component.starts_with("libpod-") || cgroup_path.split(':').nth(1) == Some("libpod")
@@ -221,7 +222,7 @@ fn parse_crio_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginErro
 }
 
 fn parse_containerd_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginError> {
-    // containerd 1.6 does not write an annotation with the uid of the pod.
+    // containerd 1.6 writes no annotation that contains the pod's uid.
     let uid = match bundle.annotations.get(CRI_POD_UID_KEY) {
         None => cgroup_uid,
         Some(annotated_uid) => check_pod_uid(CRI_POD_UID_KEY, annotated_uid, cgroup_uid)?,
@@ -236,7 +237,7 @@ fn parse_containerd_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, Orig
     })
 }
 
-/// Parses the JSON in the annotation `key`. Returns `None` if the annotation does not exist or is
+/// Parses the JSON in the annotation `key`. Returns `None` if the annotation is missing or is
 /// `null`.
 fn parse_json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,

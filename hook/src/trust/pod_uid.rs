@@ -1,11 +1,11 @@
-//! Parses the uid of a pod, which is written in three forms.
+//! Parses the uid of a pod, which occurs in three forms.
 
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The uid of a pod, as 32 hexadecimal digits in lower case. The API server writes uids with
-/// dashes. The kubelet writes the uids of static pods without dashes. Names of systemd slices have
-/// underscores instead.
+/// The uid of a pod, as 32 lower-case hexadecimal digits. The API server writes uids with dashes.
+/// The kubelet writes the uids of static pods without dashes. The names of systemd slices contain
+/// underscores instead of dashes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(String);
 
@@ -20,9 +20,10 @@ impl PodUid {
         is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
     }
 
-    /// Returns the pod uid in `linux.cgroupsPath` of a container. The kubelet writes it as a path
-    /// component `podUID`, or with the systemd cgroup driver as `…-podUID.slice` before the first
-    /// colon. The last of several uids is returned, because the kubelet itself may run in a pod.
+    /// Returns the pod uid in `linux.cgroupsPath` of a container. The kubelet writes a path
+    /// component `podUID`, or with the systemd cgroup driver `…-podUID.slice` before the first
+    /// colon. If the path contains several uids, returns the last one, because the kubelet itself
+    /// may run in a pod.
     pub(super) fn from_cgroups_path(cgroup_path: &str) -> Option<Self> {
         let cgroup_path = cgroup_path.split(':').next().unwrap_or_default();
         let mut uids = Path::new(cgroup_path).components().filter_map(|component| {

@@ -16,10 +16,10 @@ use device_class::name::excerpt;
 
 use super::runtime_log::RuntimeLog;
 
-/// What `boathook-runtime` needs to know of the command line of an OCI runtime.
+/// The parts of an OCI runtime's command line that `boathook-runtime` uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
-    /// The log file from which the engine reads the runtime's errors.
+    /// The log file in which the engine looks for errors of the runtime.
     pub(super) log: Option<RuntimeLog>,
     pub(super) action: Action,
 }
@@ -31,34 +31,36 @@ pub(super) enum Action {
     Other,
 }
 
-/// An `update` command that reads the new resources of a container from a file.
+/// An `update` command that reads a container's new resources from a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UpdateCommand {
     /// The number of arguments before the subcommand `update`.
     pub(super) global_argument_count: usize,
     pub(super) id: OsString,
-    /// The file with the new resources, or `-` for stdin.
+    /// The path of the file that contains the new resources, or `-` for stdin.
     pub(super) resources_path: PathBuf,
     /// The index of the argument that contains `resources_path`, such as `--resources=PATH`.
     pub(super) resources_argument_index: usize,
 }
 
-/// The container that the command `create` or `run` creates.
+/// The container that a `create` or `run` command creates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewContainer {
     pub(super) bundle: PathBuf,
-    /// The file name of config.json in the bundle. crun has an option for it.
+    /// The file name of the configuration in the bundle. It is config.json, unless an option of
+    /// crun sets another name.
     pub(super) config_file_name: PathBuf,
     pub(super) id: String,
 }
 
-/// The options that a command of an OCI runtime accepts.
+/// The options that an OCI runtime accepts before its subcommand, or after a certain subcommand.
 struct AcceptedOptions {
-    /// The long names of the options with a value, separated by blanks.
+    /// The long names of the options that have a value, separated by blanks.
     value_option_names: &'static str,
-    /// The short options with a value: the letter and the long name of each.
+    /// The short options that have a value. Each item contains the letter and the option's long
+    /// name.
     short_value_options: &'static [(u8, &'static str)],
-    /// The long names of the options without a value, separated by blanks.
+    /// The long names of the options that have no value, separated by blanks.
     flag_names: &'static str,
 }
 
@@ -93,7 +95,7 @@ const UPDATE_OPTIONS: AcceptedOptions = AcceptedOptions {
 };
 
 impl CommandLine {
-    /// Parses the arguments of the command line, without the name of the program.
+    /// Parses the arguments of the process. They do not include the program name.
     pub(super) fn parse(arguments: &[OsString]) -> Self {
         let mut parsed_arguments = ParsedArguments::new(arguments, &GLOBAL_OPTIONS);
         let mut log_path = None;
@@ -137,8 +139,8 @@ impl CommandLine {
     }
 }
 
-/// Parses the arguments after `update`. Returns `None` if no file with resources is given, or if
-/// the command line requests help.
+/// Parses the arguments after `update`. Returns `None` if the command line requests help or names
+/// no file with resources.
 fn parse_update(
     arguments: &[OsString],
     global_argument_count: usize,
@@ -155,8 +157,8 @@ fn parse_update(
         }
     }
     let resources_path = resources_path?;
-    // The path is the end of an argument, as in `--resources=PATH`. So it ends at the same address
-    // as the argument.
+    // The path is the end of an argument such as `--resources=PATH`. So the argument that contains
+    // the path ends at the same memory address.
     let value_end = resources_path.as_bytes().as_ptr_range().end;
     let resources_argument_index = arguments
         .iter()
@@ -193,17 +195,17 @@ fn parse_container(parsed_arguments: ParsedArguments<'_>) -> Option<NewContainer
 }
 
 enum ParsedArgument<'a> {
-    /// The long name of an option, and its value if it has one.
+    /// An option: its long name, and its value if it has one.
     Option(&'a str, Option<&'a OsStr>),
-    /// An argument that is no option, such as the id of a container.
+    /// An argument that is not an option, such as the container's id.
     Operand(&'a OsStr),
 }
 
-/// An iterator over the options and operands of a command line.
+/// An iterator that splits a command line into options and operands.
 struct ParsedArguments<'a> {
     arguments: slice::Iter<'a, OsString>,
     options: &'static AcceptedOptions,
-    /// True if the argument `--` was read, so that all further arguments are operands.
+    /// True after the argument `--`. All arguments after it are operands.
     only_operands_follow: bool,
 }
 
@@ -216,7 +218,8 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// Returns an iterator over the remaining arguments, for a subcommand that accepts `options`.
+    /// Returns an iterator over the remaining arguments. They belong to a subcommand that accepts
+    /// `options`.
     fn with_options(self, options: &'static AcceptedOptions) -> Self {
         ParsedArguments {
             options,
@@ -236,8 +239,8 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// Parses short options: letters after one dash. All letters except the last one are flags. The
-    /// last letter may have a value, which is the rest of the argument or the next argument.
+    /// Parses short options, which are letters after one dash. Each letter is a flag, except that
+    /// the last one may have a value: the rest of the argument or the next argument.
     fn parse_short_options(&mut self, letters: &'a [u8]) -> ParsedArgument<'a> {
         let short_value_options = self.options.short_value_options;
         for (index, letter) in letters.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Reads config.json of a bundle, and replaces the file atomically.
+//! Reads a bundle's config.json and replaces the file atomically.
 
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`, and resolves symbolic links. [`Self::replace`] does not resolve
-    /// them again, so that it replaces the file that was read.
+    /// Reads the file at `path` and resolves symbolic links. [`Self::replace`] uses the resolved
+    /// path, so it replaces the file that was read.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
         let to_read_error = |error| BundleError::Read {
             path: path.into(),
@@ -39,7 +39,7 @@ impl ConfigFile {
         })
     }
 
-    /// Returns the path of the file, with symbolic links resolved.
+    /// Returns the path of the file without symbolic links.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -48,9 +48,9 @@ impl ConfigFile {
         &self.content
     }
 
-    /// Replaces the file atomically by a file with the new content and the same mode and owner. It
-    /// is not flushed to disk, because no container survives a reboot. If the call fails, the old
-    /// file is not changed.
+    /// Replaces the file atomically with a new file that has the same mode and owner. The new file
+    /// is not flushed to disk, because no container survives a reboot. If this fails, the old file
+    /// stays unchanged.
     pub(super) fn replace(&self, content: &str) -> io::Result<()> {
         let mut replacement = FileReplacement::create(&self.path)?;
         let file = replacement.file();

@@ -19,17 +19,18 @@ use crate::oci::hooks::{HOOK_FILE_NAME, MASKED_PATH_OPTION};
 const HOOK_TIMEOUT_SECONDS: u32 = runtime_config::HOOK_TIMEOUT_SECONDS;
 const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START_TIME.as_secs());
 
-/// The entry in config.json with which a runtime calls the hook.
+/// The entry in config.json that makes the runtime call the hook.
 pub(super) struct HookEntry {
-    /// The absolute path of the hook's program.
+    /// The absolute path of the hook program.
     path: String,
-    /// The path of config.toml, or `None` for the default path.
+    /// The path of config.toml. `None` means the default path.
     config_path: Option<String>,
 }
 
 impl HookEntry {
-    /// Creates the entry of the hook at `path`. If `path` is `None`, the hook is in the directory
-    /// of this program. If `config_path` is `None`, the hook reads the default config.toml.
+    /// Creates the entry for the hook program at `path`. If `path` is `None`, uses the hook program
+    /// in the directory of this program. If `config_path` is `None`, the hook reads the default
+    /// config.toml.
     pub(super) fn new(
         path: Option<&Path>,
         config_path: Option<&Path>,
@@ -110,7 +111,8 @@ impl HookEntry {
         if let Some(config_path) = &self.config_path {
             args.extend(["--config", config_path]);
         }
-        // This leaves out no path: all of them come from config.json, which is UTF-8.
+        // All masked paths are valid UTF-8, because they are from config.json. So `filter_map`
+        // drops none.
         for path in masked_paths.iter().filter_map(|path| path.to_str()) {
             args.extend([MASKED_PATH_OPTION, path]);
         }

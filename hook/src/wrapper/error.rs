@@ -1,4 +1,4 @@
-//! Declares the error of `boathook-runtime`.
+//! Declares the error type of `boathook-runtime`.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::exit::ExitCode;
 use crate::oci::BundleError;
 use crate::planner::PlannerError;
 
-/// The error because of which `boathook-runtime` has not executed the real runtime.
+/// The reason why `boathook-runtime` did not execute the real runtime.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrapperError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub(crate) enum WrapperError {
 }
 
 impl WrapperError {
-    /// Adds the container's id to the message of this error.
+    /// Adds the container's id to the error message.
     pub(super) fn with_container(self, id: &str) -> Self {
         WrapperError::Container {
             id: id.to_owned(),

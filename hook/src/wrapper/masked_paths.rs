@@ -1,9 +1,9 @@
-//! Removes paths from config.json that the runtime would mask or make read-only, although the
+//! Removes paths from config.json that the runtime would mask or make read-only although the
 //! injection plan needs them.
 //!
-//! The runtime masks paths after its hooks have run, so it would hide files that the hook has
-//! injected. After the removal the hook masks the path itself, and shows only the files of the
-//! injection plan there.
+//! The runtime masks paths after it has called the hooks, so it would hide files that the hook
+//! injected. For a removed path, the hook does the masking itself and leaves only the files of the
+//! injection plan visible.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,23 @@ use injection_plan::plan::InjectionPlan;
 
 use crate::oci::Bundle;
 
-/// The paths that `boathook-runtime` removes from config.json, in `linux.maskedPaths` and
-/// `linux.readonlyPaths`.
+/// The paths that `boathook-runtime` removes from `linux.maskedPaths` and `linux.readonlyPaths` in
+/// config.json.
 #[derive(Debug, Default)]
 pub(super) struct RemovedPaths {
-    /// The paths of `linux.maskedPaths`, which the hook masks instead of the runtime.
+    /// The paths from `linux.maskedPaths`. The hook masks them instead of the runtime.
     pub(super) masked: Vec<PathBuf>,
-    /// The paths of `linux.readonlyPaths`, at which the hook mounts a writable directory.
+    /// The paths from `linux.readonlyPaths`. The hook mounts a writable directory at each of them.
     pub(super) read_only: Vec<PathBuf>,
 }
 
 impl RemovedPaths {
-    /// Finds the paths that hide files of the plan or make its directories read-only. Only paths in
-    /// `/proc` and `/sys` are returned, which engines mask by default. Any other path was masked by
-    /// a user, so it stays masked.
+    /// Finds the paths that hide files of the plan or make its directories read-only. Returns only
+    /// paths in `/proc` and `/sys`, because engines mask such paths by default. If another path is
+    /// masked, a user wanted that, so it stays masked.
     pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
-        // The hook refuses a container whose processes could unmount the mounts that hide the
-        // paths, so nothing is removed for it.
+        // If the container's processes could unmount the hook's masks, the hook refuses the
+        // container. So no path is removed.
         let can_unmount_masks = bundle.has_sys_admin
             && bundle.has_user_namespace
             && !config.trust.allow_removable_masks;
@@ -51,16 +51,16 @@ impl RemovedPaths {
         }
     }
 
-    /// Removes these paths from `linux.maskedPaths` and `linux.readonlyPaths` of `config_text`, a
-    /// config.json. Returns the new text.
+    /// Removes these paths from `linux.maskedPaths` and `linux.readonlyPaths`. `config_text` is the
+    /// text of a config.json. Returns the changed text.
     pub(super) fn remove_paths(&self, config_text: String) -> String {
         let text = remove_list_items(config_text, "maskedPaths", &self.masked);
         remove_list_items(text, "readonlyPaths", &self.read_only)
     }
 }
 
-/// Removes `paths` from the list `list_name` of the object `linux` in `config_text`, a config.json.
-/// The rest of the text is not changed.
+/// Removes `paths` from the list `linux.LIST_NAME` in `config_text`, the text of a config.json.
+/// Does not change the rest of the text.
 fn remove_list_items(config_text: String, list_name: &str, paths: &[PathBuf]) -> String {
     if paths.is_empty() {
         return config_text;

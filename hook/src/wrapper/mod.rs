@@ -52,14 +52,14 @@ use masked_paths::RemovedPaths;
 pub(crate) use error::WrapperError;
 pub(crate) use real_runtime::find_real_runtime as real_runtime;
 
-/// The environment variable with the path of config.toml. Without it, the default path is used. Its
-/// value is trusted, because a process that sets the environment of a runtime could also start
-/// another runtime.
+/// The environment variable that contains the path of config.toml. If it is not set, the default
+/// path is used. Its value is trusted: a process that can set a runtime's environment could also
+/// start another runtime.
 const CONFIG_PATH_VARIABLE: &str = "BOATHOOK_CONFIG";
 
-/// Runs `boathook-runtime`, which has the command line of an OCI runtime. The function returns only
-/// if the real runtime could not be executed. Then it reports the error on stderr and in the log
-/// file of the option `--log`.
+/// Runs `boathook-runtime`, which has the command line of an OCI runtime. Returns only if the real
+/// runtime could not be executed. In this case, reports the error on stderr and in the log file
+/// that the option `--log` names.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command_line = CommandLine::parse(&arguments);
@@ -74,8 +74,8 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
-/// Returns the bundle of the container `container_id`, from the command line of the runtime that
-/// has called this hook. The runtime is the parent process.
+/// Returns the bundle of the container `container_id`. It is found in the command line of the
+/// runtime that called this hook. The runtime is the hook's parent process.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn find_caller_bundle(container_id: &str) -> Option<PathBuf> {
     const MAX_COMMAND_LINE_BYTES: usize = 2 << 20;
@@ -104,8 +104,8 @@ fn exec_real_runtime(
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
-    // The deadline is not dropped when this function returns, because it must also limit the report
-    // of an error.
+    // The deadline must also apply to the report of an error, so it is not dropped when this
+    // function returns.
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(WrapperError::Signal)?;
     let deadline = ManuallyDrop::new(deadline);
     let original_signal_action =
@@ -115,7 +115,8 @@ fn exec_real_runtime(
         Action::Create(container) => {
             let config = installation::load_configuration(config_path);
             log::init(LogReader::Engine, config.as_ref().ok(), None);
-            // The runtime is searched first. If there is none, config.json must not be changed.
+            // The runtime is searched first, because config.json must not be changed if there is no
+            // runtime.
             let runtime_path = match &config {
                 Ok(config) => real_runtime(&config.runtime),
                 Err(_) => real_runtime(&load_runtime_config(config_path)),
@@ -150,8 +151,8 @@ fn exec_real_runtime(
     increment_nesting_level(&mut command, &runtime_path)?;
     ManuallyDrop::into_inner(deadline).cancel();
     sys::process::restore_file_size_signal(&original_signal_action);
-    // `argv[0]` is the path of the real runtime, not the name of this program. crun behaves
-    // differently if it is called as krun.
+    // `argv[0]` is the path of the real runtime instead of this program's name, because crun
+    // behaves differently if `argv[0]` is `krun`.
     let error = command.exec();
     Err(WrapperError::Exec {
         path: runtime_path,
@@ -159,27 +160,27 @@ fn exec_real_runtime(
     })
 }
 
-/// Returns whether the only argument is an option with which runc, crun or youki prints its help or
+/// Returns whether the only argument is an option that makes runc, crun or youki print its help or
 /// version.
 fn is_help_or_version(arguments: &[OsString]) -> bool {
     const OPTIONS: [&str; 5] = ["--help", "-h", "--version", "-v", "-V"];
     matches!(arguments, [option] if OPTIONS.iter().any(|known_option| option == known_option))
 }
 
-/// Prints the name of this program before the real runtime prints its own help or version. The
-/// caller does this only if stderr is a terminal, because an engine may parse the output.
+/// Prints the name of this program before the real runtime prints its help or version. Call this
+/// only if stderr is a terminal, because an engine may parse the output.
 fn print_introduction(runtime_path: &Path) {
     let (version, runtime_path) = (env!("CARGO_PKG_VERSION"), runtime_path.display());
     let text = format!(
         "boathook-runtime {version} of Boathook calls {runtime_path}, whose answer follows; the \
          manual page is boathook-runtime(1)"
     );
-    // A failure is ignored, because the real runtime's output does not depend on this text.
+    // The error is ignored, because the real runtime works without this text.
     let _ = writeln!(io::stderr(), "{}", printable::line(&text));
 }
 
-/// Reads the table `[runtime]` of config.toml. An error in config.toml results in a warning and
-/// the default settings, because commands that enter or stop a container must still work.
+/// Reads the table `[runtime]` of config.toml. If config.toml has an error, logs a warning and
+/// returns the default settings, because commands that enter or stop a container must still work.
 fn load_runtime_config(config_path: Option<&Path>) -> RuntimeConfig {
     RuntimeConfig::load(config_path).unwrap_or_else(|error| {
         log::warning(&format!("{error}; the host's own runtime is called"));
@@ -187,9 +188,9 @@ fn load_runtime_config(config_path: Option<&Path>) -> RuntimeConfig {
     })
 }
 
-/// Handles an error in config.toml at the start of a container. Returns `error` if the container
-/// may request devices. If it certainly requests nothing, only logs `error`, and the container
-/// starts.
+/// Handles an error in config.toml when a container is created. Returns `error` if the container
+/// may request devices. If it certainly requests none, logs `error`, so that the container can
+/// start.
 fn refuse_container_with_requests(
     container: &NewContainer,
     error: FileError,
@@ -213,16 +214,16 @@ fn refuse_container_with_requests(
 }
 
 /// The environment variable that counts how often `boathook-runtime` has executed itself as the
-/// real runtime. It ends a loop that a comparison of files cannot detect, for example if the real
-/// runtime is a script that calls this program.
+/// real runtime. It detects loops that a comparison of files does not detect, for example if the
+/// real runtime is a script that calls this program.
 const NESTING_LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// The value of [`NESTING_LEVEL_VARIABLE`] at which this program assumes a loop. A few levels are
-/// unusual but possible.
+/// The value of [`NESTING_LEVEL_VARIABLE`] at which this program assumes an endless loop. A few
+/// levels are unusual but possible.
 const MAX_NESTING_LEVEL: u32 = 8;
 
-/// Increments [`NESTING_LEVEL_VARIABLE`] in the environment of `command`. The call fails at
-/// [`MAX_NESTING_LEVEL`].
+/// Increments [`NESTING_LEVEL_VARIABLE`] in the environment of `command`. Fails if the value has
+/// reached [`MAX_NESTING_LEVEL`].
 fn increment_nesting_level(command: &mut Command, runtime_path: &Path) -> Result<(), WrapperError> {
     let nesting_level: u32 = std::env::var(NESTING_LEVEL_VARIABLE)
         .ok()
@@ -235,8 +236,8 @@ fn increment_nesting_level(command: &mut Command, runtime_path: &Path) -> Result
     Ok(())
 }
 
-/// Adds the hook and the device rules to a container's config.json, unless the container requests
-/// nothing.
+/// Adds the hook and the device rules to a container's config.json. Changes nothing if the
+/// container requests nothing.
 fn add_hook(
     container: &NewContainer,
     config: &Config,
@@ -251,7 +252,7 @@ fn add_hook(
     deadline::set_container_id(&printable::line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_container_injection(&bundle, &planner::Caller::Engine, config)?;
-    // A plan with nothing but warnings is not empty, because the hook logs the warnings.
+    // A plan that contains only warnings is not empty, because the hook must log the warnings.
     let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
     if is_empty && !plan.has_awaited_devices() {
         return Ok(());

@@ -16,14 +16,15 @@ use nix::sys::stat::makedev;
 use rooted_path::read_regular_text;
 use serde::Deserialize;
 
-/// The size limit of `/proc/self/gid_map` in bytes. The kernel allows 340 lines
+/// The maximum size of `/proc/self/gid_map` in bytes. The kernel allows at most 340 lines
 /// (user_namespaces(7)).
 const MAX_GID_MAP_BYTES: u64 = 16 * 1024;
 
-/// The permission bits that let other users read and write a file.
+/// The permission bits that allow all other users to read and write a file.
 const OTHERS_READ_WRITE_BITS: u32 = 0o006;
 
-/// The user of the container's process (OCI runtime specification, "POSIX-platform User").
+/// The user as which the container's process runs (OCI runtime specification, "POSIX-platform
+/// User").
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ProcessUser {
@@ -33,8 +34,8 @@ struct ProcessUser {
 }
 
 impl ProcessUser {
-    /// Reads the user of the container's process from `config_text`, a config.json. An invalid user
-    /// is read as root, because the runtime reports the error.
+    /// Reads the user of the container's process from `config_text`, the text of a config.json. If
+    /// the user is invalid, returns root, because the runtime will report the error.
     fn from_config(config_text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
@@ -49,9 +50,9 @@ impl ProcessUser {
     }
 }
 
-/// Returns whether this process's user namespace maps all groups of the host. A rootless engine's
-/// user namespace maps only some. For any other group, stat(2) shows the overflow group, which
-/// setgroups(2) refuses.
+/// Returns whether this process's user namespace maps all group ids of the host. In a rootless
+/// engine's user namespace, only some are mapped. For the others, stat(2) returns the overflow
+/// group id, which setgroups(2) rejects.
 fn maps_all_host_groups() -> bool {
     let gid_map =
         read_regular_text(Path::new("/proc/self/gid_map"), MAX_GID_MAP_BYTES).unwrap_or_default();
@@ -59,9 +60,9 @@ fn maps_all_host_groups() -> bool {
     map_fields == ["0", "0", "4294967295"]
 }
 
-/// Returns the groups that the user of the container needs to open the plan's device nodes and does
-/// not have in `config_text`, a config.json. The result is empty for root, who needs no groups, and
-/// in a user namespace, where groups of the host have no meaning.
+/// Returns the group ids that the container's user needs to open the plan's device nodes and does
+/// not have yet. `config_text` is the text of a config.json. The result is empty for root, who
+/// needs no groups, and in a user namespace, where the host's group ids have no meaning.
 pub(super) fn find_missing_groups(
     config_text: &str,
     has_user_namespace: bool,
@@ -79,8 +80,8 @@ pub(super) fn find_missing_groups(
         } => Some((own.mode, own.gid)),
         Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
-            // A node that no longer exists, or has another device number now, is skipped. The hook
-            // reports it as an error.
+            // If the device node no longer exists or now has another device number, it is skipped
+            // here. The hook will report it as an error.
             let node_metadata = fs::metadata(host_root.join(path)).ok()?;
             let is_planned_device =
                 node_metadata.rdev() == makedev(number.major.into(), number.minor.into());
@@ -91,7 +92,7 @@ pub(super) fn find_missing_groups(
         }
         _ => None,
     });
-    // A group is needed only if it has a permission that other users do not have.
+    // The node's group is needed only if it has a permission that all other users do not have.
     let nodes_of_groups =
         nodes.filter(|(mode, _)| (mode >> 3) & !mode & OTHERS_READ_WRITE_BITS != 0);
     let node_gids = nodes_of_groups.map(|(_, gid)| gid);

@@ -1,5 +1,5 @@
-//! Writes errors to the log file that an engine passes with `--log` and `--log-format`. Docker,
-//! containerd and podman show the last error in it to their users.
+//! Writes errors to the log file that an engine names with `--log` and `--log-format`. Docker,
+//! containerd and podman show the last error in this file to their users.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,14 +12,14 @@ use crate::log;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RuntimeLog {
     pub(super) path: PathBuf,
-    /// True if each line is a JSON object, and false if lines are text. Both are formats of
-    /// logrus, Go's logging library.
+    /// True if each line of the file is a JSON object, false if each line is text. Both are formats
+    /// of logrus, a logging library for Go.
     pub(super) is_json: bool,
 }
 
 impl RuntimeLog {
-    /// Appends the error `message`. A failure to write is ignored, because the message is written
-    /// to stderr too.
+    /// Appends the error `message` to the file. If this fails, the failure is ignored, because the
+    /// message is also written to stderr.
     #[expect(clippy::disallowed_methods, reason = "the engine names its own file")]
     pub(super) fn write(&self, message: &str) {
         let (level, time) = ("error", log::format_current_time());

@@ -22,12 +22,12 @@ use super::command_line::UpdateCommand;
 use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, read_capped};
 
-/// The arguments of the real runtime's `update` command, and the file with resources to which they
-/// refer.
+/// The arguments for the real runtime's `update` command, and the file of resources that the
+/// arguments name.
 pub(super) struct UpdateArguments {
     pub(super) arguments: Vec<OsString>,
-    /// A file in memory with the new resources, which the real runtime opens through
-    /// `/proc/self/fd`. It must stay open until the runtime is executed.
+    /// A file in memory that contains the new resources. The real runtime opens it through
+    /// `/proc/self/fd`, so it must stay open until the real runtime is executed.
     _resources_file: Option<File>,
 }
 
@@ -40,14 +40,15 @@ impl UpdateArguments {
     }
 }
 
-/// The only member that this module needs from the output of the real runtime's `state` command.
+/// The output of the real runtime's `state` command, of which only the bundle is needed.
 #[derive(Deserialize)]
 struct RuntimeStateOutput {
     bundle: PathBuf,
 }
 
-/// Returns the arguments for the real runtime. They refer to a new file of resources, to which the
-/// container's device rules were added. Otherwise the update would remove these rules.
+/// Returns the arguments for the real runtime. They name a new file of resources that also contains
+/// the container's device rules. If the file did not contain these rules, the update would revoke
+/// them.
 pub(super) fn add_device_rules(
     update: &UpdateCommand,
     arguments: &[OsString],
@@ -96,8 +97,9 @@ fn read_resources(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Asks the real runtime for the bundle of the container. Returns `None` if the runtime does not
-/// know the container, because it then refuses the update itself, or if `is_needed` is false.
+/// Asks the real runtime for the container's bundle. Returns `None` if `is_needed` is false. Also
+/// returns `None` if the runtime does not know the container, because it then rejects the update
+/// itself.
 fn find_bundle(
     update: &UpdateCommand,
     arguments: &[OsString],
@@ -119,9 +121,10 @@ fn find_bundle(
     Some(output.bundle)
 }
 
-/// Adds the device rules of the bundle's config.json to `resources_json`, the resources of an
-/// update, which already has the rules `listed_rules`. Returns `None` if no rule is missing, or if
-/// config.json has no hook of Boathook and therefore no rules of `boathook-runtime`.
+/// Adds the device rules in the bundle's config.json to `resources_json`, the resources of an
+/// update. `listed_rules` are the rules that it already contains. Returns `None` if no rule is
+/// missing, or if config.json has no Boathook hook, because it then has no rules of
+/// `boathook-runtime`.
 fn add_missing_rules(
     resources_json: &str,
     listed_rules: &[&str],
@@ -152,15 +155,15 @@ fn add_missing_rules(
     Ok(edited_text)
 }
 
-/// Returns whether a rule allows exactly one device number. `boathook-runtime` adds only such rules
-/// to config.json.
+/// Returns whether the rule allows exactly one device number. `boathook-runtime` adds only such
+/// rules to config.json.
 fn allows_single_device(rule: &LinuxDeviceCgroup) -> bool {
     let is_specific_number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
     rule.allow() && is_specific_number(rule.major()) && is_specific_number(rule.minor())
 }
 
-/// Creates a file in memory with the content `content`. The real runtime inherits its descriptor.
-/// Returns the file and the path at which the runtime can open it.
+/// Creates a file in memory that contains `content`. The real runtime inherits its file descriptor.
+/// Returns the file and the path with which the real runtime can open it.
 fn create_memory_file(content: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
     file.write_all(content.as_bytes())?;

@@ -1,6 +1,6 @@
-//! Warns about a vendor's services that write CDI specifications with the same device names as
-//! `boathook cdi generate`. Engines refuse a device name that two files define. Pods are not
-//! affected, because the plugin writes specifications with other kinds.
+//! Warns about services of vendors that write CDI specifications with the same device names as
+//! `boathook cdi generate`. Engines reject a device name that two files define. Pods are not
+//! affected, because the plugin's specifications have other CDI kinds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::delivery::CDI_SPEC_DIRS;
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::is_cluster_node;
 
-/// The directories in which systemd searches for units, in its order (systemd.unit(5)).
+/// The directories in which systemd searches for unit files, in search order (systemd.unit(5)).
 const UNIT_DIRECTORIES: [&str; 4] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -22,7 +22,7 @@ const UNIT_DIRECTORIES: [&str; 4] = [
     "lib/systemd/system",
 ];
 
-/// The symbolic link that exists while systemd's unit `boathook-cdi.service` is enabled.
+/// The path of the symbolic link that systemd creates when boathook-cdi.service is enabled.
 const ENABLED_UNIT_LINK_PATH: &str =
     "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
@@ -58,8 +58,8 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     Some(Finding::new(Severity::Warning, "CDI names", text).with_fix(fix))
 }
 
-/// Returns whether systemd has a file of the unit `unit`, and the unit is not masked. The file of a
-/// masked unit is a symbolic link to /dev/null.
+/// Returns whether systemd has a file for the unit `unit` and the unit is not masked. If a unit is
+/// masked, its file is a symbolic link to /dev/null.
 fn is_unit_installed(host_root: &Path, unit: &str) -> bool {
     let mut paths = UNIT_DIRECTORIES
         .iter()
@@ -70,8 +70,8 @@ fn is_unit_installed(host_root: &Path, unit: &str) -> bool {
     })
 }
 
-/// Returns whether the host has specifications of `boathook cdi generate`, or will have them after
-/// the next boot.
+/// Returns whether `boathook cdi generate` has written specifications on this host, or will write
+/// them at the next boot.
 fn has_generated_specifications(host_root: &Path) -> bool {
     let directory_readers = CDI_SPEC_DIRS
         .iter()

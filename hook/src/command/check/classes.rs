@@ -1,4 +1,5 @@
-//! Checks the class files of this host, and whether containers can get the devices of each class.
+//! Checks the class files of this host, and whether the devices of each class are usable in
+//! containers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,8 +41,8 @@ pub(super) fn check_classes(
         let class_name = source.as_ref().ok().map(|source| source.name.to_string());
         let class_findings = check_class(source, config, &host, &mut name_owners);
         match class_findings.as_slice() {
-            // Most hosts have devices of a few classes only, so all classes without devices are
-            // reported in one finding.
+            // Most hosts have devices of only a few classes. One finding lists all classes that
+            // have no devices.
             [finding] if class_names.is_empty() && finding.text == NO_DEVICE_TEXT => {
                 classes_without_devices.extend(class_name);
             }
@@ -103,15 +104,16 @@ fn check_class(
     findings
 }
 
-/// Records in `name_owners` that `class` owns its resource names. Returns an error if another class
-/// owns one of them. A resource name must have one owner, because the plugin sets the owner's
-/// environment variable in containers that request the resource.
+/// Registers the resource names of `class` in `name_owners`. Returns an error if another class has
+/// registered one of the names. Two classes must not have the same resource name, because the
+/// plugin sets the environment variable of one class in containers that request the resource.
 fn register_resources(
     class: &DeviceClass,
     found_class: &FoundClass,
     name_owners: &mut NameOwners,
 ) -> Result<(), String> {
-    // If the resource name contains attributes of a device, the class has no fixed resource name.
+    // If the class file builds the resource name from attributes of a device, the name is not
+    // fixed.
     let class_resource = &class.spec.resource;
     let has_attributes = class_resource.attributes().next().is_some();
     let fixed_resource = (!has_attributes).then(|| class_resource.to_string());
@@ -126,7 +128,7 @@ fn register_resources(
     Ok(())
 }
 
-/// Returns the request of a container that sets the variable of the class to `all`.
+/// Returns the request of a container in which the environment variable of the class is `all`.
 fn create_request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let environment = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
     match Request::find(class, &environment, |_| None) {
@@ -145,8 +147,7 @@ fn check_devices(
     let inventory = &found_class.inventory;
     let warning = |text: String| Finding::new(Severity::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
-    // Devices with mixed partitions are not counted as usable, because the plugin does not offer
-    // them.
+    // Devices with mixed partitions are not counted, because the plugin does not offer them.
     let mut offered_inventory = inventory.clone();
     offered_inventory.refuse_mixed_devices(class);
     let devices = &offered_inventory.devices;
@@ -171,8 +172,8 @@ fn check_devices(
         healthy_devices.count(),
         devices.len()
     );
-    // Without a healthy device, a plan for all devices would fail. The warnings already have the
-    // reason, so no plan is made.
+    // Without a healthy device, planning a request for all devices would fail. The warnings already
+    // say why no device is healthy, so no plan is made.
     if !inventory
         .devices
         .iter()
@@ -222,8 +223,8 @@ fn report_ignored_files(class_dirs: &[PathBuf]) -> Vec<Finding> {
     ignored_paths.into_iter().map(to_finding).collect()
 }
 
-/// Returns whether the file is probably a class file with a wrong name, which the hook ignores. A
-/// hidden file or a README is no class file.
+/// Returns whether the hook ignores the file although the file is probably a class file: its name
+/// does not end in `.toml`, it is not hidden, and it is not a README.
 fn is_misnamed_class_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('.') && !name.starts_with("README") && !name.ends_with(".toml")
@@ -234,8 +235,8 @@ fn report_unknown_classes(
     sources: &[Result<ClassSource, FileError>],
     config: &Config,
 ) -> Vec<Finding> {
-    // A class that seems to be missing could be in a class file that cannot be read, so nothing is
-    // reported.
+    // If a class file cannot be read, its class seems to be missing. So nothing is reported in this
+    // case.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }

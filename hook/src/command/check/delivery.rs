@@ -1,5 +1,5 @@
-//! Checks how engines call the hook for containers of pods: because of CDI specifications or
-//! because of a runtime handler.
+//! Checks why engines call the hook for containers of pods. The reason is a CDI specification or a
+//! runtime handler.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ const CDI_DELIVERY_ADVICE: &str = "containerd 2.0 and later and CRI-O bring the 
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
-/// Returns the findings about the delivery of the hook to pods. On a host that is no node of a
-/// cluster, only the specifications of `boathook cdi generate` are checked.
+/// Returns the findings about how the hook reaches the containers of pods. On a host that is not a
+/// cluster node, checks only the specifications of `boathook cdi generate`.
 pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
-    // `boathook-init` writes one record into this directory for each engine that it configures.
+    // `boathook-init` writes a record of each engine that it configures into this directory.
     let state_dir = directories.state_dir();
     let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
     let specifications = read_specifications(host_root);
@@ -39,8 +39,8 @@ pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories
         .filter_map(|(path, text)| report_missing_hook(host_root, path, text))
         .collect();
     let is_cluster_node = is_cluster_node(config);
-    // On a cluster node, only the plugin's specifications are counted. The kubelet passes no other
-    // CDI names to engines.
+    // On a cluster node, only the plugin's specifications are counted, because the kubelet gives
+    // engines only CDI device names from these specifications.
     let specification_count = specifications
         .keys()
         .filter_map(|path| path.file_name()?.to_str())
@@ -96,8 +96,8 @@ fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     }))
 }
 
-/// Returns a finding if a CDI specification has the path of a hook program that does not exist. An
-/// engine cannot start a container that gets a device of such a specification.
+/// Returns a finding if a CDI specification refers to a hook program that does not exist. Engines
+/// cannot start a container that gets a device of this specification.
 fn report_missing_hook(
     host_root: &Path,
     specification_path: &Path,

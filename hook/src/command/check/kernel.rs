@@ -1,4 +1,4 @@
-//! Checks which features the kernel has, and whether this process may use them.
+//! Checks which kernel features exist, and whether this process may use them.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::mount::SyscallSupport;
 
 pub(super) fn check_kernel() -> Vec<Finding> {
     let mut findings = vec![check_privileges()];
-    // The probes are left out for other users than root. They would fail with EPERM even if the
-    // kernel has the system calls.
+    // Only root runs these checks. For other users they would fail with EPERM even if the kernel
+    // has the system calls.
     if findings[0].severity == Severity::Ok {
         findings.extend(check_syscalls());
     }
@@ -78,7 +78,7 @@ fn check_cgroup() -> Finding {
 }
 
 fn check_cgroup_driver() -> Finding {
-    // /run/systemd/system exists exactly if systemd is the init system (sd_booted(3)).
+    // /run/systemd/system exists only if systemd is the init system (sd_booted(3)).
     let text = if Path::new("/run/systemd/system").is_dir() {
         "systemd is running; engines may use its cgroup driver or cgroupfs"
     } else {

@@ -1,4 +1,5 @@
-//! Implements `boathook check`, which examines the prerequisites of this host and says what to fix.
+//! Implements `boathook check`, which checks whether this host meets Boathook's requirements and
+//! says what to fix.
 
 mod cdi_services;
 mod classes;
@@ -19,7 +20,8 @@ use super::finding::{Finding, Severity, print_table, to_exit_code};
 use super::{CommandError, missing_follower, print_json};
 use crate::exit::ExitCode;
 
-/// Runs all checks, and prints their findings. `class_names` limits the checks of classes.
+/// Runs all checks and prints their findings. `class_names` are the classes to check. If it is
+/// empty, all classes are checked.
 pub(super) fn run(
     class_names: &[ClassName],
     state_root: Option<PathBuf>,
@@ -78,7 +80,7 @@ fn check_engines(host_root: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding if `boathook-runtime` cannot find a runtime to execute: the configured program
+/// Returns a finding if `boathook-runtime` has no OCI runtime to execute: the configured program
 /// does not exist, or no runtime is installed.
 fn check_runtime(config: &Config) -> Option<Finding> {
     let to_host_path = |runtime_path: &Path| {
@@ -108,8 +110,8 @@ fn check_runtime(config: &Config) -> Option<Finding> {
         .then(|| finding.with_fix("install one, or name it: [runtime] path in config.toml"))
 }
 
-/// Checks that the hook uses the same configuration as the cluster's plugin. The installation
-/// keeps a copy of the plugin's configuration.
+/// Checks that the hook has the same configuration as the cluster's plugin. The installation on the
+/// host contains a copy of the plugin's configuration.
 fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
     let (plugin_config_path, hook_config_path) = (
         directories.installed_config_path(),
@@ -125,7 +127,7 @@ fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> O
         return None;
     }
     let create_finding = |severity, text: String| Finding::new(severity, "configuration", text);
-    // `host_root` may differ, because the plugin sees the host below another directory.
+    // `host_root` is not compared, because the plugin sees the host's files in another directory.
     let plugin_config = Config::load(Some(&plugin_config_path)).map(|plugin_config| Config {
         host_root: config.host_root.clone(),
         ..plugin_config

@@ -1,6 +1,5 @@
-//! Finds running containers with outdated driver files. After an update of the host's driver, a
-//! running container keeps the old files until it ends, and they may be incompatible with the new
-//! kernel module.
+//! Finds running containers that have outdated driver files. When the host's driver is updated, a
+//! running container keeps the old files. They may be incompatible with the new kernel module.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +17,7 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
-/// The maximum number of file names that one finding lists.
+/// The maximum number of file names in one finding.
 const MAX_SHOWN_NAMES: usize = 4;
 
 /// Returns a warning for each running container with outdated files of the classes `class_names`,
@@ -80,9 +79,8 @@ fn describe_restart(container: &Container, bundle_dir: &Path) -> &'static str {
     }
 }
 
-/// The names of a container's outdated files, and whether its libraries have the host's version.
-/// The names of library files contain the version. The second value is `None` if no library is
-/// outdated.
+/// The names of a container's outdated files, and whether the host's driver still has the version
+/// of the outdated libraries. The second value is `None` if no library is outdated.
 type OutdatedFiles = (Vec<String>, Option<bool>);
 
 /// Finds the outdated driver files of the container whose init process is `pid` and whose OCI
@@ -116,7 +114,7 @@ fn find_outdated_files(
         }
         _ => None,
     });
-    // `false` is less than `true`, so the minimum is false if one library has another version.
+    // `false` is less than `true`, so `min` returns `false` if one library has another version.
     let is_host_version = versions.min();
     let file_names: Vec<String> = outdated_actions
         .into_iter()

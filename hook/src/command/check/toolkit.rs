@@ -1,6 +1,6 @@
-//! Checks the programs that Docker calls for `--gpus`, which are those of a vendor's container
-//! toolkit. `boathook-init install --as` creates symbolic links to Boathook with their names. If a
-//! program of the vendor is installed too, Docker calls the one that comes first in its PATH.
+//! Checks which program Docker calls for `--gpus`. Docker expects the programs of a vendor's
+//! container toolkit, and `boathook-init install --as` creates links to Boathook with the same
+//! names. If the vendor's program is installed too, Docker calls the first one in its PATH.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use crate::command::finding::{Finding, Severity};
 
 const SUBJECT: &str = "toolkit";
 
-/// Returns a finding for each program in `[compatibility]` of a class whose name is a link to
-/// Boathook. An invalid class file is ignored here, because another check reports it.
+/// Returns a finding for each program name in `[compatibility]` of a class that is installed as a
+/// link to Boathook. Invalid class files are ignored, because another check reports them.
 pub(super) fn check_toolkits(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());

@@ -9,11 +9,12 @@ use runtime_config::{PACKAGED_VERSION_PATH, compare_versions, find_running_progr
 
 use crate::command::finding::{Finding, Severity};
 
-/// The size limit in bytes of the file that contains the version of the package.
+/// The maximum size in bytes of the file that contains the package's version.
 const MAX_VERSION_BYTES: u64 = 64;
 
-/// Returns a finding if the version of the distribution's package, or of a running program,
-/// differs from the installed version. The list is empty if Boathook is not installed.
+/// Returns a finding for each version that differs from the installed version: that of the
+/// distribution's package, or of a running program. Returns no findings if Boathook is not
+/// installed.
 pub(super) fn check_versions(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
     let absolute_path = directories.current_link_path();
     let relative_path = absolute_path.strip_prefix("/").unwrap_or(&absolute_path);

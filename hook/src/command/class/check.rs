@@ -40,7 +40,7 @@ pub(crate) const PLUGIN_HOST_DIRS: [&str; 6] = [
     "/opt/boathook",
 ];
 
-/// The first words of the finding about a class that finds no device.
+/// The beginning of the finding's text if the class finds no device.
 const NO_DEVICE_PREFIX: &str = "no device of this class on this host";
 
 /// Checks a class file, and prints the devices that the class finds on this host or on a recorded
@@ -119,8 +119,8 @@ pub(super) fn run(
     Ok(to_exit_code(&findings))
 }
 
-/// Changes the severity of findings to an error if `--strict` or `--expect` demands it, and
-/// compares the number of devices with `--expect`.
+/// Changes findings to errors if `--strict` or `--expect` demands it. Also compares the number of
+/// devices with `--expect`.
 fn apply_strictness(
     arguments: &CheckArguments,
     inventory: &Inventory,
@@ -155,8 +155,8 @@ fn apply_strictness(
 }
 
 /// Returns the finding about a class file that users other than root can change. The finding is an
-/// error in a directory in which the hook reads class files, and a note elsewhere, for example in a
-/// developer's directory.
+/// error if the hook reads class files in this directory. Elsewhere, for example in a developer's
+/// directory, it is a note.
 fn create_ownership_finding(
     class_file_path: &Path,
     error: &OwnershipError,
@@ -177,8 +177,8 @@ fn create_ownership_finding(
     Finding::new(Severity::Note, "file", text)
 }
 
-/// Finds the devices of the class on the host, and the edits for a container with all capabilities
-/// of the class. Also returns the edits for a container with the default capabilities only.
+/// Looks up the devices of the class on the host, and the edits that give a container all
+/// capabilities of the class. Also returns the edits for the default capabilities only.
 fn look_up_devices_and_edits(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -271,8 +271,8 @@ fn examine_class(
 }
 
 /// Returns a finding for each path that the class reads but that is not mounted in the plugin's
-/// container. The hook can read such a path and the plugin cannot, so the two programs could
-/// compute different ids for a device.
+/// container. The hook can read the path but the plugin cannot, so they could compute different ids
+/// for the same device.
 fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
     let is_mounted = |path: &str| {
         let mut directories = PLUGIN_HOST_DIRS.iter();
@@ -340,8 +340,8 @@ fn print_result(
     Ok(())
 }
 
-/// Returns a line for each kind of file, such as libraries, that a container with devices of the
-/// class gets. A line lists only the files that exist on the host.
+/// Returns a line for each kind of file, such as libraries, that containers with devices of the
+/// class get. Only files that exist on the host are listed.
 fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
     fn find_existing_names<'a, T: 'a>(
         entries: impl Iterator<Item = (&'a Presence<T>, String)>,

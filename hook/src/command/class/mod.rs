@@ -85,8 +85,8 @@ pub(super) fn run(
     Ok(ExitCode::Success)
 }
 
-/// Logs a warning if `path` is no device node of this host, so that a user notices a mistyped path.
-/// This is no error, because a class file may be written before the device is installed.
+/// Logs a warning if `path` is not a device node of this host, because the user may have mistyped
+/// it. It is not an error, because a class file may be written before the device is installed.
 fn warn_if_not_device_node(path: &Path, host: &dyn HostView) {
     let problem = match host.entry(path) {
         Ok(Some(Entry::Device(_))) => return,

@@ -1,5 +1,5 @@
-//! Implements `boathook class record`, which records the files of this host that classes read, so
-//! that tests can use them.
+//! Implements `boathook class record`, which writes the host's files that classes read into one
+//! file. Tests use this file as a recorded host.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -17,9 +17,9 @@ use crate::command::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Records the host's files that the class files `class_file_paths` and the installed classes
-/// `class_names` read, and writes them to `directory/host.txt`. If both lists are empty, the files
-/// of all installed classes are recorded.
+/// Writes the content of host files to `directory/host.txt`: the files that the class files
+/// `class_file_paths` and the installed classes `class_names` read. If both lists are empty,
+/// records the files that all installed classes read.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file, which no link leads to"
@@ -49,8 +49,8 @@ pub(super) fn run(
         match discover::look_up_class(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(found_class) if found_class.inventory.devices.is_empty() => {}
             Ok(_) => classes_with_devices.push(class.name.to_string()),
-            // The class also fails on the recorded host, which lacks the same files as this host,
-            // so this is only a warning.
+            // This is only a warning. The recorded host does not have the missing files either, so
+            // the class fails there in the same way.
             Err(error) => crate::log::warning(&crate::log::format_error_chain(&error)),
         }
     }
@@ -60,8 +60,8 @@ pub(super) fn run(
         error,
     };
     fs::create_dir_all(directory).map_err(to_file_error)?;
-    // A class may read any file of the host, and other users must not read its content in
-    // host.txt.
+    // Other users must not read host.txt, because a class may read any file of the host, including
+    // secret ones.
     let created_file = File::options()
         .write(true)
         .create_new(true)

@@ -1,5 +1,5 @@
-//! Implements `boathook class new`, which prints a first class file for a device. Comments in the
-//! class file explain each setting.
+//! Implements `boathook class new`, which prints a class file for a device as a start for its
+//! author. Comments in the class file explain each setting.
 
 mod directory;
 mod hardware;
@@ -14,27 +14,26 @@ use device_class::name::excerpt;
 pub(super) use hardware::find_offered_devices;
 pub(super) use names::InstalledNames;
 
-/// The device that a generated class file describes.
+/// The device for which a class file is generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// A device node. The nodes of similar devices differ only in the number in their names, as
     /// `/dev/video0` and `/dev/video1` do.
     Node {
-        /// The part of the path before the number of the device.
+        /// The text of the path before the device's number.
         stem: String,
-        /// The number of the device. It is empty if the file name has no number.
+        /// The device's number in the path. It is empty if the file name contains no number.
         number: String,
-        /// The part of the path after the number of the device.
+        /// The text of the path after the device's number.
         suffix: String,
     },
-    /// A directory in /dev whose nodes belong to one device.
+    /// A directory in /dev. All device nodes in it belong to one device.
     Directory {
         path: String,
         /// The names of the device nodes in the directory.
         nodes: Vec<String>,
     },
-    /// All devices on the bus `pci` or `usb` with these vendor and product ids, which are four
-    /// hexadecimal digits each.
+    /// All devices with these ids on the bus `pci` or `usb`. Each id has four hexadecimal digits.
     BusIds {
         bus: &'static str,
         vendor: String,
@@ -77,7 +76,7 @@ impl Target {
                 product: product.to_ascii_lowercase(),
             });
         }
-        // The names of udev's links contain bus addresses (`pci-0000:00:14.0`) and the characters
+        // Links that udev creates contain bus addresses (`pci-0000:00:14.0`) and all characters
         // that udev does not encode.
         let is_allowed_char = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
         let path = Path::new(text);
@@ -89,8 +88,8 @@ impl Target {
         {
             return Err(create_error());
         }
-        // A symbolic link of udev, for example in /dev/serial/by-id, is for one device only. A
-        // number in its name is not the number of the device.
+        // A link that udev creates, for example in /dev/serial/by-id, belongs to one device. A
+        // number in the link's name is not the device's number.
         let is_udev_link = text.contains("/by-");
         let split_path = split_at_numbers(text).last().filter(|_| !is_udev_link);
         let (stem, number, suffix) = split_path.unwrap_or((text, "", ""));
@@ -149,9 +148,9 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. If a path in `sibling_paths` differs from the target
-    /// only in the number and the text after it, each device gets such a node. Every container of
-    /// the class gets the other nodes. No name in the class file is used by an installed class.
+    /// Returns the text of the class file. If a path in `sibling_paths` has the same text before
+    /// the number as the target, each device gets such a node. The other paths are given to every
+    /// container of the class. No installed class uses a name of the new class file.
     pub(super) fn format_class_file(
         &self,
         sibling_paths: &[String],
@@ -193,8 +192,8 @@ impl Target {
         Ok(text)
     }
 
-    /// Parses the path of a device node. If the file name has several numbers, the number of the
-    /// device is the one at whose position most of `sibling_paths` have a number too.
+    /// Parses the path of a device node. If the file name contains several numbers, selects the
+    /// number at whose position most paths in `sibling_paths` also have a number.
     fn parse_node_path(path: &str, sibling_paths: &[String]) -> Self {
         let candidates = split_at_numbers(path)
             .map(|(stem, number, suffix)| Self::new_node(stem, number, suffix));
@@ -208,8 +207,8 @@ impl Target {
         best_candidate.unwrap_or_else(|| Self::new_node(path, "", ""))
     }
 
-    /// Returns `sibling_path` with `{index}` in place of the device's number, as a pattern for a
-    /// class file. Returns `None` if the text before the number is not that of the target, or if
+    /// Returns `sibling_path` with `{index}` instead of the device's number, as a pattern for a
+    /// class file. Returns `None` if the text before the number differs from the target's, or if
     /// one of the two paths has no number.
     fn to_sibling_pattern(&self, sibling_path: &str) -> Option<String> {
         let Target::Node { stem, number, .. } = self else {
@@ -221,7 +220,7 @@ impl Target {
         is_numbered.then(|| format!("{stem}{{index}}{suffix}"))
     }
 
-    /// Returns the pattern of the target's node with `{index}` in place of the device's number.
+    /// Returns the path of the target's device node with `{index}` instead of the device's number.
     fn to_node_pattern(&self) -> String {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
@@ -230,8 +229,8 @@ impl Target {
         }
     }
 
-    /// Derives a name for the class: from the path of the node or directory without the device
-    /// number, or from the bus and the vendor and product ids.
+    /// Derives a class name from the path without the device's number, or from the bus and the
+    /// vendor and product ids.
     pub(super) fn derive_class_name(&self) -> String {
         match self {
             Target::BusIds {
@@ -277,9 +276,9 @@ impl Target {
     }
 }
 
-/// Splits `path` at each number of the file name that may be the number of a device. Each item has
-/// the text before the number, the number, and the text after it. A number before a letter or digit
-/// is skipped.
+/// Splits `path` at each number in the file name that may be the device's number. Each item
+/// contains the text before the number, the number, and the text after it. A number that is
+/// followed by a letter is skipped.
 fn split_at_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let is_digit = |index: usize| path.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
     let name_start = path.rfind('/').map_or(0, |index| index + 1);

@@ -1,6 +1,5 @@
 //! Implements `boathook class test`, which starts a container with a device of a class and reports
-//! whether the container can open the device nodes. The container's root file system contains only
-//! this program.
+//! whether the container can open the device nodes. The only program in the container is this one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,17 +26,17 @@ use crate::wrapper;
 
 const PROGRAM_FILE_NAME: &str = "boathook";
 
-/// The prefix of the line that `boathook class open` prints for a node that could be opened. The
-/// path of the node follows.
+/// The prefix of the line that `boathook class open` prints after it has opened a device node. The
+/// node's path follows the prefix.
 const OPENED_LINE_PREFIX: &str = "opened ";
 
-/// The temporary directory with the container's files, which is removed when the value is dropped.
+/// The temporary directory with the container's files. It is removed when this value is dropped.
 struct ScratchDirectory(PathBuf);
 
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // This removes no file of the host. The container's mounts were in its own mount namespace,
-        // which the kernel has removed with the container.
+        // This cannot remove files of the host: the container's mounts existed only in its own
+        // mount namespace, which no longer exists.
         if let Err(error) = fs::remove_dir_all(&self.0) {
             crate::log::warning(&format!("cannot remove {}: {error}", self.0.display()));
         }
@@ -45,7 +44,7 @@ impl Drop for ScratchDirectory {
 }
 
 /// Starts a container that requests the device `device_name` of the class, and prints the findings.
-/// If the name is `None`, the first healthy device is requested.
+/// If `device_name` is `None`, the container requests the first healthy device.
 pub(super) fn run(
     class_file_path: &Path,
     device_name: Option<&str>,
@@ -88,8 +87,8 @@ pub(super) fn run(
     Ok(to_exit_code(&findings))
 }
 
-/// Runs the container until its process has ended. Returns the injection plan and the output of
-/// the process.
+/// Runs the container and waits until its process ends. Returns the injection plan and the output
+/// of the process.
 #[expect(clippy::disallowed_methods, reason = "in a directory of its own")]
 fn run_container(
     scratch_dir: &Path,
@@ -215,8 +214,8 @@ fn list_node_paths(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// Returns a finding for each device node of the plan, according to the output of the container's
-/// process, and one finding for all libraries.
+/// Returns a finding for each device node of the plan and one finding for all libraries. `output`
+/// is the output of the container's process.
 fn examine_output(plan: &InjectionPlan, output: &str) -> Vec<Finding> {
     let find_node_result = |node: &Path| {
         let subject = format!("node {}", node.display());
@@ -243,9 +242,9 @@ fn examine_output(plan: &InjectionPlan, output: &str) -> Vec<Finding> {
     findings
 }
 
-/// Opens each device node for reading, and prints the result. This is `boathook class open`, which
-/// runs in the container of `class test`. Opening a node does not block, and a terminal does not
-/// become the controlling terminal.
+/// Implements `boathook class open`, which runs in the container of `boathook class test`. It opens
+/// each device node for reading and prints the result. Opening does not block, and a terminal does
+/// not become the controlling terminal.
 pub(super) fn open_nodes(node_paths: &[PathBuf]) -> io::Result<ExitCode> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut out = io::stdout().lock();

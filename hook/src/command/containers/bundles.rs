@@ -1,13 +1,13 @@
-//! Finds the bundles of containers in the directories in which engines keep them.
+//! Finds the bundles of containers in the directories where engines store them.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::Container;
 
-/// Returns whether two paths, which belong to containers with the same id, are paths of one bundle.
-/// CRI-O keeps config.json in two directories, which are both named `userdata`. In a container that
-/// has the host's root mounted, one of the paths begins with the mount point.
+/// Returns whether two bundle paths of containers with the same id lead to one bundle. CRI-O stores
+/// config.json in two directories, both named `userdata`. If the host's root is mounted in this
+/// program's container, one path begins with the mount point.
 pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> bool {
     let is_in_userdata_dir = |path: &Path| path.ends_with("userdata");
     let is_suffix =
@@ -19,8 +19,8 @@ pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> 
         || canonicalize(bundle).is_some_and(|path| Some(path) == canonicalize(other_bundle))
 }
 
-/// Returns the paths below `root` that match `pattern`. A component of `pattern` that ends in `*`
-/// matches all names with the same beginning.
+/// Returns the paths below `root` that match `pattern`. A component such as `ab*` in `pattern`
+/// matches all names that begin with `ab`.
 pub(super) fn find_matching_paths(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_owned()];
     for component in pattern.split('/').filter(|component| !component.is_empty()) {
@@ -43,9 +43,9 @@ pub(super) fn has_config(bundle: &Path) -> bool {
     bundle.join("config.json").is_file()
 }
 
-/// Returns the container of a bundle, or `None` if the bundle has no config.json. The name of the
-/// directory is the container's id. With podman and CRI-O, the directory is named `userdata`, and
-/// the name of its parent is the id.
+/// Returns the container whose bundle is `bundle`. Returns `None` if the bundle has no config.json.
+/// The name of the directory is the container's id. For podman and CRI-O, the directory is named
+/// `userdata`, and its parent directory has the id as its name.
 pub(super) fn find_container_of_bundle(bundle: PathBuf) -> Option<Container> {
     has_config(&bundle).then_some(())?;
     let id = match bundle.file_name()?.to_str()? {
@@ -66,8 +66,8 @@ pub(super) fn read_directory(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns whether the last components of `path` match `pattern`, in which `*` matches any single
-/// component. The path may begin with the mount point of the host's root.
+/// Returns whether the end of `path` matches `pattern`. In the pattern, `*` matches any one
+/// component. The path may begin with the directory where the host's root is mounted.
 pub(super) fn matches_pattern(path: &Path, pattern: &str) -> bool {
     let mut names = path
         .components()

@@ -1,4 +1,4 @@
-//! Finds the container that a user names by an id, a name, or the first characters of an id.
+//! Finds the container for an id, a name, or the first characters of an id that a user gave.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use device_class::name::excerpt;
 use super::name::{NamesInFile, read_names_by_file};
 use super::{Container, SHORT_ID_CHARS, UnknownContainer};
 
-/// Selects a container. First the ids are compared with `id_or_name`, then the names, and finally
-/// the beginnings of the ids. If several containers have the same id, the container whose state is
-/// in the state directory `state_root` is selected.
+/// Selects a container. Compares `id_or_name` first with the ids, then with the names, and then
+/// with the beginnings of the ids. If several containers have the same id, selects the one whose
+/// state is stored in the directory `state_root`.
 pub(super) fn select_by_id_or_name(
     id_or_name: &str,
     state_root: Option<&Path>,
@@ -72,8 +72,8 @@ fn find_by_name(
     require_single(name, "have the name", &named_containers)
 }
 
-/// Returns the only member of `containers`, or `None` if the list is empty. Several containers are
-/// an error, because `id_or_name` is then ambiguous.
+/// Returns the only container in `containers`, or `None` if the list is empty. Returns an error if
+/// there are several containers, because `id_or_name` is then ambiguous.
 fn require_single(
     id_or_name: &str,
     match_description: &str,

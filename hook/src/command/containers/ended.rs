@@ -1,5 +1,5 @@
-//! Finds Docker's containers that have ended, or that could not be started. Docker removes their
-//! bundles, but keeps its own files about them until `docker rm`.
+//! Finds containers of Docker that have ended or could not be started. Docker removes their bundles
+//! but keeps its own files about them until `docker rm`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,23 @@ const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/v
 /// The configuration file of Docker's daemon, which may set another data directory.
 const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
-/// What Docker's files say about a container that has ended or was never started.
+/// What Docker's files say about a container that does not run: it has ended, or could not be
+/// started.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,
     exit_code: i64,
-    /// The error with which Docker could not start the container.
+    /// The error message of Docker if it could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
-    /// The name of the runtime that created the container. It is `None` if `--device` or `--gpus`
-    /// requests devices, because the hook is then called by any runtime.
+    /// The name of the runtime that Docker used for the container. It is `None` if the container
+    /// requests devices by `--device` or `--gpus`, because every runtime then calls the hook.
     #[serde(skip)]
     pub(in crate::command) runtime: Option<String>,
-    /// The CDI device names of the container (`docker run --device KIND=NAME`).
+    /// The CDI device names that the user gave for the container (`docker run --device KIND=NAME`).
     #[serde(skip)]
     pub(in crate::command) cdi_names: Vec<String>,
-    /// The variables of the container, each as `NAME=VALUE`.
+    /// The environment variables of the container, each as `NAME=VALUE`.
     #[serde(skip)]
     pub(in crate::command) env: Vec<String>,
 }
@@ -51,7 +52,7 @@ impl fmt::Display for EndedContainer {
     }
 }
 
-/// The members of Docker's config.v2.json that this module needs. The name begins with a slash.
+/// The fields of Docker's config.v2.json that this module needs. `name` begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -66,7 +67,7 @@ struct DockerContainer {
 
 #[derive(Deserialize)]
 struct DockerState {
-    /// True if the container ran when Docker last wrote the file.
+    /// True if the container was running when Docker last wrote the file.
     #[serde(rename = "Running", default)]
     is_running: bool,
     #[serde(rename = "ExitCode", default)]
@@ -81,7 +82,7 @@ struct DockerConfig {
     env: Vec<String>,
 }
 
-/// The members of Docker's hostconfig.json that this module needs.
+/// The fields of Docker's hostconfig.json that this module needs.
 #[derive(Deserialize)]
 struct HostConfig {
     #[serde(rename = "Runtime", default)]
@@ -90,7 +91,7 @@ struct HostConfig {
     device_requests: Option<Vec<DeviceRequest>>,
 }
 
-/// A request of `--gpus` or `--device`. The driver of a CDI device name is `cdi`.
+/// A device request from `--gpus` or `--device`. For a CDI device name, `driver` is `cdi`.
 #[derive(Deserialize)]
 struct DeviceRequest {
     #[serde(rename = "Driver", default)]
@@ -105,8 +106,8 @@ struct DaemonConfig {
     data_root: Option<PathBuf>,
 }
 
-/// Finds the ended container with the id or name `id_or_name`. If there is none, finds the only
-/// ended container whose id begins with this text.
+/// Finds the ended container with the id or name `id_or_name`. If there is none, finds the ended
+/// container whose id begins with `id_or_name`, provided that there is only one.
 pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option<Container> {
     let is_named = |container: &DockerContainer| {
         container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
@@ -160,8 +161,8 @@ pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option
     })
 }
 
-/// Returns the id and the name of each container in Docker's data directories, whether it runs or
-/// not.
+/// Returns the id and the name of each container in Docker's data directories. The containers may
+/// be running or not.
 pub(super) fn read_container_names(host_root: &Path) -> impl Iterator<Item = (String, String)> {
     read_containers(host_root).map(|(_, container)| {
         let name = container.name.trim_start_matches('/').to_owned();
@@ -169,8 +170,8 @@ pub(super) fn read_container_names(host_root: &Path) -> impl Iterator<Item = (St
     })
 }
 
-/// Returns the name of the runtime that Docker uses for the container `container_id`, according to
-/// Docker's files.
+/// Returns the name of the runtime that Docker uses for the container `container_id`, as Docker's
+/// files say.
 pub(in crate::command) fn find_docker_runtime(
     container_id: &str,
     host_root: &Path,
@@ -188,7 +189,8 @@ pub(in crate::command) fn find_docker_runtime(
     config_paths.find_map(|config_path| read_json::<HostConfig>(&config_path)?.runtime)
 }
 
-/// Returns the containers in Docker's data directories, each with its own directory.
+/// Returns the containers in Docker's data directories. Each item has the container's directory and
+/// the content of its config.v2.json.
 fn read_containers(host_root: &Path) -> impl Iterator<Item = (PathBuf, DockerContainer)> {
     let data_dirs = list_data_dirs(host_root).into_iter();
     let container_dirs =

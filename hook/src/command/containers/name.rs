@@ -1,6 +1,5 @@
-//! Finds the names that engines give to containers. A name is read from the files of the
-//! container's engine. Annotations and labels in config.json are not used, because an image can set
-//! them.
+//! Finds the names that engines give to containers. They are read from the engine's own files.
+//! Annotations and labels in config.json are not used, because an image can set them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +9,16 @@ use super::bundles::{find_matching_paths, read_directory};
 use super::{Container, nerdctl};
 use crate::oci::{open_regular, read_capped, read_json};
 
-/// The prefix of the name of the directory in which containerd keeps bundles. The path of a bundle
-/// ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`, in which `v2` is a version.
+/// The beginning of the name of containerd's bundle directory. A bundle has the path
+/// `.../io.containerd.runtime.v2.task/NAMESPACE/ID`, in which `v2` is a version.
 const CONTAINERD_TASK_DIR_PREFIX: &str = "io.containerd.runtime.";
 
-/// The containerd namespace that Docker uses (dockerd, `--containerd-namespace`).
+/// The containerd namespace in which Docker creates its containers (dockerd,
+/// `--containerd-namespace`).
 const MOBY_NAMESPACE: &str = "moby";
 
-/// The mounts of config.json. Some mounts have their source in the engine's own directory for the
-/// container.
+/// The mounts in config.json. Some of them have a source in the directory in which the engine keeps
+/// its own files about the container.
 #[derive(Deserialize)]
 struct BundleConfig {
     #[serde(default)]
@@ -31,7 +31,7 @@ struct Mount {
     source: PathBuf,
 }
 
-/// The members of Docker's config.v2.json that this module needs. The name begins with a slash.
+/// The fields of Docker's config.v2.json that this module needs. `name` begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -40,7 +40,7 @@ struct DockerContainer {
     name: String,
 }
 
-/// A container in a list of the library containers/storage, which podman and CRI-O use.
+/// A container in a list file of the library containers/storage, which podman and CRI-O use.
 #[derive(Deserialize)]
 pub(super) struct StorageContainer {
     pub(super) id: String,
@@ -48,19 +48,19 @@ pub(super) struct StorageContainer {
     pub(super) names: Vec<String>,
 }
 
-/// The file names of the container lists in a directory of containers/storage. The second file
-/// lists the containers of `podman run --rm` (containers.go).
+/// The names of the files that list containers in a directory of containers/storage. The second
+/// file lists the containers that `podman run --rm` created (containers.go).
 pub(super) const STORAGE_LIST_FILE_NAMES: [&str; 2] =
     ["containers.json", "volatile-containers.json"];
 
-/// The names that one file of the container's engine contains.
+/// The container names in one file of the engine.
 pub(super) struct NamesInFile {
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
 }
 
-/// Returns whether containerd keeps the bundle in Docker's namespace. Docker uses its own
-/// containerd, or the host's containerd, as on Debian.
+/// Returns whether the bundle is in the containerd namespace that Docker uses. The containerd
+/// daemon may be Docker's own or, as on Debian, the host's.
 pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
     let mut ancestors = bundle.ancestors().skip(1);
     let mut next_dir_name = || ancestors.next()?.file_name()?.to_str();
@@ -71,7 +71,7 @@ pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
 }
 
 /// Returns the names of a container. The result has one entry for each file of the engine that
-/// contains names.
+/// contains a name.
 pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
@@ -98,8 +98,8 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
     }
 }
 
-/// Reads the names from the directory `storage_dir` of podman or CRI-O, which contains the bundle
-/// `ID/userdata` and the lists of containers.
+/// Reads the container's names from the directory `storage_dir` of podman or CRI-O. This directory
+/// contains the bundle `ID/userdata` and the files that list containers.
 fn read_storage_names(container: &Container, storage_dir: &Path) -> Vec<NamesInFile> {
     let list_paths = STORAGE_LIST_FILE_NAMES
         .map(|name| storage_dir.join(name))
@@ -113,8 +113,9 @@ fn read_storage_names(container: &Container, storage_dir: &Path) -> Vec<NamesInF
     names_in_files.collect()
 }
 
-/// Reads the name from config.v2.json in Docker's directory `containers/ID`. Docker mounts
-/// /etc/hostname and other files from this directory, so it is one of `mount_source_dirs`.
+/// Reads the container's name from config.v2.json in Docker's directory `containers/ID`. The
+/// directory is one of `mount_source_dirs`, because Docker mounts /etc/hostname and other files
+/// from it.
 fn read_docker_names(
     container: &Container,
     mount_source_dirs: &[PathBuf],
@@ -135,9 +136,10 @@ fn read_docker_names(
     names_in_files.collect()
 }
 
-/// Reads the names from nerdctl's data directories. The file `names/NAMESPACE/NAME` contains the id
-/// of the container (nerdctl, pkg/namestore). The container's mounts show other data directories,
-/// because /etc/resolv.conf is mounted from `containers/NAMESPACE/ID` in the same data directory.
+/// Reads the container's names from nerdctl's data directories. Each file `names/NAMESPACE/NAME`
+/// contains a container id (nerdctl, pkg/namestore). The mount sources show data directories at
+/// other paths, because nerdctl mounts /etc/resolv.conf from `containers/NAMESPACE/ID` of a data
+/// directory.
 fn read_nerdctl_names(
     container: &Container,
     namespace: &str,
@@ -171,9 +173,9 @@ fn read_nerdctl_names(
     names_in_files
 }
 
-/// Returns the parent directories of a container's mount sources, without duplicates. The path of
-/// the engine's directory contains the container's id. A user cannot forge it with a mount, because
-/// the id is not known before the container is created.
+/// Returns the parent directories of the container's mount sources, without duplicates. One of them
+/// may be the engine's directory for the container, whose path contains the container's id. A user
+/// cannot mount a forged directory, because the id is unknown before the container is created.
 fn find_mount_source_dirs(bundle: &Path) -> Vec<PathBuf> {
     let config: Option<BundleConfig> = read_json(&bundle.join("config.json"));
     let mounts = config.map(|config| config.mounts).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Finds nerdctl's containers that do not run. nerdctl keeps their names and ids in files; their
-//! variables are in containerd's database alone.
+//! Finds nerdctl's containers that do not run. nerdctl's files contain their names and ids. Their
+//! environment variables are only in containerd's database.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,21 @@ use super::UnknownContainer;
 use super::bundles::{find_matching_paths, read_directory};
 use crate::oci::{open_regular, read_capped};
 
-/// nerdctl's default data directories. There is one for each socket of containerd.
+/// The pattern of nerdctl's default data directories. Each containerd socket has its own directory.
 pub(super) const DATA_DIR_PATTERN: &str = "var/lib/nerdctl/*";
 
 /// The maximum size, in bytes, of a file that contains an id and a newline.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-/// A container that is listed in nerdctl's files. It may run or not.
+/// A container in nerdctl's files. It may be running or not.
 pub(super) struct NerdctlContainer {
     pub(super) id: String,
     pub(super) name: String,
 }
 
 impl NerdctlContainer {
-    /// Converts the container to an error: it cannot be examined, because its variables are
-    /// unknown. The error also says what a user can do instead.
+    /// Converts the container to an error which says that the container cannot be examined, because
+    /// its environment variables are unknown. The error also says what the user can do.
     pub(super) fn into_unknown_container(self) -> UnknownContainer {
         let name = excerpt(&self.name);
         UnknownContainer {
@@ -40,8 +40,9 @@ impl NerdctlContainer {
     }
 }
 
-/// Finds the container with the name or id `id_or_name`, or the only container whose id begins with
-/// this text. The file `names/NAMESPACE/NAME` contains the id (nerdctl, pkg/namestore).
+/// Finds the container with the name or id `id_or_name`. If there is none, finds the container
+/// whose id begins with `id_or_name`, provided that there is only one. The file
+/// `names/NAMESPACE/NAME` contains the id (nerdctl, pkg/namestore).
 pub(super) fn find_nerdctl_container(
     id_or_name: &str,
     host_root: &Path,
@@ -64,7 +65,7 @@ pub(super) fn find_nerdctl_container(
     })
 }
 
-/// Reads all containers in nerdctl's default data directories, whether they run or not.
+/// Reads all containers from nerdctl's default data directories. They may be running or not.
 pub(super) fn read_all_containers(host_root: &Path) -> impl Iterator<Item = NerdctlContainer> {
     let data_dirs = find_matching_paths(host_root, DATA_DIR_PATTERN).into_iter();
     let namespace_dirs = data_dirs.flat_map(|data_dir| read_directory(&data_dir.join("names")));

@@ -1,5 +1,5 @@
-//! Finds podman's containers that were never started. Their names are in a list of the library
-//! containers/storage; their options are in podman's database alone.
+//! Finds podman's containers that were never started. A list file of the library containers/storage
+//! contains their names. Their options are only in podman's database.
 
 use std::path::Path;
 
@@ -10,13 +10,14 @@ use super::bundles::{find_matching_paths, has_config};
 use super::name::{STORAGE_LIST_FILE_NAMES, StorageContainer};
 use crate::oci::read_json;
 
-/// The patterns of the directories with lists of containers: persistent and volatile storage.
+/// The patterns of the directories that contain lists of containers, in persistent and in volatile
+/// storage.
 const STORAGE_DIR_PATTERNS: [&str; 2] =
     ["var/lib/containers/storage/*", "run/containers/storage/*"];
 
-/// Finds a container that podman has created and never started, so that it has no bundle. Returns
-/// the error that it cannot be examined. Returns `None` unless exactly one such container has the
-/// name `id_or_name`, or an id that begins with this text.
+/// Returns an error which says that a container cannot be examined, because podman created it but
+/// never started it, so it has no bundle. Returns `None` unless exactly one such container has the
+/// name `id_or_name` or an id that begins with it.
 pub(super) fn explain_unstarted_container(
     id_or_name: &str,
     host_root: &Path,

@@ -11,18 +11,18 @@ use super::bundles::read_directory;
 use crate::container::read_start_time as start_time;
 use crate::sys::statmount::stat_device_and_inode;
 
-/// The size limit in bytes of a file in `/proc/PID`. A larger file is ignored.
+/// The maximum size in bytes of a file in `/proc/PID`. A larger file is ignored.
 const MAX_PROCESS_FILE_BYTES: usize = 256 << 10;
 
-/// The beginning of the name of containerd's program that monitors the containers of a pod. The
-/// kernel shortens the name of a process to 15 characters.
+/// The beginning of the process name of containerd's shim, which monitors the containers of a pod.
+/// The kernel shortens process names to 15 characters.
 const SHIM_NAME_PREFIX: &str = "containerd-shim";
-/// The name of the program of podman and CRI-O that monitors one container.
+/// The process name of conmon, which monitors one container of podman or CRI-O.
 const CONMON_NAME: &str = "conmon";
 const MONITOR_NAMES: [&str; 2] = [SHIM_NAME_PREFIX, CONMON_NAME];
 
-/// The prefixes of the systemd scope of a container. An engine or runtime writes its prefix before
-/// the container's id.
+/// The prefixes of the names that engines and runtimes give to a container's systemd scope. Such a
+/// name is, for example, `docker-ID.scope`.
 const SCOPE_PREFIXES: [&str; 8] = [
     "docker-",
     "cri-containerd-",
@@ -34,7 +34,7 @@ const SCOPE_PREFIXES: [&str; 8] = [
     "youki-",
 ];
 
-/// The processes of this host and their cgroups, as `/proc` shows them at one time.
+/// The processes of this host and their cgroups, as `/proc` showed them when it was read.
 pub(super) struct ProcessSnapshot(Vec<Process>);
 
 struct Process {
@@ -56,15 +56,14 @@ impl ProcessSnapshot {
         ProcessSnapshot(pids.collect())
     }
 
-    /// Returns the content of `/proc/PID/cgroup` of the process `pid`, or `None` if the process
+    /// Returns the content of `/proc/PID/cgroup` for the process `pid`, or `None` if the process
     /// does not exist.
     pub(super) fn cgroup_lines(&self, pid: i32) -> Option<&str> {
         let process = self.0.iter().find(|process| process.pid == pid);
         process.map(|process| process.cgroup_lines.as_str())
     }
 
-    /// Returns the pid of the oldest process of the container `container_id`, which is usually its
-    /// init process.
+    /// Returns the pid of the container's oldest process, which is usually the init process.
     pub(super) fn find_first_pid(&self, container_id: &str) -> Option<i32> {
         let is_in_container =
             |process: &&Process| is_in_container_cgroup(&process.cgroup_lines, container_id);
@@ -76,15 +75,16 @@ impl ProcessSnapshot {
         pids.min_by_key(|pid| (start_time(*pid).unwrap_or(u64::MAX), *pid))
     }
 
-    /// Returns the bundles of containers that a containerd shim or conmon monitors, even if the
-    /// engine does not keep them in its default directories. The result may contain directories
-    /// that are no bundles.
+    /// Returns the bundles of containers that containerd's shims or conmon monitor, including
+    /// bundles outside of the engines' default directories. Some of the directories may not be
+    /// bundles.
     pub(super) fn find_monitored_bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
             let name = find_program_name(process.pid).unwrap_or_default();
             if name.starts_with(SHIM_NAME_PREFIX) {
-                // One shim serves all containers of a pod. Its working directory is the bundle of
-                // the sandbox. The other bundles have the same parent directory.
+                // One shim monitors all containers of a pod. Its working directory is the bundle of
+                // the pod's sandbox container. The bundles of the other containers are in the same
+                // parent directory.
                 let cwd = fs::read_link(process_dir(process.pid).join("cwd"));
                 let parent = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
                 parent
@@ -101,9 +101,9 @@ impl ProcessSnapshot {
     }
 }
 
-/// Returns whether a process with the `/proc/PID/cgroup` content `cgroup_lines` belongs to the
-/// container `container_id`. The name of a container's cgroup is the id. With the systemd cgroup
-/// driver, it is a prefix of the engine, the id and `.scope`.
+/// Returns whether a process belongs to the container `container_id`. `cgroup_lines` is the content
+/// of `/proc/PID/cgroup`. The name of a container's cgroup is the container's id. With the systemd
+/// cgroup driver, the name is an engine's prefix, the id and `.scope`.
 pub(super) fn is_in_container_cgroup(cgroup_lines: &str, container_id: &str) -> bool {
     let is_container_name = |name: &str| {
         let name = name.strip_suffix(".scope").unwrap_or(name);
@@ -114,12 +114,13 @@ pub(super) fn is_in_container_cgroup(cgroup_lines: &str, container_id: &str) -> 
     !container_id.is_empty() && component_names.any(is_container_name)
 }
 
-/// Returns the file name of the program that the process `pid` runs. Returns `None` if the process
-/// belongs to another user or is in a container. The name and the command line of a process are not
-/// trusted, because every user can choose them, and a container can have files of any name.
+/// Returns the file name of the program that the process `pid` executes. Returns `None` if the
+/// process belongs to another user or is in a container. The process name and command line are not
+/// trusted, because any user can choose them. A program in a container is not trusted, because its
+/// file can have any name.
 fn find_program_name(pid: i32) -> Option<String> {
-    // The name is compared first, to skip most processes. Reading the metadata of a program blocks
-    // if the program is on a file system that does not answer.
+    // Comparing the process name first skips most processes. Reading the metadata of a program can
+    // block if its file system does not answer.
     let name = read_process_file(pid, "comm")?;
     if !MONITOR_NAMES
         .iter()
@@ -134,7 +135,7 @@ fn find_program_name(pid: i32) -> Option<String> {
         ids.collect::<Option<Vec<u32>>>()
     };
     let own_uid = geteuid().as_raw();
-    // `NSpid` has more than one number if the process is in the PID namespace of a container.
+    // `NSpid` contains several numbers if the process is in the PID namespace of a container.
     let is_own_process =
         parse_ids("Uid:")?.iter().all(|uid| *uid == own_uid) && parse_ids("NSpid:")?.len() == 1;
     let exe = process_dir(pid).join("exe");

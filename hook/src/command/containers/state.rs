@@ -1,4 +1,4 @@
-//! Finds containers by the state files of OCI runtimes.
+//! Finds containers through the state files of OCI runtimes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use super::Container;
 use super::bundles::{find_matching_paths, read_directory};
 use crate::oci::read_json;
 
-/// The patterns of the directories in which runtimes keep the state of one container by default,
-/// relative to /run or to /run/user/UID.
+/// The patterns of the directories in which runtimes store the state of a container by default. The
+/// paths are relative to /run or /run/user/UID.
 const STATE_DIR_PATTERNS: [&str; 5] = [
     "runc/*",
     "crun/*",
@@ -18,8 +18,8 @@ const STATE_DIR_PATTERNS: [&str; 5] = [
     "docker/runtime-*/*/*",
 ];
 
-/// The members of the state files of runc (state.json), crun (status) and youki (state.json) that
-/// this module needs.
+/// The fields that this module needs from the state files of runc (state.json), crun (status) and
+/// youki (state.json).
 #[derive(Deserialize)]
 struct RuntimeState {
     #[serde(alias = "init_process_pid")]
@@ -39,11 +39,12 @@ struct RuncConfig {
     labels: Option<Vec<String>>,
 }
 
-/// Returns the containers in the default state directories of runtimes, and in the state directory
-/// `state_root` if it is given.
+/// Returns the containers in the default state directories of runtimes. If `state_root` is given,
+/// also returns the containers in this state directory.
 pub(super) fn find_containers(state_root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let host_run_dir = host_root.join("run");
-    // The state directories of other users are not read, because their content is not trusted.
+    // The state directories of other users are not trusted, so only those of root and this user are
+    // read.
     let user_run_dir =
         crate::process::host_uid().map(|uid| host_run_dir.join(format!("user/{uid}")));
     let run_dirs: Vec<PathBuf> = [host_run_dir].into_iter().chain(user_run_dir).collect();
@@ -70,8 +71,8 @@ fn read_container(state_dir: &Path) -> Option<Container> {
     let state: RuntimeState = state_file_names.find_map(|name| read_json(&state_dir.join(name)))?;
     let labels = state.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    // runc also converts each annotation, which an image may set, to a label, and adds its own
-    // labels last (libcontainer/specconv). So the last label `bundle=` is from runc.
+    // runc converts each annotation to a label, and an image may set annotations. runc appends its
+    // own labels at the end (libcontainer/specconv), so the last label `bundle=` is from runc.
     let mut labels = labels.iter().rev();
     let bundle_label = labels.find_map(|text| text.strip_prefix("bundle="));
     Some(Container {

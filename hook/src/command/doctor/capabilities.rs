@@ -1,14 +1,14 @@
-//! Examines whether a container has the Linux capabilities that programs need to use its devices.
+//! Examines whether a container has the Linux capabilities that programs need to use the
+//! container's devices.
 
 use injection_plan::plan::{CapabilityNeed, CapabilityState, InjectionPlan};
 
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::Launcher;
 
-/// Returns a finding for each Linux capability that programs in the container may need and may not
-/// have. No finding is a fault, because not every program needs the capability. Boathook grants no
-/// capabilities, so the advice depends on `launchers`, with which the user may have started the
-/// container.
+/// Returns a finding for each Linux capability that programs may need but the container may not
+/// have. None of these findings is a fault, because not every program needs the capability. The
+/// advice depends on `launchers`, which may have started the container.
 pub(super) fn examine_capabilities(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
     let needs = plan.needs.iter();
     needs

@@ -1,5 +1,5 @@
 //! Implements `boathook doctor --device NAME`, which says whether engines can resolve a CDI device
-//! name, and to which device.
+//! name, and which device the name means.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,8 +37,8 @@ pub(super) fn examine_device_name(cdi_name: &str, config: &Config) -> Vec<Findin
         .iter()
         .filter(|(_, names)| names.iter().any(|device_name| device_name == cdi_name))
         .collect();
-    // Engines ignore a specification if a later directory has one with the same device name (CDI
-    // specification), so only the last directory is effective.
+    // If several directories have a specification with this device name, engines use only the last
+    // directory (CDI specification).
     let directory = matching_specifications
         .last()
         .and_then(|(specification_path, _)| specification_path.parent());
@@ -144,8 +144,9 @@ fn find_classes_by_kind(kind: &str, config: &Config) -> Vec<DeviceClass> {
         .collect()
 }
 
-/// Returns a warning for each device node that programs need and the host does not have. If the
-/// specification was written without the node, engines start the container without it.
+/// Returns a warning for each device node that programs need but the host does not have. If a
+/// specification was written while the node was missing, engines start the container without the
+/// node.
 fn report_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
     let Ok(host) = planner::open_host(config) else {
         return Vec::new();
@@ -189,9 +190,8 @@ fn has_device(class: &DeviceClass, device_name: &str, config: &Config) -> bool {
     })
 }
 
-/// Examines whether the device nodes, mounts and hooks of the device in the specification
-/// `specification_path` exist. An engine refuses to start a container if one of them does not
-/// exist.
+/// Examines whether the host has the device nodes, mount sources and hook programs that the
+/// specification lists for the device. If one is missing, engines refuse to start the container.
 fn examine_specification(
     cdi_name: &str,
     specification_path: &Path,
@@ -209,8 +209,8 @@ fn examine_specification(
     let paths = edits.flat_map(|edits| {
         let paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
             let items = edits[list].as_array().into_iter().flatten();
-            // An entry with the type and the number of a device is skipped, because an engine then
-            // creates the node without the host's node.
+            // If an entry contains the type and the number of a device, the engine creates the node
+            // itself. It does not need the host's node, so the entry is skipped.
             let items = items.filter(|item| item["type"].is_null() || item["major"].is_null());
             let item_paths = items.filter_map(|item| {
                 let item_path = keys.iter().find_map(|key| item[*key].as_str());

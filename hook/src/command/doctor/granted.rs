@@ -1,4 +1,4 @@
-//! Examines which devices a container was granted, and which authority authorized them.
+//! Examines which devices a container was granted, and what authorized them.
 
 use device_class::DeviceClass;
 use device_class::config::Config;
@@ -10,8 +10,8 @@ use crate::command::missing_follower;
 use crate::exit::ExitCode;
 use crate::planner::PlannerError;
 
-/// Returns the exit code of `boathook doctor` for a container whose injection plan cannot be made
-/// because of `planner_error`.
+/// Returns the exit code of `boathook doctor` if `planner_error` prevents an injection plan for the
+/// container.
 pub(super) fn to_exit_code(planner_error: &PlannerError) -> ExitCode {
     match planner_error {
         PlannerError::Origin(_) | PlannerError::Trust(_) => ExitCode::NotGranted,

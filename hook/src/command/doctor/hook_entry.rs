@@ -1,6 +1,6 @@
-//! Examines whether the runtime calls the hook for a container. Unless the engine is configured to
-//! use the hook by default, a user must give `--runtime` or `runtimeClassName`, and the engine does
-//! not report that they are missing.
+//! Examines whether the runtime calls the hook for a container. If the engine does not use the hook
+//! by default, the user must set `--runtime` or `runtimeClassName`. The engine does not report a
+//! missing setting.
 
 use super::spec::ContainerSpec;
 use crate::command::containers::EndedContainer;
@@ -49,9 +49,9 @@ pub(super) fn examine_hook_entry(
     Finding::new(Severity::Ok, SUBJECT, text)
 }
 
-/// Returns a fault if Docker created an ended container with a runtime that certainly does not call
-/// the hook. A runtime with an unknown name may be Boathook's. A container with CDI device names
-/// has no fault, because it needs no special runtime.
+/// Returns a fault if Docker used a runtime that certainly does not call the hook. A runtime with
+/// an unknown name may be Boathook's. A container with CDI device names has no fault, because it
+/// needs no special runtime.
 pub(super) fn examine_ended_container(
     ended_container: &EndedContainer,
     launcher: Launcher,

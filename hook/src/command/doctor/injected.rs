@@ -1,15 +1,15 @@
-//! Compares the files and device nodes that a container has now with its injection plan.
+//! Compares the files and device nodes that exist in a container with its injection plan.
 
 use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 
 const SUBJECT: &str = "mounts";
 
-/// The maximum number of missing files and nodes that a finding lists.
+/// The maximum number of missing files and device nodes that one finding lists.
 const MAX_SHOWN_FILES: usize = 8;
 
-/// Returns a finding that lists the missing files and nodes of the plan, or a finding with the text
-/// `text_if_complete` if none is missing.
+/// Returns a finding that lists the files and device nodes of the plan that are missing in the
+/// container. If none is missing, the finding has the text `text_if_complete`.
 pub(super) fn create_missing_files_finding(
     lookup_result: Result<Vec<String>, String>,
     text_if_complete: &str,
@@ -33,7 +33,7 @@ pub(super) fn create_missing_files_finding(
     .with_fix(fix)
 }
 
-/// Returns a warning about files that are hidden by masked paths of config.json. It is no fault,
+/// Returns a warning about files that masked paths of config.json hide. The finding is not a fault,
 /// because the devices may work without these files.
 pub(super) fn create_masked_files_finding(missing_files: &[String]) -> Finding {
     Finding::new(

@@ -1,6 +1,6 @@
-//! Finds the messages of the hook and of `boathook-runtime` about a container in the node's log.
-//! Runtimes discard the messages of a hook that succeeds, and engines discard the messages about a
-//! container that could not be started, so that only the log has them.
+//! Finds messages of the hook and of `boathook-runtime` about a container in the node's log. The
+//! log may be the only place with these messages: runtimes discard them if the hook succeeds, and
+//! engines discard them if the container cannot be started.
 
 use device_class::config::Config;
 
@@ -9,8 +9,8 @@ use crate::log::{self, contains_container_id};
 
 const SUBJECT: &str = "log";
 
-/// Returns a finding for each of the last messages in the node's log about the container
-/// `container_id`.
+/// Returns a finding for each of the latest messages about the container `container_id` in the
+/// node's log.
 pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 5;
     select_messages(MAX_MESSAGES, config, |line| {
@@ -18,8 +18,8 @@ pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec
     })
 }
 
-/// Returns a finding for each of the last log messages that say why a container was refused. The
-/// log may be the only trace of a refused container on the host.
+/// Returns a finding for each of the latest log messages that say why a container was refused. A
+/// refused container may leave no other trace on the host.
 pub(super) fn report_last_refusals(config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 3;
     let is_refusal = |line: &str| {

@@ -1,5 +1,5 @@
-//! Implements `boathook doctor`, which explains why a container has no device. It examines the
-//! container from the request in config.json to the device nodes that its user can open now. It
+//! Implements `boathook doctor`, which explains why a container has no device. It examines each
+//! step from the request in config.json to the device nodes that the container's user can open. It
 //! changes nothing and calls no engine.
 
 mod capabilities;
@@ -45,8 +45,7 @@ struct Examination {
 }
 
 impl Examination {
-    /// Returns the exit code of the first fault. The later faults are usually consequences of the
-    /// first one.
+    /// Returns the exit code of the first fault. Later faults are usually its consequences.
     fn first_fault_code(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
     }
@@ -101,8 +100,8 @@ fn examine_containers(
     }
 }
 
-/// Finds the bundle of the container with the id or name `id_or_name`, or of the only container
-/// whose id begins with this text.
+/// Finds the bundle of the container with the id or name `id_or_name`. If there is none, finds that
+/// of the container whose id begins with `id_or_name`, provided that there is only one.
 pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let container = containers::find_by_id_or_name(id_or_name, None, &config.host_root);
     let container = container.map_err(CommandError::from_unknown_container)?;
@@ -126,8 +125,8 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// Returns the findings about a name that no container of the host has: a fault, and the messages
-/// in the node's log about a former container with this name.
+/// Returns the findings about a name for which no container was found: a fault, and the messages in
+/// the node's log about an earlier container with this name.
 fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) -> Examination {
     let container = Container::from_id(&unknown_container.name);
     let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown_container.reason);
@@ -198,9 +197,9 @@ fn examine_container(
     }
 }
 
-/// Examines the CDI device names of a container of Docker that does not run. Docker resolves the
-/// names when it starts the container. A container with an unknown name therefore exists, but was
-/// never started.
+/// Examines the CDI device names of a Docker container that does not run. Docker resolves the names
+/// when it starts a container, so a container with an unknown name exists but could never be
+/// started.
 fn examine_cdi_names(ended_container: &EndedContainer, config: &Config) -> Vec<Finding> {
     let names = ended_container.cdi_names.iter();
     let mut findings: Vec<Finding> = names
@@ -219,8 +218,8 @@ fn examine_cdi_names(ended_container: &EndedContainer, config: &Config) -> Vec<F
     findings
 }
 
-/// Examines a container: its request, the grants, the hook, and the files that it has now. Stops at
-/// the first fault, because findings about the consequences would hide the cause.
+/// Examines a container: its requests, the grants, the hook, and the files in the container. Stops
+/// at the first fault, because later findings would only describe its consequences.
 fn examine_spec(
     container: &Container,
     spec: &ContainerSpec,
@@ -280,8 +279,8 @@ fn examine_spec(
         && (!plan.steps.is_empty()
             || plan.has_awaited_devices()
             || plan.grants.iter().any(has_devices));
-    // If the container only waits for devices, the hook has no files to inject but has to record
-    // the awaited devices. So the container is not complete without the hook.
+    // If the container only waits for devices, the hook injects no files but must record the
+    // awaited devices. So the container is incomplete if the hook was not called.
     let is_complete = has_all_files && !(plan.steps.is_empty() && plan.has_awaited_devices());
     if needs_hook && let Some(ended_container) = &container.ended {
         findings.extend(hook_entry::examine_ended_container(
@@ -345,8 +344,8 @@ fn has_fault(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.fault.is_some())
 }
 
-/// Checks the device nodes of a container that requests no device. The engine has added the nodes
-/// to config.json, for example for the option `--device`.
+/// Checks the device nodes of a container that requests no device. The engine added these nodes to
+/// config.json, for example because of the option `--device`.
 fn check_unrequested_devices(
     container: &Container,
     spec: &ContainerSpec,

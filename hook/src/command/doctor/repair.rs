@@ -1,4 +1,4 @@
-//! Describes the commands that give a running container its missing devices.
+//! Describes the commands with which a user gives a running container its missing devices.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use injection_plan::plan::InjectionPlan;
 use crate::command::containers::{Container, SHORT_ID_CHARS};
 use crate::command::launcher::{Launcher, quote_for_shell};
 
-/// A running container that may lack device nodes, files or device rules of its injection plan.
+/// A running container that may not have all device nodes, files and device rules of its injection
+/// plan.
 pub(super) struct IncompleteContainer<'a> {
     pub(super) container: &'a Container,
     pub(super) plan: &'a InjectionPlan,
@@ -18,7 +19,7 @@ pub(super) struct IncompleteContainer<'a> {
 }
 
 impl IncompleteContainer<'_> {
-    /// Describes what a user can do about missing device nodes and files.
+    /// Describes what a user can do if device nodes or files are missing.
     pub(super) fn describe_missing_files_fix(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let Some(attach_command) = self.describe_attach_command() else {
@@ -35,7 +36,7 @@ impl IncompleteContainer<'_> {
         format!("{fix}; or {replacement}")
     }
 
-    /// Describes what a user can do about device rules that the container's cgroup has lost.
+    /// Describes what a user can do if the container's cgroup has lost device rules.
     pub(super) fn describe_lost_rules_fix(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let lost_rules_hint = "if the rules were lost later (systemctl daemon-reload, an update of the \
@@ -49,8 +50,8 @@ impl IncompleteContainer<'_> {
         }
     }
 
-    /// Returns the `boathook attach` command that gives the container the devices of its plan, or
-    /// `None` if the plan has no devices.
+    /// Returns the `boathook attach` command that gives the container the devices of its plan.
+    /// Returns `None` if the plan has no devices.
     fn describe_attach_command(&self) -> Option<String> {
         const MAX_SHOWN_DEVICES: usize = 4;
         let name = self.container.name(self.host_root);
@@ -73,8 +74,8 @@ impl IncompleteContainer<'_> {
     }
 }
 
-/// Shortens a container id that an engine has chosen at random. Any other id was chosen by the user
-/// of a runtime. It is not shortened, because such ids often have the same beginning.
+/// Shortens a container id that an engine chose at random. Ids that a user chose are not shortened,
+/// because such ids often have the same beginning.
 fn shorten_id(id: &str) -> String {
     let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
     let length = if is_random { SHORT_ID_CHARS } else { id.len() };

@@ -1,4 +1,5 @@
-//! Examines the requests of a container, and its variables that are probably mistyped requests.
+//! Examines the requests of a container. Also examines its environment variables whose names are
+//! probably mistyped.
 
 use device_class::inserted;
 use std::collections::BTreeSet;
@@ -25,18 +26,18 @@ use crate::planner::{self, ContainerRequests};
 
 const SUBJECT: &str = "request";
 
-/// The result of examining a container's requests: the requested classes and the findings.
+/// The result of examining a container's requests.
 #[derive(Default)]
 pub(super) struct ExaminedRequests {
     pub(super) classes: Vec<DeviceClass>,
-    /// The devices that config.json gives to the container without a request. They are searched
-    /// only if the container requests nothing.
+    /// The devices that the container has without a request, because config.json contains their
+    /// device nodes. They are searched only if the container requests nothing.
     pub(super) unrequested_devices: UnrequestedDevices,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Examines the requests of a container. The findings contain advice for the `launchers` with which
-/// the user may have started the container. `runtime_name` is the runtime's name, if it is known.
+/// Examines the requests of a container. The advice in the findings is for the `launchers`, one of
+/// which probably started the container. `runtime_name` is the name of the runtime, if it is known.
 pub(super) fn examine_requests(
     spec: &ContainerSpec,
     launchers: &[Launcher],
@@ -193,9 +194,8 @@ fn explain_missing_request(
     vec![Finding::new_fault(ExitCode::NoRequest, SUBJECT, text).with_fix(fix)]
 }
 
-/// Returns whether the class is probably the one that the user wants: its vendor's toolkit has a
-/// runtime with the container's runtime name, or the image sets a variable with the vendor's
-/// prefix.
+/// Returns whether the user probably wants a device of this class: the class replaces a vendor's
+/// runtime that has the name `runtime_name`, or the image sets a variable with the vendor's prefix.
 fn is_related_to_container(
     class: &DeviceClass,
     spec: &ContainerSpec,
@@ -221,8 +221,8 @@ fn is_related_to_container(
         })
 }
 
-/// Returns the text and the fix of a finding for each variable of the container that is probably a
-/// mistyped variable of a class.
+/// Returns the text and the fix of a finding for each environment variable of the container whose
+/// name is probably a mistyped variable of a class.
 fn find_similar_variables(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
@@ -271,8 +271,8 @@ fn examine_devices_on_host(
     let lookup_result = host_result.and_then(|host| {
         let class_result = discover::look_up_class(class, request.edit_selection(), &host);
         let found_class = class_result.map_err(|error| format_error_chain(&error))?;
-        // Device nodes that the host does not have are not reported here. The injection plan
-        // reports them.
+        // Device nodes that are missing on the host are not reported here, because the injection
+        // plan reports them.
         let unclaimed_hardware_reports = discover::describe_unclaimed_hardware(class, &host);
         Ok((found_class, unclaimed_hardware_reports))
     });

@@ -1,4 +1,4 @@
-//! Examines whether the container's cgroup allows the devices of the injection plan now.
+//! Examines whether the container's cgroup now allows access to the devices of the injection plan.
 
 use injection_plan::plan::InjectionPlan;
 
@@ -9,8 +9,8 @@ use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 use crate::log::format_error_chain;
 
-/// Returns a finding about the device rules of the plan that the container's cgroup denies. `fix`
-/// is the advice for a denied rule.
+/// Returns a finding about the device rules of the plan that the container's cgroup denies. The
+/// finding contains the advice `fix` if a rule is denied.
 pub(super) fn examine_rules(
     container: &Container,
     plan: &InjectionPlan,

@@ -1,6 +1,6 @@
-//! Reads the specification of a container for `boathook doctor`. The sources are config.json, or
-//! the environment of the container's first process if there is no bundle, or the variables of the
-//! command line if there is no process either.
+//! Reads the specification of a container for `boathook doctor` from config.json. Without a bundle,
+//! it reads the environment of the container's init process. Without a process, it uses the
+//! variables of the command line.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,17 @@ use crate::live;
 use crate::oci::{Bundle, BundleError, read_capped};
 use crate::trust::{Origin, OriginError};
 
-/// What is known about the specification of a container, from config.json or from other sources.
+/// What is known about the specification of a container.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
-    /// True if config.json was read. Otherwise it is unknown whether the runtime calls the hook.
+    /// True if config.json was read. If it was not, it is unknown whether the runtime calls the
+    /// hook.
     pub(super) has_config: bool,
 }
 
 impl ContainerSpec {
     /// Reads the specification from the container's bundle. Without a bundle, reads the environment
-    /// of the container's init process. Without a process, uses the variables `env` of the command
+    /// of the container's init process. Without a process, uses `env`, the variables of the command
     /// line.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
     pub(super) fn read(
@@ -36,8 +37,8 @@ impl ContainerSpec {
             None => (PathBuf::from("/"), env.to_vec()),
             Some(pid) => {
                 let process_dir = Path::new("/proc").join(pid.to_string());
-                // The size is limited, because a process can make the kernel show any part of its
-                // memory in `/proc/PID/environ` (prctl(2), PR_SET_MM_ENV_START).
+                // The size is limited, because a process can make the kernel show any part of the
+                // process's memory in `/proc/PID/environ` (prctl(2), PR_SET_MM_ENV_START).
                 let file = File::open(process_dir.join("environ"));
                 let environ = file.and_then(|file| read_capped(file, Bundle::MAX_CONFIG_BYTES));
                 let environ = environ.ok().flatten().unwrap_or_default();

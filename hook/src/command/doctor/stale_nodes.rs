@@ -1,6 +1,6 @@
-//! Finds device nodes in config.json whose devices the host no longer has. For `--device`, an
-//! engine writes the device number at the container's creation, and a device may get another number
-//! later.
+//! Finds device nodes in config.json whose device number is no longer valid on the host. For
+//! `--device`, the engine writes the device number when it creates the container. Later the device
+//! may be unplugged or get another number.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// The maximum number of stale nodes that are reported. A privileged container has all device nodes
-/// of the host.
+/// The maximum number of stale device nodes that are reported. A privileged container has all
+/// device nodes of the host, so it can have many stale ones.
 const MAX_REPORTED_NODES: usize = 8;
 
-/// Returns a finding for each stale device node. Nothing is reported if a CDI specification with
-/// the hook added the nodes, because the hook replaces stale nodes.
+/// Returns a finding for each stale device node. Returns none if the nodes are from a CDI
+/// specification that calls the hook, because the hook replaces stale nodes.
 pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
@@ -52,8 +52,8 @@ pub(super) fn examine_stale_nodes(
 }
 
 /// Compares a device node of config.json with the host's node at the same path. Returns `None` if
-/// both have the same device number. Otherwise returns whether the node is a fault, and a
-/// description of the difference.
+/// there is no problem. Otherwise returns whether the node is a fault, and a description of the
+/// difference.
 fn compare_with_host_node(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
     let (path, number) = (node.path.display(), node.number);
     let host_number = match host.find_trusted_file(&node.path) {
@@ -84,13 +84,13 @@ fn compare_with_host_node(node: &SpecNode, host: &RealHost) -> Option<(bool, Str
             );
             Some((true, text))
         }
-        // A path that does not exist on the host is no fault: with `--device A:B`, the container
-        // has the host's node at another path.
+        // A path that does not exist on the host is not a fault: with `--device A:B`, the host's
+        // node has another path in the container.
         (true, None) => None,
     }
 }
 
-/// Returns whether the host has a device with the device number `number`, according to sysfs
+/// Returns whether sysfs shows a device with the device number `number`
 /// (Documentation/ABI/testing/sysfs-dev).
 fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     let kind = match number.kind {
@@ -101,8 +101,8 @@ fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Describes how a user can request the device by a class instead of the option `--device`. The
-/// class has a device node with a similar path.
+/// Describes how a user can request the device through a class instead of the option `--device`.
+/// The class is one that has a device node with a similar path.
 fn describe_class_alternative(
     node: &SpecNode,
     known_classes: &[DeviceClass],

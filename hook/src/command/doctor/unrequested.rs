@@ -1,5 +1,5 @@
-//! Finds devices that a container has without a request. Their device nodes are in config.json,
-//! because the engine added them for `--device` or for a CDI specification without the hook.
+//! Finds devices that a container has without a request. The engine added their device nodes to
+//! config.json, because of `--device` or of a CDI specification that does not call the hook.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ use crate::planner;
 /// The devices that a container has without a request, because config.json has their device nodes.
 #[derive(Default)]
 pub(super) struct UnrequestedDevices {
-    /// The devices, each in the form `DEVICE of CLASS`.
+    /// The devices, each as `DEVICE of CLASS`.
     devices: Vec<String>,
     findings: Vec<Finding>,
-    /// A plan with the device nodes and their device rules. It is used to check the container's
-    /// cgroup and user.
+    /// A plan that contains the device nodes and their device rules. `boathook doctor` uses it to
+    /// check the container's cgroup and user.
     pub(super) plan: InjectionPlan,
 }
 
 impl UnrequestedDevices {
-    /// Finds the devices of the classes `known_classes` that have a node in config.json.
+    /// Finds the devices of `known_classes` whose device nodes are in config.json.
     pub(super) fn find(
         spec: &ContainerSpec,
         known_classes: &[DeviceClass],
@@ -141,7 +141,7 @@ impl UnrequestedDevices {
     }
 }
 
-/// A device node of a class, which exists on the host.
+/// A device node of a class that exists on the host.
 struct RequiredNode<'a> {
     node: &'a FoundNode,
     number: DeviceNumber,
@@ -190,8 +190,8 @@ impl RequiredNode<'_> {
     }
 }
 
-/// Returns the device nodes on the host that every container with the class needs. Nodes that
-/// belong to a capability of the class are left out.
+/// Returns the device nodes on the host that every container with devices of the class needs.
+/// Leaves out nodes that only containers with a certain capability of the class need.
 fn list_required_nodes(nodes: &[FoundNode]) -> Vec<RequiredNode<'_>> {
     let required_nodes = nodes.iter().filter(|node| node.capability.is_none());
     required_nodes

@@ -1,5 +1,5 @@
-//! Examines whether the container's user may open the device nodes. A node in a container has the
-//! mode and the group of the host's node, and many drivers give access to root only.
+//! Examines whether the container's user may open the device nodes. A device node in a container
+//! has the mode and the group of the host's node, and many drivers allow access only for root.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,12 +13,12 @@ use crate::command::launcher::Launcher;
 use crate::command::running_root::RunningRoot;
 use crate::exit::ExitCode;
 
-/// The mask of CAP_DAC_OVERRIDE in `CapEff` of /proc/PID/status. A process with this capability may
+/// The bit of CAP_DAC_OVERRIDE in `CapEff` of /proc/PID/status. A process with this capability may
 /// open files regardless of their permissions (capabilities(7)).
 const CAP_DAC_OVERRIDE_MASK: u64 = 1 << 1;
 
-/// The ids of a process that the kernel compares with a file's owner and group. All ids are those
-/// of the host's user namespace.
+/// The ids of a process that the kernel compares with the owner and group of a file. All ids are
+/// valid in the host's user namespace.
 #[derive(Debug, PartialEq, Eq)]
 struct Credentials {
     uid: u32,
@@ -29,14 +29,14 @@ struct Credentials {
 
 impl Credentials {
     /// Parses the content of /proc/PID/status. `has_user_namespace` is true if the process has its
-    /// own user namespace, in which its capabilities have no effect on the host's files.
+    /// own user namespace. Its capabilities then have no effect on the host's files.
     fn parse(status: &str, has_user_namespace: bool) -> Option<Self> {
         let find_field = |name: &str| {
             let mut lines = status.lines();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         };
-        // The lines `Uid` and `Gid` have the real, effective, saved and file system id
-        // (proc_pid_status(5)). The kernel checks access to files with the file system id.
+        // The lines `Uid` and `Gid` contain the real, effective, saved and file system ids
+        // (proc_pid_status(5)). The kernel uses the file system ids to check access to files.
         let parse_filesystem_id =
             |name: &str| find_field(name)?.split_whitespace().nth(3)?.parse().ok();
         let mut gids: Vec<u32> = find_field("Groups")?
@@ -53,8 +53,8 @@ impl Credentials {
         })
     }
 
-    /// Returns whether the process may open a file with the owner `uid`, the group `gid` and the
-    /// mode `mode` for `access`.
+    /// Returns whether the process may open a file for `access`. `uid`, `gid` and `mode` are the
+    /// file's owner, group and permissions.
     fn may_open(&self, uid: u32, gid: u32, mode: u32, access: Access) -> bool {
         let permission_bits = match (self.uid == uid, self.gids.contains(&gid)) {
             (true, _) => mode >> 6,
@@ -111,7 +111,7 @@ pub(super) fn examine_user(
     })
 }
 
-/// Describes what a user can do about a device node that the container's user may not open.
+/// Describes what a user can do if the container's user may not open a device node.
 /// `has_user_namespace` is true if the container has its own user namespace.
 fn describe_access_fix(has_user_namespace: bool, gid: u32, launcher: Launcher) -> String {
     if has_user_namespace {
@@ -127,8 +127,9 @@ fn describe_access_fix(has_user_namespace: bool, gid: u32, launcher: Launcher) -
     )
 }
 
-/// Returns the planned device nodes of the container. The plan has no steps for the nodes of a CDI
-/// specification, which the engine adds to config.json, so these are found by their device rules.
+/// Returns the container's device nodes that the plan contains or allows. The plan has no steps for
+/// nodes that the engine adds because of a CDI specification, so these are found by their device
+/// rules.
 fn list_device_nodes<'a>(
     plan: &'a InjectionPlan,
     spec_nodes: &'a [SpecNode],

@@ -1,4 +1,5 @@
-//! Implements `boathook list`, which prints the devices of this host and how to request them.
+//! Implements `boathook list`, which prints the devices of this host and how containers request
+//! them.
 
 mod scan;
 mod watch;
@@ -24,12 +25,12 @@ pub(super) use watch::watch;
 /// The options of `boathook list`.
 pub(super) struct ListOptions<'a> {
     pub(super) class_names: &'a [ClassName],
-    /// True if all classes are listed (`--all`), including those that `boathook list` omits by
+    /// True if the user gave `--all`: lists all classes, including those that are omitted by
     /// default.
     pub(super) include_all_classes: bool,
-    /// True if only devices that containers hold are listed.
+    /// True if only devices are listed that a container holds.
     pub(super) only_held_devices: bool,
-    /// True if classes without devices are listed too.
+    /// True if the output also names the classes that have no devices.
     pub(super) include_empty_classes: bool,
     pub(super) as_json: bool,
 }
@@ -43,9 +44,9 @@ impl ListOptions<'_> {
     }
 }
 
-/// Prints the devices of the classes that the user named. Without names, prints the devices of the
-/// enabled classes on a cluster node, and of all classes on any other host. An invalid class file
-/// results in an error message, and the other classes are printed.
+/// Prints the devices of the classes that the user named. If the user named none, prints the
+/// enabled classes on a cluster node, and all classes on any other host. Prints an error message
+/// for an invalid class file, and continues with the other classes.
 pub(super) fn run(
     options: &ListOptions<'_>,
     holders: Option<&Holders>,
@@ -104,7 +105,7 @@ impl Scan {
     }
 }
 
-/// Prints the devices, how containers request them, and why devices are missing.
+/// Prints the devices, how containers request them, and the reasons why devices are missing.
 fn print_scan(
     scan: &Scan,
     options: &ListOptions<'_>,
@@ -123,8 +124,8 @@ fn print_scan(
         print_devices(scan, style, out)?;
         print_requests(scan, config, style, out)?;
     }
-    // Aliases are printed only if the user has named classes, because a list of all classes would
-    // have too many aliases.
+    // Aliases are printed only if the user named classes. A list of all classes would contain too
+    // many.
     if has_named_classes {
         print_aliases(style, out, &scan.devices)?;
     }
@@ -140,7 +141,8 @@ fn print_scan(
         let reason = reason.as_deref().unwrap_or_default();
         style.write_paragraph(out, &format!("{id} is unhealthy: {reason}"))?;
     }
-    // Most hosts have devices of a few classes only, so the others are not listed by default.
+    // Most hosts have devices of only a few classes, so the other classes are not listed by
+    // default.
     if (has_named_classes || options.include_empty_classes)
         && !scan.classes_without_devices.is_empty()
     {
@@ -181,8 +183,8 @@ fn print_devices(scan: &Scan, style: Style, out: &mut impl Write) -> io::Result<
 }
 
 /// Prints how containers request the devices. On a cluster node, prints the environment variables,
-/// because the table of devices already has the resources. On any other host, prints a command that
-/// a user can copy for each engine.
+/// because the device table already contains the resource names. On any other host, prints a
+/// command for each engine that a user can copy.
 fn print_requests(
     scan: &Scan,
     config: &Config,
@@ -222,8 +224,8 @@ fn print_requests(
     Ok(())
 }
 
-/// Prints the aliases of each device. An alias of several devices is left out, such as the name of
-/// a GPU that all its partitions have.
+/// Prints the aliases of each device. Leaves out aliases that several devices have, such as the
+/// name of a GPU that all its partitions share.
 fn print_aliases(style: Style, out: &mut impl Write, devices: &[ListedDevice]) -> io::Result<()> {
     let mut is_first = true;
     for device in devices {

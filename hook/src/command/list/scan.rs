@@ -18,28 +18,27 @@ use crate::planner;
 
 /// The classes that a user selected for `boathook list`.
 pub(super) struct ClassSelection<'a> {
-    /// The names of the selected classes. If the list is empty, the classes that containers of this
-    /// host may request are selected.
+    /// The names of the selected classes. If it is empty, the default classes are selected: on a
+    /// cluster node the enabled ones, on any other host all except virtual devices.
     pub(super) class_names: &'a [ClassName],
-    /// True if all classes are selected, including those that containers of this host may not
-    /// request.
+    /// True if all classes are selected, including those that are not listed by default.
     pub(super) include_all_classes: bool,
 }
 
-/// The classes and devices that a scan of this host has found.
+/// The classes and devices that a scan of this host found.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) devices: Vec<ListedDevice>,
-    /// True if the host has a class file. Without class files, no device can be found.
+    /// True if the host has at least one class file. Without class files, no device can be found.
     pub(super) has_class_file: bool,
     /// The names of the selected classes.
     pub(super) classes: Vec<String>,
     pub(super) classes_without_devices: Vec<String>,
-    /// The classes whose devices config.toml hides, each with the number of hidden devices.
+    /// The classes whose devices are hidden by config.toml, each with its number of hidden devices.
     pub(super) hidden_classes: Vec<String>,
-    /// The classes that are not selected and have devices, each with the number of its devices.
+    /// The classes that have devices but are not selected, each with its number of devices.
     pub(super) disabled_classes: Vec<String>,
-    /// The errors in invalid class files, whose classes are left out.
+    /// The errors of invalid class files. The classes in these files are left out.
     pub(super) class_file_errors: Vec<String>,
     pub(super) warnings: Vec<String>,
     /// True if this host is a node of a Kubernetes cluster.
@@ -47,8 +46,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Scans the host for the devices of the selected classes. An invalid class file does not
-    /// prevent the scan of other classes.
+    /// Scans the host for devices of the selected classes. If a class file is invalid, the other
+    /// classes are still scanned.
     pub(super) fn scan_host(
         selection: &ClassSelection<'_>,
         holders: Option<&Holders>,
@@ -64,8 +63,8 @@ impl Scan {
         if !scan.has_class_file {
             scan.warnings.push(describe_missing_class_files(config));
         }
-        // A class name in config.toml is reported as unknown only if all class files were read. The
-        // name could belong to a file that cannot be read.
+        // Unknown class names in config.toml are reported only if all class files were read. If a
+        // file cannot be read, the name could be that of its class.
         if sources.iter().all(Result::is_ok) {
             let class_names = sources.iter().flatten();
             let class_names = class_names.map(|source| source.name.as_str());
@@ -156,9 +155,9 @@ impl Scan {
     }
 }
 
-/// Returns whether the class is listed when the user names no class. A cluster node lists the
-/// enabled classes, which are offered to pods. Any other host lists all classes except those of
-/// virtual devices, which every host has.
+/// Returns whether the class is listed if the user names no class. On a cluster node, the enabled
+/// classes are listed, which are offered to pods. On any other host, all classes are listed except
+/// those of virtual devices, because every host has virtual devices.
 fn is_listed_by_default(class: &DeviceClass, is_cluster_node: bool) -> bool {
     let mut sources = class.spec.discover.iter();
     class.spec.is_enabled

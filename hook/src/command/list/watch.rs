@@ -20,22 +20,23 @@ use crate::exit::ExitCode;
 use crate::log;
 use crate::sys::uevent::UeventReceiver;
 
-/// The time in milliseconds after which the host is scanned again without an event. The kernel does
-/// not send events for all changes, for example when a device becomes unhealthy.
+/// The time in milliseconds after which the host is scanned again if no event arrives. The kernel
+/// sends no event for some changes, for example when a device becomes unhealthy.
 const RESCAN_INTERVAL_MS: u16 = 5000;
 
-/// The time to wait after a kernel event. Meanwhile, udev creates the links of the device.
+/// The time to wait after a kernel event, in which udev creates the links of the device.
 const UDEV_SETTLE_TIME: Duration = Duration::from_millis(200);
 
 type DevicesByClassAndId = BTreeMap<(String, String), ListedDevice>;
 
-/// Prints the devices and then each change, until this process is stopped or its output is closed.
+/// Prints the devices, and then each change. Runs until this process is stopped or its output is
+/// closed.
 pub(in crate::command) fn watch(
     options: &ListOptions<'_>,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     // A container without the host's network namespace receives no uevents. There, only the regular
-    // scans detect changes.
+    // scans find changes.
     let event_receiver = UeventReceiver::open().ok();
     let scan = Scan::scan_host(&options.class_selection(), None, config)?;
     scan.log_problems();
@@ -63,7 +64,7 @@ fn index_devices(scan: Scan) -> DevicesByClassAndId {
     devices.map(|device| (key(&device), device)).collect()
 }
 
-/// Waits until a uevent arrives or the next regular scan is due.
+/// Waits until a uevent arrives or the time for the next regular scan has come.
 fn wait_for_change(event_receiver: Option<&UeventReceiver>) -> Result<(), Errno> {
     let mut poll_fds: Vec<_> = event_receiver
         .iter()
@@ -79,8 +80,8 @@ fn wait_for_change(event_receiver: Option<&UeventReceiver>) -> Result<(), Errno>
     Ok(())
 }
 
-/// Returns the devices that were removed, added or changed, each with the name of the change. The
-/// removed devices come first.
+/// Returns the devices that were removed, added or changed. Each device has the name of the change.
+/// The removed devices come first.
 fn find_changes<'a>(
     previous_devices: &'a DevicesByClassAndId,
     current_devices: &'a DevicesByClassAndId,
@@ -117,7 +118,7 @@ fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), Comm
     Ok(())
 }
 
-/// Writes a JSON value on one line, so that a program can parse each line of the output separately.
+/// Writes a JSON value as one line, so that a program can parse each line of the output separately.
 fn write_json_line(value: &serde_json::Value) -> Result<(), CommandError> {
     writeln!(
         io::stdout().lock(),

@@ -1,5 +1,5 @@
-//! Compares the devices that a class finds on a recorded host, and the injection plans of
-//! containers, with a golden file. Boathook's own classes are tested in the same way.
+//! Compares the devices and injection plans of a class on a recorded host with a golden file. The
+//! tests of Boathook's own classes compare them in the same way.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,21 +16,21 @@ use crate::command::CommandError;
 use crate::command::finding::{Finding, Severity};
 use crate::log::format_error_chain;
 
-/// The prefix of the line in a golden file that has the environment variables of a container. The
-/// injection plan of the container follows.
+/// The prefix of the lines in a golden file that contain the environment variables of a container.
+/// The lines after such a line describe the container's injection plan.
 const REQUEST_LINE_PREFIX: &str = "$ ";
 
 /// The result of comparing a class with a golden file.
 pub(super) struct GoldenComparison {
     pub(super) finding: Finding,
-    /// The lines that differ. Lines of the golden file begin with `-`. Lines that describe what the
-    /// class finds now begin with `+`.
+    /// The lines that differ. Lines of the golden file begin with `-`. Lines of the present result
+    /// begin with `+`.
     pub(super) differing_lines: Vec<String>,
 }
 
 /// Compares the devices and injection plans of the class with the golden file. If they differ and
-/// `should_update` is true, writes the golden file again, with the requests of the old file. A new
-/// golden file gets one request for all devices.
+/// `should_update` is true, writes a new golden file with the requests of the old file. If there
+/// was no file, the new file has one request for all devices.
 #[expect(
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
@@ -96,7 +96,7 @@ impl GoldenComparison {
     }
 }
 
-/// Describes the devices of the class, and the injection plans of the requests in `golden_text`.
+/// Describes the devices of the class, and an injection plan for each request in `golden_text`.
 fn describe_class(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
     let mut text = discover::find_devices(class, host).to_string();
     let mut requests: Vec<String> = golden_text
@@ -117,8 +117,8 @@ fn describe_class(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -
     text
 }
 
-/// Describes the injection plan of a container with the environment variables `environment`, which
-/// are separated by blanks, or the reason why it is refused. The text ends with a line feed.
+/// Describes the injection plan of a container, or the reason why the container is refused.
+/// `environment` contains variables separated by blanks. The description ends with a line feed.
 fn describe_plan(class: &DeviceClass, host: &dyn HostView, environment: &str) -> String {
     let variables: Vec<&str> = environment.split_whitespace().collect();
     let request = match Request::find(class, &variables.into(), |_| None) {
@@ -146,8 +146,8 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, environment: &str) ->
     }
 }
 
-/// Returns the lines from the first to the last difference: first those of `golden_text`, each with
-/// the prefix `- `, and then those of `current_text` with `+ `.
+/// Returns the lines between the first and the last difference: first the lines of `golden_text`
+/// with the prefix `- `, then the lines of `current_text` with the prefix `+ `.
 fn list_differing_lines(golden_text: &str, current_text: &str) -> Vec<String> {
     let (golden_lines, current_lines): (Vec<&str>, Vec<&str>) = (
         golden_text.lines().collect(),

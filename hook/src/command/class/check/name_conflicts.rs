@@ -1,5 +1,5 @@
-//! Compares the names of a class with those of the installed classes. Two classes must not use the
-//! same variable, resource or CDI kind, because a request would not identify the class.
+//! Checks that a class does not use the same environment variable, resource or CDI kind as an
+//! installed class. Otherwise a request would not say which of the two classes it means.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use crate::command::finding::{Finding, Severity, describe_missing_class_files};
 
 const SUBJECT: &str = "names";
 
-/// Returns a finding for each installed class that uses the variable or a resource of `class`. An
-/// installed class with the same class name is not compared, because the checked file would replace
-/// it. Invalid class files are ignored, because `boathook check` reports them.
+/// Returns a finding for each installed class that uses the variable or a resource of `class`.
+/// Ignores the installed class with the same name, because the checked file would replace it.
+/// Ignores invalid class files, because `boathook check` reports them.
 pub(super) fn find_name_conflicts(
     source: &ClassSource,
     class: &DeviceClass,
@@ -57,7 +57,8 @@ fn is_same_file(source: &ClassSource, other_source: &ClassSource) -> bool {
     path.is_some() && path == other_path
 }
 
-/// Returns the resources of the class's devices on this host, and those in its class file.
+/// Returns the resource names of the class's devices on this host, and the resource names that the
+/// class file contains.
 fn collect_resources(class: &DeviceClass, inventory: &Inventory) -> BTreeSet<String> {
     let devices = inventory.devices.iter();
     let mut resources = class.spec.list_fixed_resources();

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-/// Returns the items of the key `nodes` in a class file, one on each line, for the device nodes
-/// `node_names` of a directory. One line covers all nodes whose names differ only in numbers,
-/// because another host may have other numbers.
+/// Returns the lines for the key `nodes` of a class file, which lists the device nodes `node_names`
+/// of a directory. Names that differ only in their numbers share one line, because the numbers may
+/// differ on another host.
 pub(super) fn format_nodes_key(directory: &str, node_names: &[String]) -> String {
     let lines: BTreeSet<String> = node_names
         .iter()

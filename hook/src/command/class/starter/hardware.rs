@@ -1,4 +1,4 @@
-//! Finds the hardware for which a class file is written, in sysfs of the host.
+//! Finds the hardware that a new class file describes, in the host's sysfs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,11 @@ use device_class::{DeviceClass, HostView};
 
 use super::Target;
 
-/// The directory of sysfs that has a link for each USB device and interface.
+/// The sysfs directory with a link for each USB device and each USB interface.
 const USB_DEVICE_DIR: &str = "/sys/bus/usb/devices";
 
-/// Returns the vendor and product ids of the USB device with the device node `node_path`. Returns
-/// `None` if `node_path` does not have the form /dev/bus/usb/BUS/NUMBER, or if there is no such
-/// device.
+/// Returns the vendor and product ids of the USB device whose device node is `node_path`. Returns
+/// `None` if the path does not have the form /dev/bus/usb/BUS/NUMBER, or if no such device exists.
 pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(String, String)> {
     let (bus, number) = parse_usb_node_path(node_path)?;
     let entry_names = host.list(Path::new(USB_DEVICE_DIR)).ok()?;
@@ -31,8 +30,8 @@ pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(Stri
     Some((vendor?, product?))
 }
 
-/// Parses /dev/bus/usb/BUS/NUMBER, the path of a USB device's node. Returns the number of the bus
-/// and the number of the device.
+/// Parses the path of a USB device node, /dev/bus/usb/BUS/NUMBER. Returns the bus number and the
+/// device number.
 pub(super) fn parse_usb_node_path(node_path: &str) -> Option<(u32, u32)> {
     let (bus, number) = node_path.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
     Some((bus.parse().ok()?, number.parse().ok()?))
@@ -44,7 +43,7 @@ fn read_line(path: &Path, host: &dyn HostView) -> Option<String> {
     Some(text.lines().next()?.trim().to_owned())
 }
 
-/// A device that an installed class already offers for the target of a new class file.
+/// A device of an installed class that is the same hardware as the target of a new class file.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) class: String,
@@ -52,8 +51,8 @@ pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) variable: String,
 }
 
-/// Returns at most one device of each class: a device with the device node of the target, or with a
-/// device node that belongs to hardware with the target's bus ids.
+/// Returns at most one device of each class. The device has the target's device node, or a device
+/// node that belongs to hardware with the target's vendor and product ids.
 pub(in crate::command::class) fn find_offered_devices(
     target: &Target,
     host: &dyn HostView,
@@ -81,10 +80,10 @@ pub(in crate::command::class) fn find_offered_devices(
     offered_devices
 }
 
-/// The hardware of a target, to which the nodes of installed classes are compared.
+/// The hardware of the target. The device nodes of installed classes are compared with it.
 enum TargetHardware {
     NodeNumbers(Vec<DeviceNumber>),
-    /// The directories of the devices in sysfs, with all symbolic links resolved.
+    /// The sysfs directories of the devices, without symbolic links in their paths.
     SysfsDirs(Vec<PathBuf>),
 }
 
@@ -137,7 +136,7 @@ impl TargetHardware {
         }
     }
 
-    /// Returns whether the device node with the number `number` belongs to this hardware.
+    /// Returns whether the device node with the device number `number` belongs to this hardware.
     fn includes_node(&self, number: DeviceNumber, host: &dyn HostView) -> bool {
         match self {
             TargetHardware::NodeNumbers(numbers) => numbers.contains(&number),

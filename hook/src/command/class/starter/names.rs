@@ -1,5 +1,5 @@
-//! Chooses the name of a new class. Its variable and its resource are derived from the name. No
-//! installed class may use one of the three.
+//! Chooses a name for a new class. The class's environment variable and resource are derived from
+//! it. No installed class may have the same name, variable or resource.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use device_class::load;
 use device_class::name::fnv1a;
 use device_class::strict_toml::FileError;
 
-/// The maximum length in bytes of the name of a new class. The name is a part of the variable and
-/// the resource, whose lengths are limited too.
+/// The maximum length in bytes of a new class's name. The name becomes part of the environment
+/// variable and of the resource name, which also have length limits.
 const MAX_NAME_BYTES: usize = 40;
 
 /// The number of hexadecimal digits of the hash at the end of a shortened name.
 const HASH_DIGIT_COUNT: usize = 8;
 
-/// The domain of the resource name in a new class file, which its author replaces.
+/// The domain of the resource name in a new class file. The file's author replaces it.
 const RESOURCE_DOMAIN: &str = "example.com";
 
-/// The names, variables and resources of the installed classes.
+/// The names, environment variables and resources that installed classes use.
 #[derive(Debug, Default)]
 pub(in crate::command::class) struct InstalledNames(BTreeSet<String>);
 
 impl InstalledNames {
-    /// Reads the names of the installed classes. From an invalid class file only the class name is
-    /// used.
+    /// Reads the names that installed classes use. If a class file is invalid, only its class name
+    /// is known.
     pub(in crate::command::class) fn read(config: &Config) -> Result<Self, FileError> {
         let mut used_names = BTreeSet::new();
         for source in load::read_each_source(&config.classes)?.iter().flatten() {
@@ -37,8 +37,8 @@ impl InstalledNames {
         Ok(InstalledNames(used_names))
     }
 
-    /// Returns the first of `preferred_name`, `my-NAME`, `my-NAME-2` and so on for which no
-    /// installed class has the same name, variable or resource.
+    /// Returns the first of `preferred_name`, `my-NAME`, `my-NAME-2` and so on that is free: no
+    /// installed class has this name, or the variable or resource that is derived from it.
     pub(super) fn choose_name(&self, preferred_name: &str) -> String {
         let preferred_name = shorten_name(preferred_name);
         let prefixed_name = format!("my-{preferred_name}");
@@ -70,9 +70,9 @@ pub(super) fn to_resource(class_name: &str) -> String {
     format!("{RESOURCE_DOMAIN}/{class_name}")
 }
 
-/// Shortens a name of more than [`MAX_NAME_BYTES`] bytes. The end is replaced by a hash of the
-/// whole name, because the names of two devices of the same model differ only in the serial number
-/// at the end.
+/// Shortens a name that has more than [`MAX_NAME_BYTES`] bytes. Replaces its end by a hash of the
+/// whole name, because the names of two devices of the same model may differ only in the serial
+/// number at the end.
 fn shorten_name(class_name: &str) -> String {
     if class_name.len() <= MAX_NAME_BYTES {
         return class_name.to_owned();
