@@ -49,7 +49,7 @@ pub(crate) enum OriginKind {
     Uncertain,
 }
 
-/// The properties of a container on which the decision about a request depends.
+/// The properties of a container that affect the decision about a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerProperties {
     pub(crate) origin: OriginKind,

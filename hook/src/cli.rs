@@ -297,7 +297,7 @@ pub(crate) enum CdiCommand {
     },
 }
 
-/// How much of a device a CDI specification describes by itself, without the hook.
+/// Whether a CDI specification describes a device completely, or leaves most of it to the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum CdiSpecStyle {
     /// Nodes, and the hook for everything else

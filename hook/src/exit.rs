@@ -1,4 +1,4 @@
-//! The exit codes, with which a caller distinguishes failures.
+//! The exit codes, which tell a caller why a command failed.
 
 use std::io::{self, Write};
 use std::process;
@@ -34,7 +34,7 @@ pub enum ExitCode {
     NoContainer = 10,
     /// `doctor`: the container requests no device.
     NoRequest = 11,
-    /// `doctor`: the name of one of the container's variables resembles the variable of a class.
+    /// `doctor`: the container sets a variable whose name resembles a class variable.
     SimilarVariable = 12,
     /// `doctor`: neither the runtime nor the engine calls the hook for the container.
     #[serde(rename = "no-hook")]
@@ -46,7 +46,7 @@ pub enum ExitCode {
     NoDevice = 15,
     /// `doctor`: the container requests devices that were not granted to it.
     NotGranted = 16,
-    /// `doctor`: the container was created without the devices that it should have.
+    /// `doctor`: files or device nodes of the injection plan are missing in the container.
     NotInjected = 17,
     /// `doctor`: the container's cgroup denies a device.
     CgroupDenies = 18,

@@ -9,12 +9,13 @@ use device_class::strict_toml::FileError;
 use crate::oci::hooks;
 use crate::oci::read_file_capped;
 
-/// Reads the configuration file at `path`, or the default one, which does not have to exist. If
-/// `boathook-init` has not installed a release on this host, the class files are those next to this
-/// program, in a package or an unpacked archive.
+/// Reads the configuration file at `path`. If `path` is `None`, reads the default file, which need
+/// not exist. If `boathook-init` has not installed a release on this host, uses the class files
+/// next to this program, which are in a package or an unpacked archive.
 ///
 /// # Errors
-/// The call fails for the same reasons as [`Config::load`].
+///
+/// Fails for the same reasons as [`Config::load`].
 pub(crate) fn load_configuration(path: Option<&Path>) -> Result<Config, FileError> {
     Config::load(path).map(with_installed_classes)
 }
@@ -32,9 +33,9 @@ pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     config
 }
 
-/// Reads only the class directories from a configuration file in which another setting is wrong.
-/// With the class files, a caller can find out that a container requests nothing and may start
-/// despite the error. Returns `None` if the class directories cannot be parsed.
+/// Reads the class directories from a configuration file that has an error in another setting. A
+/// caller can then parse the class files and find out whether a container requests nothing and may
+/// start. Returns `None` if the class directories cannot be parsed.
 pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_CONFIG_BYTES: usize = 1 << 20;
     let bytes = read_file_capped(error.path(), MAX_CONFIG_BYTES);

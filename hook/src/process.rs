@@ -49,9 +49,9 @@ pub(crate) fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsErr
 }
 
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
-    // SIGXFSZ would kill the process if it writes beyond the file size limit. If the signal is
-    // ignored, the write fails with an error that can be reported. An error of this call itself is
-    // harmless.
+    // SIGXFSZ kills a process that writes beyond its file size limit. If the signal is ignored, the
+    // write fails with an error that can be reported. An error of this call is ignored, because the
+    // signal then only has its default effect.
     let _ = sys::process::ignore_file_size_signal();
     let permitted_capabilities = caps::read(None, CapSet::Permitted)?;
     let retained_capabilities: CapsHashSet = REQUIRED_CAPABILITIES

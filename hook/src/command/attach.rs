@@ -23,8 +23,8 @@ use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
 
-/// The container that a command changes. The command prints the container's id and name, so that a
-/// user notices if the command changed a container that the user did not mean.
+/// The container that a command changes. The output contains its id and name, so a user notices if
+/// the command changed the wrong container.
 struct ChangedContainer {
     id: String,
     name: Option<String>,
@@ -116,7 +116,7 @@ pub(super) fn attach(
     Ok(ExitCode::Success)
 }
 
-/// Detaches attached devices from a running container.
+/// Detaches devices from a running container. They were attached with `boathook attach`.
 pub(super) fn detach(
     arguments: &DetachArguments,
     as_json: bool,

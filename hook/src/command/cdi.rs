@@ -266,8 +266,8 @@ fn find_device_kind<'a>(
 }
 
 /// Returns a hint for a user who gave a device name that no specification contains. The device may
-/// belong to a class that is not enabled. If `has_searched_all_classes` is true, disabled classes
-/// were searched too.
+/// belong to a disabled class. `has_searched_all_classes` is true if the command has already
+/// searched the disabled classes.
 fn unknown_device_hint(
     name: &str,
     has_searched_all_classes: bool,

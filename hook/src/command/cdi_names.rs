@@ -18,12 +18,12 @@ use crate::oci::read_json;
 /// The size limit of a CDI specification in bytes. A larger file is not parsed.
 const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
-/// The directories in which engines read CDI specifications by default (CDI specification,
-/// section "CDI JSON Specification"), relative to the host's root.
+/// The default directories of CDI specifications, which engines read (CDI specification, section
+/// "CDI JSON Specification"). The paths are relative to the host's root.
 const CDI_SPEC_DIRS: [&str; 2] = ["etc/cdi", "var/run/cdi"];
 
-/// Prints each CDI device name with the path of its specification. A file that cannot be parsed as
-/// a CDI specification results in a warning.
+/// Prints each CDI device name with the path of its specification. Logs a warning for each file
+/// that cannot be parsed as a CDI specification.
 pub(super) fn print_device_names(
     directory: Option<&Path>,
     as_json: bool,

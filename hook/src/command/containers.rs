@@ -83,8 +83,8 @@ impl Container {
         is_consistent.then(|| first_file.names.into_iter().next())?
     }
 
-    /// Returns whether the container's init process is still running. The start time is compared
-    /// too, because the kernel may give the pid of an ended process to a new one.
+    /// Returns whether the container's init process still runs. Also compares the start time,
+    /// because the kernel may give the pid of an ended process to a new process.
     fn is_running(&self, processes: &ProcessSnapshot) -> bool {
         self.pid.is_some_and(|pid| {
             let start_time = self.start_time;

@@ -8,8 +8,8 @@ use injection_plan::request::RequestNames;
 use super::devices::ListedDevice;
 use crate::planner::{self, DOMAIN_WITHOUT_VENDOR};
 
-/// The kind of a class. The order of the variants is the order in which examples prefer them: users
-/// want devices of the first kinds more often.
+/// The kind of a class. Examples prefer the first variants, because users want devices of these
+/// kinds more often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClassKind {
     /// The class has devices of a vendor, such as GPUs, and is offered to pods by default.

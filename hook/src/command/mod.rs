@@ -341,9 +341,9 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     Ok(config)
 }
 
-/// Adds a warning for each requested class that has no device on this host if other classes of the
-/// same vendor have devices. A container that requests all devices of such a class starts without
-/// any.
+/// Adds a warning for each requested class that has no device on this host, if other classes of the
+/// same vendor have devices. The warning matters for a request for all devices, because the
+/// container then starts without any device.
 fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
     let lacks_devices =
         |grant: &&Grant| grant.available_count == 0 && grant.awaited_devices.is_empty();

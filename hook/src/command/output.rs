@@ -83,7 +83,7 @@ impl Style {
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Splits a text into lines. The lines are to be printed after `indent` columns, so that they
+    /// Splits a text into lines. The caller prints each line after `indent` columns, and the lines
     /// end at the style's width. A word that is longer than a line, such as a path, is not split.
     fn wrap_text(self, text: &str, indent: usize) -> Vec<String> {
         let Some(width) = self.width else {

@@ -112,9 +112,9 @@ pub(crate) fn report_action(message: &str) {
     }
 }
 
-/// Logs a change of a container that a user requested, so that `boathook log` shows it. The message
-/// goes to stderr only at the log level for information, because the program prints the result
-/// itself. At the log level for errors, the message is left out.
+/// Logs that a container was changed because a user requested it. `boathook log` shows the message.
+/// The message goes to stderr only at the log level for information, because the program prints the
+/// result itself. At the log level for errors, the message is left out.
 pub(crate) fn record_action(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {

@@ -36,8 +36,8 @@ pub(super) const MAX_READ_BYTES: u64 = 2 * MAX_FILE_BYTES;
 
 /// The path of the socket on which syslog or journald listens, relative to the host's root.
 const SYSLOG_SOCKET_PATH: &str = "dev/log";
-/// The code of the syslog facility `LOG_DAEMON` (syslog(3)). The priority of a message is the sum
-/// of this code and the code of the severity.
+/// The code of the syslog facility `LOG_DAEMON` (syslog(3)). The priority of a message is this code
+/// plus the code of its severity.
 const LOG_DAEMON: u8 = 3 << 3;
 
 pub(super) struct NodeLog {

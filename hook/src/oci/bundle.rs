@@ -23,12 +23,12 @@ pub struct Bundle {
     pub directory: PathBuf,
     pub env: Environment,
     pub annotations: BTreeMap<String, String>,
-    /// The path on the host of the container's root file system.
+    /// The host path of the container's root file system.
     pub rootfs: PathBuf,
     /// The paths in the container at which the runtime mounts a new tmpfs.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
-    /// The value of `linux.cgroupsPath`, with which the engine chooses the container's cgroup.
+    /// The value of `linux.cgroupsPath`. The engine uses it to choose the container's cgroup.
     pub cgroups_path: Option<String>,
     /// True if the bounding set contains CAP_SYS_ADMIN. Then a process in the container may get
     /// this capability.
@@ -89,7 +89,7 @@ pub enum BundleError {
 const CONFIG_FILE_NAME: &str = "config.json";
 
 /// Returns whether every user may write to the directory, as to /tmp. crun may pass its working
-/// directory as the bundle, and in such a directory another user could forge config.json.
+/// directory as the bundle. If every user may write to it, another user could forge config.json.
 fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()

@@ -23,8 +23,8 @@ use crate::trust::Origin;
 /// grants in the arguments of its hooks.
 pub(crate) struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations with which the container may request devices. They are `None` if the
-    /// container's annotations must be ignored.
+    /// The annotations, which may request devices. The value is `None` if the container's
+    /// annotations must be ignored.
     annotations: Option<&'b BTreeMap<String, String>>,
     /// The devices that CDI specifications grant, by class. Variables and annotations that request
     /// these classes are ignored.
@@ -101,8 +101,8 @@ impl<'b> ContainerRequests<'b> {
             || self.list_annotated_classes().any(|name| name == class)
     }
 
-    /// Returns whether the container may request a class, whichever it is. This matters if the
-    /// directory of class files cannot be read, so that the classes are unknown.
+    /// Returns whether the container may request devices of any class. The caller needs this if the
+    /// directory of class files cannot be read, because the classes are then unknown.
     pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| {

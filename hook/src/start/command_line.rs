@@ -23,7 +23,7 @@ pub(super) enum CommandLine {
     Version,
 }
 
-/// The options with which a runtime calls the hook.
+/// The options that a runtime gives to the hook.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartOptions {
     /// The path of the configuration file. `None` means the default path.

@@ -58,7 +58,7 @@ pub enum TrustError {
     },
 }
 
-/// Collects the properties of a container on which the authorization of its requests depends.
+/// Collects the properties of a container that affect the authorization of its requests.
 /// `class_patterns` describe the pods that the class trusts.
 pub(crate) fn collect_properties(
     bundle: &Bundle,

@@ -147,8 +147,8 @@ impl Origin {
         }
     }
 
-    /// Returns the annotations with which the container may request devices. The device plugin sent
-    /// them to the kubelet in its response to an allocation.
+    /// Returns the annotations, which may request devices. The device plugin sent them to the
+    /// kubelet in its response to an allocation. Returns `None` outside of pods and for a sandbox.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),

@@ -19,7 +19,7 @@ use super::runtime_log::RuntimeLog;
 /// The parts of an OCI runtime's command line that `boathook-runtime` uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
-    /// The log file in which the engine looks for errors of the runtime.
+    /// The log file that the engine reads to find errors of the runtime.
     pub(super) log: Option<RuntimeLog>,
     pub(super) action: Action,
 }
@@ -39,7 +39,8 @@ pub(super) struct UpdateCommand {
     pub(super) id: OsString,
     /// The path of the file that contains the new resources, or `-` for stdin.
     pub(super) resources_path: PathBuf,
-    /// The index of the argument that contains `resources_path`, such as `--resources=PATH`.
+    /// The index of the argument that contains `resources_path`. This argument may be
+    /// `--resources=PATH`.
     pub(super) resources_argument_index: usize,
 }
 

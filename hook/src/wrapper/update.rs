@@ -40,7 +40,7 @@ impl UpdateArguments {
     }
 }
 
-/// The output of the real runtime's `state` command, of which only the bundle is needed.
+/// The output of the real runtime's `state` command. This module needs only the bundle.
 #[derive(Deserialize)]
 struct RuntimeStateOutput {
     bundle: PathBuf,
@@ -162,8 +162,8 @@ fn allows_single_device(rule: &LinuxDeviceCgroup) -> bool {
     rule.allow() && is_specific_number(rule.major()) && is_specific_number(rule.minor())
 }
 
-/// Creates a file in memory that contains `content`. The real runtime inherits its file descriptor.
-/// Returns the file and the path with which the real runtime can open it.
+/// Creates a file in memory that contains `content`. The real runtime inherits the file descriptor.
+/// Returns the file, and a path that the real runtime can open.
 fn create_memory_file(content: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
     file.write_all(content.as_bytes())?;

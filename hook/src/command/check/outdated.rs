@@ -20,8 +20,8 @@ use crate::trust::Origin;
 /// The maximum number of file names in one finding.
 const MAX_SHOWN_NAMES: usize = 4;
 
-/// Returns a warning for each running container with outdated files of the classes `class_names`,
-/// or of any class if `class_names` is empty.
+/// Returns a warning for each running container that has outdated driver files. If `class_names` is
+/// not empty, checks only containers with devices of these classes.
 pub(super) fn check_driver_files(
     class_names: &[ClassName],
     state_root: Option<PathBuf>,

@@ -1,6 +1,6 @@
-//! Checks which program Docker calls for `--gpus`. Docker expects the programs of a vendor's
-//! container toolkit, and `boathook-init install --as` creates links to Boathook with the same
-//! names. If the vendor's program is installed too, Docker calls the first one in its PATH.
+//! Checks which program Docker calls for `--gpus`. Docker calls a program of a vendor's container
+//! toolkit. `boathook-init install --as` creates links to Boathook with the names of such programs.
+//! If the vendor's own program is also installed, Docker calls the first one in its PATH.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -148,9 +148,9 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. If a path in `sibling_paths` has the same text before
-    /// the number as the target, each device gets such a node. The other paths are given to every
-    /// container of the class. No installed class uses a name of the new class file.
+    /// Returns the text of the class file. A path in `sibling_paths` with the same text before the
+    /// number as the target becomes a device node of each device. Every container of the class gets
+    /// the other paths. The names in the class file are not used by any installed class.
     pub(super) fn format_class_file(
         &self,
         sibling_paths: &[String],

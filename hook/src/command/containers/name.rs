@@ -17,8 +17,8 @@ const CONTAINERD_TASK_DIR_PREFIX: &str = "io.containerd.runtime.";
 /// `--containerd-namespace`).
 const MOBY_NAMESPACE: &str = "moby";
 
-/// The mounts in config.json. Some of them have a source in the directory in which the engine keeps
-/// its own files about the container.
+/// The mounts in config.json. The sources of some mounts are files in the directory in which the
+/// engine keeps its own data about the container.
 #[derive(Deserialize)]
 struct BundleConfig {
     #[serde(default)]

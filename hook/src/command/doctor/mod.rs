@@ -279,8 +279,9 @@ fn examine_spec(
         && (!plan.steps.is_empty()
             || plan.has_awaited_devices()
             || plan.grants.iter().any(has_devices));
-    // If the container only waits for devices, the hook injects no files but must record the
-    // awaited devices. So the container is incomplete if the hook was not called.
+    // The plan of a container that only waits for devices contains no files, but the hook must
+    // record the awaited devices. In this case, the absence of missing files does not prove that
+    // the hook was called.
     let is_complete = has_all_files && !(plan.steps.is_empty() && plan.has_awaited_devices());
     if needs_hook && let Some(ended_container) = &container.ended {
         findings.extend(hook_entry::examine_ended_container(

@@ -36,8 +36,9 @@ pub(super) struct ExaminedRequests {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Examines the requests of a container. The advice in the findings is for the `launchers`, one of
-/// which probably started the container. `runtime_name` is the name of the runtime, if it is known.
+/// Examines the requests of a container. The advice in the findings is for `launchers`, because one
+/// of them probably started the container. `runtime_name` is `None` if the name of the runtime is
+/// unknown.
 pub(super) fn examine_requests(
     spec: &ContainerSpec,
     launchers: &[Launcher],
@@ -221,8 +222,8 @@ fn is_related_to_container(
         })
 }
 
-/// Returns the text and the fix of a finding for each environment variable of the container whose
-/// name is probably a mistyped variable of a class.
+/// Looks for environment variables whose names are probably mistyped class variables. Returns the
+/// text and the fix of a finding for each one.
 fn find_similar_variables(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],

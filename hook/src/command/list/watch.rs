@@ -24,7 +24,7 @@ use crate::sys::uevent::UeventReceiver;
 /// sends no event for some changes, for example when a device becomes unhealthy.
 const RESCAN_INTERVAL_MS: u16 = 5000;
 
-/// The time to wait after a kernel event, in which udev creates the links of the device.
+/// The time to wait after a kernel event. During this time, udev creates the links of the device.
 const UDEV_SETTLE_TIME: Duration = Duration::from_millis(200);
 
 type DevicesByClassAndId = BTreeMap<(String, String), ListedDevice>;

@@ -16,8 +16,8 @@ use crate::command::CommandError;
 use crate::command::finding::{Finding, Severity};
 use crate::log::format_error_chain;
 
-/// The prefix of the lines in a golden file that contain the environment variables of a container.
-/// The lines after such a line describe the container's injection plan.
+/// The prefix of a line that contains the environment variables of a container, in a golden file.
+/// The lines after it describe the injection plan of this container.
 const REQUEST_LINE_PREFIX: &str = "$ ";
 
 /// The result of comparing a class with a golden file.

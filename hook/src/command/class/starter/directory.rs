@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-/// Returns the lines for the key `nodes` of a class file, which lists the device nodes `node_names`
-/// of a directory. Names that differ only in their numbers share one line, because the numbers may
-/// differ on another host.
+/// Returns the lines of the list `nodes` in a class file. The list contains the device nodes
+/// `node_names` of a directory. Names that differ only in their numbers have one common line,
+/// because another host may have other numbers.
 pub(super) fn format_nodes_key(directory: &str, node_names: &[String]) -> String {
     let lines: BTreeSet<String> = node_names
         .iter()

@@ -12,7 +12,7 @@ use device_class::strict_toml::FileError;
 /// variable and of the resource name, which also have length limits.
 const MAX_NAME_BYTES: usize = 40;
 
-/// The number of hexadecimal digits of the hash at the end of a shortened name.
+/// A shortened name ends with a hash, which has this many hexadecimal digits.
 const HASH_DIGIT_COUNT: usize = 8;
 
 /// The domain of the resource name in a new class file. The file's author replaces it.
@@ -70,9 +70,9 @@ pub(super) fn to_resource(class_name: &str) -> String {
     format!("{RESOURCE_DOMAIN}/{class_name}")
 }
 
-/// Shortens a name that has more than [`MAX_NAME_BYTES`] bytes. Replaces its end by a hash of the
-/// whole name, because the names of two devices of the same model may differ only in the serial
-/// number at the end.
+/// Shortens a name that has more than [`MAX_NAME_BYTES`] bytes. A hash of the whole name replaces
+/// the end of the name. Without the hash, two devices of the same model could get the same name,
+/// because their names may differ only in the serial number at the end.
 fn shorten_name(class_name: &str) -> String {
     if class_name.len() <= MAX_NAME_BYTES {
         return class_name.to_owned();
