@@ -60,8 +60,8 @@ impl Finding {
         }
     }
 
-    /// Creates the finding that no class file is installed. The finding is an error if `fault` is
-    /// the exit code of `boathook doctor`. If `fault` is `None`, it is a warning.
+    /// Creates the finding that no class file is installed. If `fault` contains an exit code of
+    /// `boathook doctor`, the finding is an error. Otherwise it is a warning.
     pub(super) fn new_missing_class_files(config: &Config, fault: Option<ExitCode>) -> Self {
         let finding = Finding {
             fault,

@@ -33,7 +33,7 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     }
 }
 
-/// Acquires the lock that shows `boathook doctor` and `boathook check` that `boathook follow` is
+/// Acquires the lock that tells `boathook doctor` and `boathook check` that `boathook follow` is
 /// running. If this fails, only logs the error. Devices are still followed, but the two commands
 /// report that `boathook follow` does not run.
 fn acquire_follower_lock(config: &Config) -> Option<FollowerLock> {

@@ -136,8 +136,8 @@ pub(super) struct WaitingContainer {
     /// The name of a device on this host that the user probably meant.
     #[serde(rename = "did_you_mean", skip_serializing_if = "Option::is_none")]
     suggested_name: Option<String>,
-    /// The name of the awaited device. If it is a path, its last component. It is `None` if the
-    /// container waits for all devices of the class.
+    /// The name of the awaited device. If the name is a path, this is the last component of the
+    /// path. It is `None` if the container waits for all devices of the class.
     #[serde(skip)]
     awaited_name: Option<String>,
     #[serde(skip)]

@@ -358,8 +358,8 @@ fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
     plan.warnings.extend(descriptions);
 }
 
-/// Prints the injection plan for a bundle. Warns if the hook is missing in config.json, or
-/// variables that the plan needs. Changes nothing.
+/// Prints the injection plan for a bundle. Warns if config.json contains no Boathook hook, or does
+/// not set variables that the plan needs. Changes nothing.
 fn explain(bundle_dir: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
     let mut bundle = Bundle::read(bundle_dir)?;
     live::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);

@@ -11,7 +11,7 @@ use crate::oci::open_regular;
 /// The position in the log file of one directory. The lines before it were already read.
 pub(super) struct LogPosition {
     pub(super) directory: PathBuf,
-    /// The inode number of the log file that was read, or 0 if there was no log file.
+    /// The inode number of the log file that was read. It is 0 if there was no log file.
     pub(super) inode: u64,
     /// The position in the file, in bytes, where the next line begins.
     pub(super) offset: u64,

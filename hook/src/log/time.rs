@@ -1,4 +1,4 @@
-//! Formats the time stamps of log messages. The hook makes no decisions by time.
+//! Formats the time stamps of log messages. No decision of the hook depends on the time.
 
 use nix::time::{ClockId, clock_gettime};
 

@@ -39,7 +39,8 @@ pub struct CdiGrant {
 
 impl CdiGrant {
     /// Parses the value of [`CDI_OPTION`]. The text after the last `@` is the uid of a resource
-    /// claim. If a quotation mark follows the `@`, the `@` is part of a device name.
+    /// claim. If this text contains a quotation mark, the `@` is in quotes and belongs to a device
+    /// name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device_list_text) = split_class_and_devices(text)?;
         let devices_and_claim = device_list_text

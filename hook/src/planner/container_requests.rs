@@ -200,7 +200,7 @@ impl<'b> ContainerRequests<'b> {
     }
 }
 
-/// Returns the path of a class file. It is also known if the file cannot be read.
+/// Returns the path of a class file, whether or not the file can be read.
 pub(crate) fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path {
     source
         .as_ref()

@@ -23,7 +23,7 @@ const MAX_GID_MAP_BYTES: u64 = 16 * 1024;
 /// The permission bits that allow all other users to read and write a file.
 const OTHERS_READ_WRITE_BITS: u32 = 0o006;
 
-/// The user as which the container's process runs (OCI runtime specification, "POSIX-platform
+/// The user id and group ids of the container's process (OCI runtime specification, "POSIX-platform
 /// User").
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -26,8 +26,8 @@ const UNIT_DIRECTORIES: [&str; 4] = [
 const ENABLED_UNIT_LINK_PATH: &str =
     "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
-/// Returns a finding if `boathook cdi generate` writes specifications on this host and a service of
-/// a vendor, which also writes them, is installed.
+/// Returns a finding if two programs write specifications on this host: `boathook cdi generate`,
+/// and an installed service of a vendor.
 pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     let host_root = &config.host_root;
     let sources = read_each_source(&config.classes).into_iter().flatten();

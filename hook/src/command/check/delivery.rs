@@ -1,5 +1,5 @@
-//! Checks why engines call the hook for containers of pods. The reason is a CDI specification or a
-//! runtime handler.
+//! Checks that engines call the hook for containers of pods. They call it because of a CDI
+//! specification or a runtime handler.
 
 use device_class::inserted;
 use std::collections::BTreeMap;

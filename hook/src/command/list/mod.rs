@@ -28,7 +28,7 @@ pub(super) struct ListOptions<'a> {
     /// True if the user gave `--all`: lists all classes, including those that are omitted by
     /// default.
     pub(super) include_all_classes: bool,
-    /// True if only devices are listed that a container holds.
+    /// True if the output contains only devices that a container holds.
     pub(super) only_held_devices: bool,
     /// True if the output also names the classes that have no devices.
     pub(super) include_empty_classes: bool,
@@ -183,8 +183,8 @@ fn print_devices(scan: &Scan, style: Style, out: &mut impl Write) -> io::Result<
 }
 
 /// Prints how containers request the devices. On a cluster node, prints the environment variables,
-/// because the device table already contains the resource names. On any other host, prints a
-/// command for each engine that a user can copy.
+/// because the device table already contains the resource names. On any other host, prints for each
+/// engine a command that a user can copy.
 fn print_requests(
     scan: &Scan,
     config: &Config,

@@ -18,8 +18,9 @@ use crate::planner;
 
 /// The classes that a user selected for `boathook list`.
 pub(super) struct ClassSelection<'a> {
-    /// The names of the selected classes. If it is empty, the default classes are selected: on a
-    /// cluster node the enabled ones, on any other host all except virtual devices.
+    /// The names of the selected classes. If this list is empty, the default classes are selected:
+    /// on a cluster node the enabled classes, on any other host all except those of virtual
+    /// devices.
     pub(super) class_names: &'a [ClassName],
     /// True if all classes are selected, including those that are not listed by default.
     pub(super) include_all_classes: bool,

@@ -16,7 +16,7 @@ use crate::command::CommandError;
 use crate::command::finding::{Finding, Severity};
 use crate::log::format_error_chain;
 
-/// The prefix of a line that contains the environment variables of a container, in a golden file.
+/// In a golden file, the prefix of a line that contains the environment variables of a container.
 /// The lines after it describe the injection plan of this container.
 const REQUEST_LINE_PREFIX: &str = "$ ";
 
