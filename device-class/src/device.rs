@@ -1,4 +1,5 @@
-//! Device numbers, by which the kernel identifies devices, and the access that rules allow.
+//! Device numbers, by which the kernel identifies devices, and the cgroup rules that allow a
+//! container to access devices.
 
 use std::fmt;
 
@@ -24,8 +25,9 @@ pub enum DeviceKind {
     Block,
 }
 
-/// The operations that a device rule allows: a non-empty combination of reading, writing, and
-/// creating a device node. The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
+/// The operations on a device that a [`DeviceRule`] allows: one or more of reading, writing, and
+/// creating a node of the device. The bits have the values of the kernel's constants
+/// `BPF_DEVCG_ACC_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Access(u8);
@@ -34,8 +36,8 @@ pub struct Access(u8);
 #[error("access `{0}` is not a combination of the letters r, w and m")]
 pub struct AccessError(String);
 
-/// A rule of a container's cgroup that allows access to one device. Its text form is that of the
-/// cgroup v1 device controller's control files, such as `c 10:183 rw`.
+/// A cgroup rule that allows a container to access one device. As text it has the format of cgroup
+/// v1, such as `c 10:183 rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DeviceRule {
     #[serde(flatten)]
@@ -44,7 +46,7 @@ pub struct DeviceRule {
 }
 
 impl DeviceKind {
-    /// Parses the text that `Display` writes.
+    /// Parses the letter that `Display` writes for the kind: `b` or `c`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "b" => Some(DeviceKind::Block),
@@ -70,7 +72,7 @@ impl fmt::Display for DeviceNumber {
 }
 
 impl Access {
-    /// Permission to create a device node with the number of the device (mknod(2)).
+    /// The permission to create a node of the device (mknod(2)).
     pub const MKNOD: Self = Self(1);
     pub const READ: Self = Self(2);
     pub const WRITE: Self = Self(4);
@@ -79,7 +81,7 @@ impl Access {
     const ACCESS_LETTERS: [(Self, char); 3] =
         [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
 
-    /// Parses a combination of the letters `r`, `w` and `m`.
+    /// Parses a text of one or more of the letters `r`, `w` and `m`.
     pub fn parse(letters: &str) -> Result<Self, AccessError> {
         let new_error = || AccessError(crate::name::excerpt(letters));
         letters
@@ -89,7 +91,8 @@ impl Access {
             .unwrap_or_else(|| Err(new_error()))
     }
 
-    /// Returns the access for one of the letters `r`, `w` and `m`.
+    /// Returns the operation that the letter `r`, `w` or `m` stands for, or `None` for any other
+    /// character.
     pub fn from_letter(letter: char) -> Option<Self> {
         let pair = Self::ACCESS_LETTERS
             .iter()
@@ -97,7 +100,7 @@ impl Access {
         pair.map(|(access, _)| *access)
     }
 
-    /// Returns the access that allows everything that `self` or `other` allows.
+    /// Returns the access that allows each operation that `self` or `other` allows.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -107,12 +110,13 @@ impl Access {
         other.0 & !self.0 == 0
     }
 
-    /// Returns the bits as a BPF program of the cgroup device controller receives them.
+    /// Returns the bits in which the kernel passes an access to a BPF program that checks device
+    /// accesses.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Returns each combination of operations that this access allows.
+    /// Returns every non-empty combination of the operations that this access allows.
     pub fn subsets(self) -> impl Iterator<Item = Self> {
         (1..=Self::ALL.0)
             .map(Self)
@@ -157,7 +161,7 @@ impl Serialize for Access {
 }
 
 impl DeviceRule {
-    /// Parses the text that `Display` writes.
+    /// Parses a rule that `Display` wrote, such as `c 10:183 rw`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let kind = DeviceKind::parse(fields.next()?)?;

@@ -1,7 +1,7 @@
-//! The file with the driver properties of a class: the values that the driver's own programs
-//! report. The plugin or `boathook facts` writes the file, and discovery reads it.
+//! Reads and writes the file of a class's driver properties: the values that the driver's own
+//! programs report. The plugin or `boathook facts` writes this file, and discovery reads it.
 //!
-//! Each line is a key, a tab and a value. The file is in a directory below /run, which is empty
+//! Each line is a key, a tab and a value. The file is below /run, so it does not survive a reboot.
 //! after a boot.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::class::DeviceClass;
 use crate::host::HostView;
 use crate::name::ClassName;
 
-/// The directory on the host that has a file with driver properties for each class.
+/// The directory on the host with one file of driver properties for each class.
 pub const PROPERTIES_DIR: &str = "/run/boathook/facts";
 
 /// The maximum size in bytes of a file with driver properties. A larger file is not read.
@@ -22,22 +22,22 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// The maximum length in bytes of a key or a value.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The maximum age in seconds of driver properties. Older properties are ignored. The plugin renews
-/// the properties every few minutes, but may be stopped for some hours, for example during an
+/// The maximum age of driver properties in seconds; older properties are ignored. The plugin renews
+/// the properties every few minutes, so a day allows for hours in which it is stopped, such as an
 /// upgrade.
 const MAX_AGE_SECONDS: u64 = 24 * 60 * 60;
 
-/// The key of the time at which the file was written, in seconds since the boot.
+/// The key whose value is the time when the file was written, in seconds since the boot.
 const UPTIME_KEY: &str = "boathook uptime";
-/// The key of the version of Boathook that wrote the file. The version of a driver's program is a
-/// property with the key `version`.
+/// The key whose value is the version of Boathook that wrote the file. (The version of the driver's
+/// program has the key `version`.)
 const VERSION_KEY: &str = "boathook version";
 /// The key whose value is the command line of a program that was run. A file may have several lines
 /// with this key.
 const PROGRAM_KEY: &str = "boathook program";
 
-/// The properties that a driver's programs report about the driver and its devices: the values of
-/// each key.
+/// The properties that a driver's programs report about the driver and its devices. A key can have
+/// several values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriverProperties(BTreeMap<String, Vec<String>>);
 
@@ -47,8 +47,8 @@ pub fn properties_file_path(class: &ClassName) -> PathBuf {
 }
 
 impl DriverProperties {
-    /// Collects the keys and values that a program printed. A pair with control characters, or with
-    /// a key or value that is too long, is left out.
+    /// Collects the keys and values that a program printed. Leaves out a pair if its key or value
+    /// is empty, is too long or has control characters.
     pub fn from_pairs(properties: impl IntoIterator<Item = (String, String)>) -> Self {
         let is_valid = |text: &str| {
             let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
@@ -68,9 +68,9 @@ impl DriverProperties {
         DriverProperties(values_by_key)
     }
 
-    /// Returns the properties of a class that were written since the host's boot, and the command
-    /// lines of the programs that reported them. Returns no properties if users other than root can
-    /// change the file.
+    /// Returns the driver properties of a class, and the command lines of the programs that
+    /// reported them. Returns nothing if the file was not written since the boot, or if users other
+    /// than root can change the file.
     pub fn read_since_boot(class: &DeviceClass, host: &dyn HostView) -> (Self, Vec<String>) {
         let path = properties_file_path(&class.name);
         let text = host.read(&path, MAX_FILE_BYTES).unwrap_or_default();
@@ -85,8 +85,8 @@ impl DriverProperties {
         (properties, programs)
     }
 
-    /// Adds the earlier properties whose keys `should_keep` accepts and for whose keys `self` has
-    /// no value.
+    /// Adds properties from an earlier run of the driver's programs. A property is added if
+    /// `should_keep` accepts its key and `self` has no value for that key.
     pub fn add_earlier(&mut self, earlier_properties: Self, should_keep: impl Fn(&str) -> bool) {
         for (key, values) in earlier_properties.0 {
             if should_keep(&key) {
@@ -95,8 +95,8 @@ impl DriverProperties {
         }
     }
 
-    /// Returns a note for the administrator if the host has the program that reports the
-    /// properties, but has no file with them, because the program has not been run since the boot.
+    /// Returns a note for the administrator if the class's driver program exists on the host, but
+    /// has not been run since the boot, so that there is no file of driver properties.
     pub fn describe_absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let exists = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.property_programs.iter();
@@ -112,8 +112,8 @@ impl DriverProperties {
         })
     }
 
-    /// Reads the properties of a class. Properties that are too old, or that users other than root
-    /// can change, are not used, and a warning is added.
+    /// Reads the driver properties of a class. If they are too old, or if users other than root can
+    /// change the file, they are ignored and a warning is added.
     pub(crate) fn read(
         class: &DeviceClass,
         host: &dyn HostView,
@@ -152,8 +152,8 @@ impl DriverProperties {
         }
     }
 
-    /// Returns the age of the properties in seconds. Returns `None` if they were not written since
-    /// the boot.
+    /// Returns how many seconds ago the properties were written. Returns `None` if they were not
+    /// written since the boot.
     fn age_seconds(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
             .checked_sub(self.first_value(UPTIME_KEY)?.parse().ok()?)
@@ -176,9 +176,9 @@ impl DriverProperties {
         self.0.is_empty()
     }
 
-    /// Returns the text of a file with these properties. `programs` are the command lines of the
-    /// programs that reported them. The file also has the host's current uptime, from which readers
-    /// compute the age of the properties.
+    /// Returns the text of the file that stores these properties. `programs` are the command lines
+    /// of the programs that reported the properties. The text contains the host's current uptime,
+    /// from which readers compute the age of the properties.
     pub fn to_file_text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
         let program_lines = programs

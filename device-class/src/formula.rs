@@ -1,5 +1,5 @@
-//! Evaluates arithmetic expressions of integers. A class file has such a formula if the driver
-//! computes the number of a device node from the address of the hardware.
+//! Evaluates arithmetic with integers. A class file has such a formula if the driver computes the
+//! number of a device node from the hardware's address.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -18,8 +18,8 @@ pub(crate) enum FormulaError {
 /// The maximum depth of nested parentheses, which bounds the recursion of the parser.
 const MAX_DEPTH: usize = 16;
 
-/// Computes the value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or
-/// hexadecimal after `0x`. A division rounds down.
+/// Computes the value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or hexadecimal
+/// if they begin with `0x`. A division rounds down.
 pub(crate) fn evaluate(text: &str) -> Result<u64, FormulaError> {
     let mut parser = Parser {
         chars: text.chars().peekable(),

@@ -1,7 +1,7 @@
-//! Reads class files ([`DeviceClass`]), and finds the devices and files that a class describes on
-//! a host ([`discover::FoundClass`]). Every program calls it: the hook, the plugin and the DRA
-//! driver, the installer, and the commands for administrators. Discovery reads the host only
-//! through [`HostView`], and nothing here changes the system. The data flows in one direction:
+//! Reads class files ([`DeviceClass`]) and finds the devices and files that a class describes on a
+//! host ([`discover::FoundClass`]). All programs of Boathook use this crate: the hook, the plugin,
+//! the DRA driver, the installer, and the commands for administrators. Discovery reads the host
+//! only through [`HostView`] and does not change it. The data flows in one direction:
 //!
 //! ```text
 //! classes/*.toml ─load─▶ DeviceClass ─look_up_class(HostView)─▶ FoundClass: Inventory, FoundEdits
@@ -31,9 +31,9 @@ pub mod template;
 pub use class::DeviceClass;
 pub use host::HostView;
 
-/// Collects items into a set or map by inserting them one by one. This function replaces `collect`
-/// in the hook, because `collect` sorts the items first and needs 5 kB of machine code for each
-/// type of items. Inserting is fast enough for few items and for sorted items.
+/// Collects items into a set or map by inserting them one at a time. The hook uses it instead of
+/// `collect`, which sorts the items first and needs 5 kB of machine code for each item type.
+/// Inserting is fast enough for a few items and for sorted items.
 pub fn inserted<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut collection = C::default();
     collection.extend(items);

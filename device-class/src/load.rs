@@ -1,5 +1,6 @@
-//! Loads class files from several directories. A file masks a file of the same name in an earlier
-//! directory. For a container, only the files of classes that it may request are parsed.
+//! Loads class files from several directories. If two directories have a file of the same name, the
+//! file in the later directory is used. For a container, only the files of classes that it may
+//! request are parsed.
 
 mod bases;
 mod unusable_files;
@@ -19,26 +20,26 @@ use crate::strict_toml::{FileError, Layer};
 
 pub use unusable_files::{is_device_list_variable, is_requested_by_variable};
 
-/// The maximum size in bytes of a class file. A larger one cannot be used.
+/// The maximum size of a class file in bytes. A larger file cannot be used.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The maximum number of unusable class files that are returned: files that cannot be read, or that
-/// users other than root can change. A local user may be able to create any number of such files,
-/// and each of them delays the start of every container.
+/// The maximum number of unusable class files that are returned. A file is unusable if it cannot be
+/// read, or if users other than root can change it. The limit is needed because a local user may be
+/// able to create many such files, and each would delay the start of every container.
 const MAX_UNUSABLE_FILES: usize = 256;
 
-/// The text of a class file and of the files that it extends, before it is parsed.
+/// The text of a class file and of the files that it extends, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// The files that this one extends, directly or indirectly. Each file is extended by the
-    /// previous one.
+    /// The files that this class extends. The class file extends the first one, and each of them
+    /// extends the next one.
     bases: Vec<BaseFile>,
-    /// The reason why the class cannot be used: users other than root can change one of the files,
-    /// or an extended file is missing.
+    /// The reason why the class cannot be used: users other than root can change one of its files,
+    /// or a file that it extends is missing.
     fault: Option<FileError>,
 }
 
@@ -50,9 +51,9 @@ struct BaseFile {
 }
 
 impl ClassSource {
-    /// Reads one class file, without a check of owner and mode. A class that it extends is searched
-    /// in the directory of the file, and then in `directories`, of which a later one masks an
-    /// earlier one.
+    /// Reads one class file without checking its owner and mode. A class that the file extends is
+    /// searched in the file's own directory, and then in `directories`, where a later directory
+    /// takes precedence.
     pub fn read(path: &Path, directories: &[PathBuf]) -> Result<Self, FileError> {
         let mut source = Self::read_without_bases(path)?;
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -70,8 +71,8 @@ impl ClassSource {
         Self::read_opened_file(path.into(), || RegularFile::open(path))
     }
 
-    /// Reads one class file from `directory`. The text of a file that users other than root can
-    /// change is not read, and [`ClassSource::parse`] returns an error for it.
+    /// Reads one class file from `directory`. If users other than root can change the file, its
+    /// text is not read, and [`ClassSource::parse`] returns an error.
     fn read_in_directory(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
         match directory.open_file(name) {
@@ -116,15 +117,15 @@ impl ClassSource {
         })
     }
 
-    /// Returns whether the file is empty. An empty file disables the class of the same name from an
-    /// earlier directory.
+    /// Returns whether the file is empty. An empty file disables the class of this name that an
+    /// earlier directory defines.
     pub fn is_empty(&self) -> bool {
         self.fault.is_none() && self.text.trim().is_empty()
     }
 
-    /// Returns whether a container may request this class. `is_set` returns whether the container
-    /// has a variable. The result `false` is certain. After `true`, the caller has to parse the
-    /// file to find out.
+    /// Returns whether a container might request this class. `is_set` returns whether a variable is
+    /// set in the container. `false` is certain. After `true`, the caller has to parse the class to
+    /// know.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
         let bases = self.bases.iter().map(|base| &base.text);
         let mut texts = [&self.text].into_iter().chain(bases);
@@ -161,7 +162,7 @@ fn read_error(path: &Path, error: io::Error) -> FileError {
     FileError::whole(path, format!("cannot be read: {error}"))
 }
 
-/// Returns the name of the class in a file, which is the file name without `.toml`.
+/// Returns the class name of a class file: the file name without `.toml`.
 fn parse_class_name(file: &Path) -> Result<ClassName, FileError> {
     let to_file_error = |message: String| FileError::whole(file, message);
     let stem = file.file_name().and_then(|name| name.to_str());
@@ -170,24 +171,23 @@ fn parse_class_name(file: &Path) -> Result<ClassName, FileError> {
     ClassName::try_from(stem.to_owned()).map_err(|error| to_file_error(error.to_string()))
 }
 
-/// Reads the class files of several directories, sorted by name. A file masks the file of the same
-/// name in an earlier directory, and an empty file disables that class. A directory that does not
-/// exist counts as empty.
+/// Reads the class files of several directories, sorted by name. If two directories have a file of
+/// the same name, the later directory wins, and an empty file there disables the class. A directory
+/// that does not exist counts as empty.
 pub fn read_sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
     read_each_source(directories)?.into_iter().collect()
 }
 
-/// Reads the class files as [`read_sources`] does, but returns one result for each file, which is
-/// an error if the file cannot be read. An unreadable file also masks the file of the same name in
-/// an earlier directory.
+/// Reads the class files as [`read_sources`] does, but returns a separate result for each file. A
+/// file that cannot be read still replaces the file of the same name in an earlier directory.
 ///
 /// # Errors
-/// A directory cannot be read, so that the files that it masks are not known.
+/// A directory cannot be read. It might have files that replace those of earlier directories.
 pub fn read_each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    // The value of an entry is the directory of the file, and whether the file replaces a file of
-    // the same name in an earlier directory.
+    // The key is a file name. The value is the directory of the file, and whether the file replaces
+    // one of the same name in an earlier directory.
     let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<Directory> = directories.collect();
@@ -212,8 +212,8 @@ pub fn read_each_source(
         }
         let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
         unusable_count += usize::from(!is_usable);
-        // A file that masks another one is always kept. Otherwise many unusable files could make
-        // a class of an earlier directory disappear.
+        // A file that replaces another one is always kept. Otherwise, after too many unusable
+        // files, a class of an earlier directory would disappear without an error.
         if is_usable || *masks_other_file || unusable_count <= MAX_UNUSABLE_FILES {
             sources.push(source);
         }
@@ -224,12 +224,13 @@ pub fn read_each_source(
 
 struct Directory<'a> {
     path: &'a Path,
-    /// The open directory, or the reason why its files cannot be used.
+    /// The open directory, or the reason why the files in it cannot be used.
     open_result: Result<ownership::Directory, String>,
 }
 
 impl<'a> Directory<'a> {
-    /// Opens and checks a directory. Returns `None` if it does not exist.
+    /// Opens a directory. Returns `None` if the directory does not exist. If the directory cannot
+    /// be used, for example because users other than root can change it, stores the reason.
     fn open(path: &'a Path) -> Option<Self> {
         let open_result = match ownership::Directory::open(path) {
             Err(error) if error.is_absent() => return None,
@@ -238,7 +239,7 @@ impl<'a> Directory<'a> {
         Some(Directory { path, open_result })
     }
 
-    /// Opens a file in the directory after checking that only root can change the file.
+    /// Opens a file in the directory. Fails if users other than root can change the file.
     fn open_file(&self, name: &OsStr) -> Result<RegularFile, String> {
         let directory = self.open_result.as_ref().map_err(String::clone)?;
         directory

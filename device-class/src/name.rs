@@ -1,4 +1,4 @@
-//! Types of names, each with its syntax rules.
+//! Types for names, such as class names and device ids. Each type checks the syntax of its names.
 
 mod canonical;
 mod cdi;
@@ -42,13 +42,13 @@ pub enum NameError {
         character: char,
         allowed: &'static str,
     },
-    /// A resource name without the slash between its domain and its name.
+    /// A resource name has no slash between the domain and the name.
     #[error("resource `{0}` is not of the form domain/name")]
     NoDomain(String),
 }
 
-/// Checks the length and the characters of a name. `kind` is the kind of name, and `allowed`
-/// describes the allowed characters, for messages.
+/// Checks the length and the characters of a name. Error messages contain `kind`, such as `class
+/// name`, and `allowed`, a description of the allowed characters.
 fn check_name(
     kind: &'static str,
     name: &str,
@@ -77,9 +77,9 @@ fn check_name(
     }
 }
 
-/// Returns at most the first 64 characters of an untrusted text, for a message. Control characters
-/// are escaped. Quotes are not escaped, so that a quoted name is shown as the container requested
-/// it.
+/// Returns the first 64 characters of an untrusted text for use in a message. Control characters
+/// are escaped. Quotes are kept, so that the message shows a quoted name exactly as the container
+/// requested it.
 pub fn excerpt(text: &str) -> String {
     const MAX_CHARACTERS: usize = 64;
     let mut excerpt: String = text
@@ -97,9 +97,9 @@ pub fn excerpt(text: &str) -> String {
     excerpt
 }
 
-/// Declares a type for names with certain characters. The arguments are the word for such a name in
-/// messages, the maximum length in characters, a description of the allowed characters for
-/// messages, and a function that checks one character.
+/// Declares a type for names with certain characters. The arguments are: what messages call such a
+/// name, the maximum length in characters, a description of the allowed characters for messages,
+/// and a function that checks one character.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident($kind:expr, $max_length:expr, $allowed:expr, $is_allowed:expr)) => {
         name! { $(#[$doc])* $type }
@@ -140,22 +140,22 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a class: the name of the class file without `.toml`. It is limited to 63
-    /// characters, because it is the last part of the keys of annotations in Kubernetes.
+    /// The name of a class: the name of its file without `.toml`. The name has at most 63
+    /// characters, because it becomes the last part of annotation keys in Kubernetes.
     ClassName("class name", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
-    /// An extended resource as Kubernetes names it: `domain/name`, for
-    /// example `dummy.com/npu`. (Kubernetes, "Extended Resources": a domain
-    /// of DNS labels, a name of at most 63 characters.)
+    /// The name of an extended resource in Kubernetes, `domain/name`, for example `dummy.com/npu`.
+    /// The domain consists of DNS labels, and the name has at most 63 characters (Kubernetes,
+    /// "Extended Resources").
     ResourceName
 }
 
 name! {
-    /// The id by which the kubelet and requests name a device of a class. It has at most
-    /// [`DeviceId::MAX_LENGTH`] characters, none of which has a special meaning in a shell, a path
-    /// or a comma-separated list.
+    /// The id of one device of a class, which the kubelet and containers' requests use. An id has
+    /// at most [`DeviceId::MAX_LENGTH`] characters, none of which has a special meaning in a shell,
+    /// a path or a comma-separated list.
     DeviceId("device id", DeviceId::MAX_LENGTH, "a-z A-Z 0-9 - _ . :", DeviceId::is_valid_char)
 }
 
@@ -164,22 +164,23 @@ name! {
 }
 
 name! {
-    /// The name of an attribute of a device, as templates write it: `{name}`.
+    /// The name of a device's attribute. Templates refer to the attribute as `{name}`.
     AttributeName("attribute name", 63, "a-z A-Z 0-9 _", is_word_char)
 }
 
 name! {
-    /// The name of a capability: a subset of a class's files and nodes.
+    /// The name of a driver capability, such as `compute`. A container that requests a capability
+    /// gets the files and nodes that the class lists for it.
     CapabilityName("capability", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
-    /// The name of a list of files on the host.
+    /// The name of a file on the host that lists further files for containers (`files_listed_in`).
     ListName("list of files", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
-    /// A name that a requirement may use.
+    /// A name that an image's requirements may use, such as `cuda` in `cuda>=12.4`.
     RequirementName("name in requirements", 63, "a-z A-Z 0-9", |c| c.is_ascii_alphanumeric())
 }
 
@@ -189,17 +190,18 @@ name! {
 }
 
 name! {
-    /// The name of a runtime of an engine, and of a handler in Kubernetes.
+    /// The name of a container engine's runtime (`docker run --runtime NAME`), or of a runtime
+    /// handler in Kubernetes.
     RuntimeName("runtime name", 63, "a-z A-Z 0-9 - _", is_program_char)
 }
 
 name! {
-    /// The name of a group of the host (groupadd(8)).
+    /// The name of a user group on the host (groupadd(8)).
     GroupName("group", 32, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
-    /// The name of a unit of systemd.
+    /// The name of a systemd unit.
     UnitName("name of a unit", 255, "a-z A-Z 0-9 - _ . @ :", |c| is_label_char(c) || "@:".contains(c))
 }
 
@@ -215,7 +217,7 @@ fn is_label_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Parses the name of a class in a command line.
+/// Parses a class name from the command line.
 impl FromStr for ClassName {
     type Err = NameError;
 
@@ -246,53 +248,54 @@ impl TryFrom<String> for ResourceName {
 }
 
 impl AttributeName {
-    /// Returns the name of the attribute `list`, which templates of `files_listed_in` may use.
+    /// Returns the attribute name `list`. A template of `files_listed_in` may use this attribute.
     pub(crate) fn list_attribute() -> Self {
         AttributeName("list".to_owned())
     }
 
-    /// Returns the name of the attribute `each`, which templates of `[[parts]]` may use. Its value
-    /// is one value of the driver property that lists the profiles of a device.
+    /// Returns the attribute name `each`. A template of `[[parts]]` may use this attribute. Its
+    /// value is one of the profiles that the driver reports for a device.
     pub(crate) fn property_value_name() -> Self {
         AttributeName("each".to_owned())
     }
 
-    /// Returns the names of the attributes that each possible part has in addition to the
-    /// attributes of the whole device: `profile` and `placement`.
+    /// Returns the names of the two attributes that a possible partition of a device has in
+    /// addition to those of the whole device: `profile` and `placement`.
     pub(crate) fn part_attributes() -> [Self; 2] {
         ["profile", "placement"].map(|name| AttributeName(name.to_owned()))
     }
 }
 
 impl DeviceId {
-    /// The maximum length of an id in characters (device plugin API v1beta1: `Device.ID` has at
-    /// most 63 characters).
+    /// The maximum length of an id in characters. The device plugin API v1beta1 limits `Device.ID`
+    /// to 63 characters.
     pub const MAX_LENGTH: usize = 63;
 
-    /// Returns whether a character may be part of an id.
+    /// Returns whether an id may contain this character.
     pub fn is_valid_char(c: char) -> bool {
         is_label_char(c) || c == ':'
     }
 
     /// Creates an id from a text that the hardware reports, such as a serial number. If the text is
-    /// too long or has invalid characters, it is shortened and a hash of the whole text is
-    /// appended, so that the id is stable and unique. A reserved word such as `all` also gets a
-    /// hash, because it has another meaning in a request.
+    /// too long or has invalid characters, the id is a shortened text with a hash of the whole
+    /// text, so that it is stable and unique. A reserved word such as `all` also gets a hash,
+    /// because it has another meaning in a request.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
         Self::from_text_with_limit(text, Self::MAX_LENGTH)
     }
 
-    /// Creates an id as [`DeviceId::from_hardware`] does, but leaves room for the number that
-    /// [`DeviceId::replica_id`] appends.
+    /// Creates an id as [`DeviceId::from_hardware`] does, but a shorter one, so that
+    /// [`DeviceId::replica_id`] can append a number.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
         Self::from_text_with_limit(text, Self::MAX_LENGTH - Self::MAX_REPLICA_SUFFIX_LENGTH)
     }
 
-    /// The length in characters of the longest suffix that [`DeviceId::replica_id`] appends,
-    /// `::65534`.
+    /// The length in characters of the longest suffix that [`DeviceId::replica_id`] appends, which
+    /// is `::65534`.
     const MAX_REPLICA_SUFFIX_LENGTH: usize = 7;
 
-    /// Returns the id of one replica of this device: the id, `::` and the number.
+    /// Returns the id of one slot of this device, if several containers share the device: the
+    /// device's id, `::` and the slot's number.
     pub fn replica_id(&self, number: u16) -> Self {
         DeviceId(format!("{}::{number}", self.0))
     }
@@ -317,21 +320,21 @@ impl DeviceId {
 }
 
 /// Returns whether a text is `all`, `none` or `void`, in upper or lower case. In a request these
-/// words mean all devices or none, so no device may have such a name.
+/// words select all devices or none, so no device may have such a name.
 pub fn is_reserved_name(text: &str) -> bool {
     let mut words = ["all", "none", "void"].into_iter();
     words.any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether a request would interpret the text as a reserved word, an index or a range,
-/// instead of the name of a device.
+/// Returns whether a request that contains this text would mean a reserved word, an index or a
+/// range of indexes, instead of a device's name.
 fn is_request_word(text: &str) -> bool {
     let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     is_range || is_reserved_name(text)
 }
 
-/// Returns the 64-bit FNV-1a hash of the bytes (RFC 9923). This hash is used in device ids, because
-/// it is the same in every version of Boathook. The hashes of Rust's standard library may change.
+/// Returns the 64-bit FNV-1a hash of the bytes (RFC 9923). Device ids contain this hash, because it
+/// never changes between versions of Boathook. The hashes of Rust's standard library may change.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,18 +1,18 @@
 //! Checks which users can change a file. Class files, config.toml and the programs that they name
-//! decide what runs as root, so such a file is used only if only root can change it.
+//! decide what runs as root. Therefore such a file is used only if nobody but root can change it.
 //!
 //! The file, each directory on its path and each symbolic link on its path must belong to root or
-//! to the user of this process, and only the owner may have write permission. A directory in which
-//! other users can write must have the sticky bit, as /tmp has: in it they cannot rename or remove
-//! root's files. On a read-only mount the mode is not checked, because nothing can be written
-//! there. A ConfigMap is such a mount, and its directory has the mode 0777.
+//! to the user of this process, and only the owner may have write permission. A directory may be
+//! writable for other users if it has the sticky bit, as /tmp has: there they cannot rename or
+//! remove root's files. On a read-only mount the mode is not checked, because nothing can be
+//! written there. A ConfigMap is such a mount, and its directory has the mode 0777.
 //!
-//! The rules for files of the host that a container gets are weaker, because a daemon may own its
-//! socket and the directory of the socket; see [`Tree`].
+//! For host files that are mounted into a container, the rules are weaker, because a daemon may own
+//! its socket and the socket's directory; see [`Tree`].
 //!
-//! Each check reads the metadata of an open descriptor, and the next component of the path is
-//! opened relative to that descriptor. Therefore the file that was checked is also the file that is
-//! read, even if the path changes meanwhile.
+//! Each check reads the metadata of an open file descriptor, and the next component of the path is
+//! opened relative to this descriptor. Therefore the file that is read is the file that was
+//! checked, even if somebody changes the path in between.
 
 use std::ffi::OsStr;
 use std::io;
@@ -30,7 +30,7 @@ use rooted_path::{
 const GROUP_OR_OTHERS_WRITE_MODE: u32 = 0o022;
 const STICKY_MODE: u32 = 0o1000;
 
-/// The reason why a file cannot be trusted or opened.
+/// The reason why a file cannot be opened, or why users other than root could change it.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
     /// The file belongs to a user other than root.
@@ -44,14 +44,14 @@ pub enum OwnershipError {
         path: PathBuf,
         uid: u32,
     },
-    /// The mode of the file allows users other than its owner to write.
+    /// The mode of the file gives write permission to users other than the file's owner.
     #[error(
         "{} has mode {mode:04o}, so others could change what runs as root; run: chmod go-w {}",
         path.display(),
         path.display()
     )]
     Writable {
-        /// The file, or a directory on its path.
+        /// The path of the file itself, or of a directory on the path to it.
         path: PathBuf,
         mode: u32,
     },
@@ -65,8 +65,8 @@ pub enum OwnershipError {
         path.display()
     )]
     ReplaceableLink { path: PathBuf },
-    /// The file has several hard links, in a directory where users other than root can create
-    /// names. Such a user may have linked any file of root to this path.
+    /// The file has several hard links, and its directory is one in which users other than root can
+    /// create files. Such a user may have created this path as a hard link to any file of root.
     #[error(
         "{} is one of several names (hard links) of a file, in a directory in which others than \
          root can make names: copy the file",
@@ -75,19 +75,20 @@ pub enum OwnershipError {
     HardLinks { path: PathBuf },
     #[error("cannot open {}: {error}", path.display())]
     Open {
-        /// The file, or a directory on its path.
+        /// The path of the file itself, or of a directory on the path to it.
         path: PathBuf,
         error: io::Error,
     },
 }
 
 impl OwnershipError {
-    /// Returns whether the file or a directory on its path does not exist.
+    /// Returns whether the reason is that the file, or a directory on its path, does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, OwnershipError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Describes the error without the path of `file`, for a message that has it already.
+    /// Describes the error without the path of `file`, for a message that already contains the
+    /// path.
     pub(crate) fn describe_without_path(&self, file: &Path) -> String {
         match self {
             OwnershipError::Open { path, error } if path == file => {
@@ -108,8 +109,8 @@ impl OwnershipError {
         }
     }
 
-    /// Converts an error of a look-up after the file was known to exist. The result never has the
-    /// kind `NotFound`.
+    /// Converts an error from following a path whose file is known to exist. The result never has
+    /// the kind `NotFound`, so that callers do not treat the file as absent.
     fn from_walk_error(path: &Path, error: rooted_path::Error) -> Self {
         let error = match error.errno() {
             nix::Error::ENOENT => io::Error::other(error),
@@ -119,7 +120,7 @@ impl OwnershipError {
     }
 }
 
-/// Opens a regular file for reading, if only root can change it.
+/// Opens a regular file for reading. Fails if users other than root can change the file.
 pub fn open_trusted_file(path: &Path) -> Result<RegularFile, OwnershipError> {
     let located_file = walk_path(Path::new("/"), &to_absolute(path)?)?;
     check_regular(&located_file.handle, path)?;
@@ -130,14 +131,14 @@ pub fn open_trusted_file(path: &Path) -> Result<RegularFile, OwnershipError> {
     Ok(RegularFile::new(file.into(), located_file.handle.stat()))
 }
 
-/// Returns the path, with symbolic links resolved, of a program in the tree at `root`, if only root
-/// can change the program.
+/// Returns the path, with symbolic links resolved, of a program in the directory tree at `root`.
+/// Fails if users other than root can change the program.
 pub fn resolve_trusted_program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
     let root = walk_path(Path::new("/"), &to_absolute(root)?)?;
     Ok(walk_path(&root.path, path)?.path)
 }
 
-/// Checks that only root can change a file.
+/// Checks a file. Fails if users other than root can change it.
 pub fn check_trusted_file(path: &Path) -> Result<(), OwnershipError> {
     walk_path(Path::new("/"), &to_absolute(path)?).map(|_| ())
 }
@@ -149,14 +150,14 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory that only root can change.
+    /// Opens a directory. Fails if users other than root can change the directory.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
         let located_dir = walk_path(Path::new("/"), &to_absolute(path)?)?;
         Ok(Directory { located_dir })
     }
 
-    /// Opens a regular file in the directory, which only root can change as well. Links are
-    /// followed.
+    /// Opens a regular file in the directory, following symbolic links. Fails if users other than
+    /// root can change the file.
     pub fn open_file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
         self.open_without_links(name).or_else(|error| match &error {
             OwnershipError::Open { path, error } if is_link(error) => open_trusted_file(path),
@@ -196,7 +197,8 @@ struct LocatedFile {
     path: PathBuf,
 }
 
-/// Checks that only root can change the file.
+/// Checks one file, directory or symbolic link: it must belong to root or to the user of this
+/// process, and other users must not be able to change it. `path` returns its path for the error.
 fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), OwnershipError> {
     let (uid, mode) = (file.stat().st_uid, mode_bits(file));
     if !is_root_or_this_user(uid) {
@@ -213,8 +215,8 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
     Ok(())
 }
 
-/// Checks that a file is a regular file, because reading a pipe or a device could block or have
-/// side effects.
+/// Checks that a file is a regular file. Other kinds are refused, because reading a pipe or a
+/// device could block or have side effects.
 fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
     match file.kind() {
         FileKind::Regular => Ok(()),
@@ -233,7 +235,8 @@ fn is_on_read_only_mount(file: &Handle) -> bool {
     fstatvfs(file).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_RDONLY))
 }
 
-/// Follows `path` in the tree at `root`, and checks each directory and link on the path.
+/// Follows `path` inside the directory tree at `root`. Checks that only root can change each
+/// directory and symbolic link on the path, and the file at its end.
 fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
     let root_handle = RootDir::open(root, Resolver::Walk).and_then(|dir| dir.into_handle(root));
     let root_handle = root_handle.map_err(|error| OwnershipError::from_open_error(root, error))?;

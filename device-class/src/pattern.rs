@@ -1,8 +1,8 @@
-//! Path patterns: globs whose captures read attributes from the names that match.
+//! Path patterns: globs with captures, which take attributes from the names of the matching files.
 //!
 //! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and sets the attribute
-//! `index`. If an attribute is already known, its capture matches only the known value, so that a
-//! pattern also finds the files of a known device in another directory tree.
+//! `index`. If `index` is already known, the capture matches only the known value. So a pattern can
+//! find the files of a known device in another directory.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::template::Attributes;
 
 /// An absolute path whose components may be globs.
 ///
-/// Within a component, `*` matches any characters, `?` a single one, and `[a-f]` one of a set.
-/// `{name}` matches any characters and stores them as an attribute. `{name:number}` matches only
-/// digits. No pattern matches a slash, and `*` and `?` at the beginning of a component do not match
-/// a dot (glob(7)).
+/// Within a component, `*` matches any characters, `?` matches one character, and `[a-f]` matches
+/// one character of a set. `{name}` matches any characters and stores them as an attribute.
+/// `{name:number}` matches only digits. None of these matches a slash. At the beginning of a
+/// component, `*` and `?` do not match a dot (glob(7)).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PathPattern {
@@ -46,20 +46,20 @@ enum Token {
 pub enum PatternError {
     #[error("bad glob `{0}`: it must begin with a slash")]
     Relative(String),
-    /// A component such as `..` or `**` is not supported.
+    /// The pattern has a component that is not supported, such as `..` or `**`.
     #[error("bad glob `{pattern}`: the component `{component}` is not supported")]
     Component { pattern: String, component: String },
-    /// The pattern has a bracket or brace that is not closed, or an empty set.
+    /// The pattern has an opening bracket or brace that is not closed, or an empty set `[]`.
     #[error("bad glob `{pattern}`: `{opener}` is not closed or is empty")]
     Unclosed {
         pattern: String,
-        /// `[` or `{`.
+        /// The opening character: `[` or `{`.
         opener: char,
     },
     /// The text after the colon of a capture is not `number`.
     #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
     CaptureKind { pattern: String, kind: String },
-    /// The text in the braces is not an attribute's name.
+    /// The text in the braces is not a valid attribute name.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -70,13 +70,13 @@ impl PathPattern {
         &self.components
     }
 
-    /// Returns the names of the captures. A match sets the attributes of these names. If an
-    /// attribute is already known, its capture matches only the known value.
+    /// Returns the names of the pattern's captures, which are the attributes that a match sets. The
+    /// capture of an attribute that is already known matches only the known value.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
         self.capture_tokens().map(|(name, _)| name)
     }
 
-    /// Returns the attributes of the captures that match only digits.
+    /// Returns the names of the captures that match only digits (`{name:number}`).
     pub(crate) fn number_captures(&self) -> impl Iterator<Item = &AttributeName> {
         let captures = self.capture_tokens();
         captures.filter_map(|(name, is_digits_only)| is_digits_only.then_some(name))
@@ -96,8 +96,8 @@ impl PathPattern {
 }
 
 impl Component {
-    /// Returns the only file name that can match, if the known attributes determine it. The caller
-    /// can then look up this name instead of listing the directory.
+    /// Returns the only file name that can match, or `None` if the known attributes do not
+    /// determine it. With a fixed name the caller needs no listing of the directory.
     pub fn fixed_name(&self, known_attributes: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {
@@ -109,8 +109,8 @@ impl Component {
                 _ => return None,
             }
         }
-        // The name may contain values from the hardware, so a name that leads to another directory
-        // is refused.
+        // The name may contain a value that the hardware reports. A name that would lead to another
+        // directory is refused.
         (!name.contains('/') && name != ".." && name != "." && !name.is_empty()).then_some(name)
     }
 
@@ -131,8 +131,8 @@ impl Component {
     }
 }
 
-/// Returns whether the tokens match the whole name. `captured_attributes` gets the attributes of
-/// their captures.
+/// Returns whether the tokens match the whole name. Stores the attributes that the tokens capture
+/// in `captured_attributes`.
 fn matches_tokens(
     tokens: &[Token],
     name: &str,
@@ -186,7 +186,8 @@ fn matches_tokens(
             name: attribute,
             is_digits_only,
         } => {
-            // The longest match is tried first, so that `{index:number}` takes all digits.
+            // The longest match is tried first, so that `{index:number}` takes all digits of a
+            // number.
             let max_length = if *is_digits_only {
                 name.bytes().take_while(u8::is_ascii_digit).count()
             } else {

@@ -1,4 +1,4 @@
-//! Finds the known name that is most similar to a mistyped one, for messages with "did you mean".
+//! Finds the known name that is most similar to a mistyped one, for "did you mean" in messages.
 
 use std::cmp::Reverse;
 
@@ -22,19 +22,19 @@ fn common_suffix_length(left: &str, right: &str) -> usize {
     pairs.take_while(|(left, right)| left == right).count()
 }
 
-/// Returns whether `input_name`, a name that may also be correct, could be a mistyped form of
-/// `known_name`. The comparison is stricter than that of [`find_most_similar`], for which the name
-/// is known to be wrong.
+/// Returns whether `input_name` is probably a mistyped form of `known_name`. The comparison is
+/// stricter than that of [`find_most_similar`], because here `input_name` may also be the correct
+/// name of something else.
 ///
-/// Common words at the end of both names are not compared, because the variables of many vendors
-/// end with `_VISIBLE_DEVICES`.
+/// Common words at the end of both names are not compared, because variables of many vendors end
+/// with `_VISIBLE_DEVICES`.
 pub fn is_typo(input_name: &str, known_name: &str) -> bool {
     if input_name == known_name {
         return false;
     }
     let (input_name, known_name) = strip_common_words(input_name, known_name);
-    // Names of up to three letters, such as those of vendors, often differ by one letter only, so
-    // any difference means another name.
+    // Names of up to three letters, such as vendors' names, often differ in only one letter. So any
+    // difference means another name.
     let max_distance = match input_name.len().min(known_name.len()) {
         0..=3 => 0,
         4..=5 => 1,
@@ -45,12 +45,12 @@ pub fn is_typo(input_name: &str, known_name: &str) -> bool {
     has_similar_length && edit_distance(input_name, known_name) <= max_distance
 }
 
-/// The minimum length in bytes of a part of a name that is accepted in place of the whole name.
+/// The minimum length in bytes of a text that is accepted as a part of a known name.
 const MIN_PART_BYTES: usize = 6;
 
-/// Returns the known name that a user probably meant by `input_name`, a name that no device has
-/// now. The comparison is as strict as that of [`is_typo`], because a device with this name may
-/// come later. A part of a known name is accepted too.
+/// Returns the known name that a user probably meant by `input_name`. `input_name` may be a part of
+/// the known name. No device is called `input_name` now, but one may appear later, so the
+/// comparison is as strict as that of [`is_typo`].
 pub fn find_intended_name<'a>(
     input_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,
@@ -65,7 +65,7 @@ pub fn find_intended_name<'a>(
     candidates.min_by_key(|name| edit_distance(input_name, name))
 }
 
-/// Removes the common words at the end of two names. Words are separated by `_`.
+/// Removes the words that two names have in common at the end. Words are separated by `_`.
 fn strip_common_words<'a>(mut left: &'a str, mut right: &'a str) -> (&'a str, &'a str) {
     while let (Some((left_start, left_end)), Some((right_start, right_end))) =
         (left.rsplit_once('_'), right.rsplit_once('_'))
@@ -78,7 +78,7 @@ fn strip_common_words<'a>(mut left: &'a str, mut right: &'a str) -> (&'a str, &'
     (left, right)
 }
 
-/// Returns the edit distance of two names (Damerau-Levenshtein), ignoring case.
+/// Returns the Damerau-Levenshtein distance of two names, ignoring case.
 fn edit_distance(left: &str, right: &str) -> usize {
     strsim::damerau_levenshtein(&left.to_ascii_lowercase(), &right.to_ascii_lowercase())
 }

@@ -1,5 +1,5 @@
-//! Strict parsing of class files and config.toml: an error names the file, the
-//! line, the key and, for an unknown key, the most similar known one.
+//! Parses class files and config.toml strictly. An error names the file, the line and the key. For
+//! an unknown key it also names the most similar known key.
 
 mod error;
 mod layers;
@@ -17,9 +17,9 @@ use error::{Error, ErrorDetails, Example};
 pub(crate) use layers::{EXTENDS_KEY, Layer, parse_layers};
 use value::Value;
 
-/// An error in a class file or config.toml, with the path and, if they are known, the line and the
-/// key. The error is a pointer, because it is returned from many places, and moving a pointer needs
-/// little machine code.
+/// An error in a class file or in config.toml. It has the path of the file and, if they are known,
+/// the line and the key. The error is only a pointer, because many functions return it, and moving
+/// a pointer needs little machine code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(Box<FileErrorDetails>);
@@ -53,17 +53,16 @@ impl From<FileErrorDetails> for FileError {
 }
 
 impl FileError {
-    /// Returns the name of the class that the file describes: the file's name without
-    /// `.toml`.
+    /// Returns the name of the class that the file describes: the file name without `.toml`.
     pub fn class_name(&self) -> Option<String> {
         let stem = self.path().file_stem()?;
         Some(stem.to_string_lossy().into_owned())
     }
 }
 
-/// An error about values of a file that contradict each other, although each value alone is valid.
-/// The error is a pointer, because it is returned from many places, and moving a pointer needs
-/// little machine code.
+/// An error about values that contradict each other, although each value alone is valid. The error
+/// is only a pointer, because many functions return it, and moving a pointer needs little machine
+/// code.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 pub(crate) struct BrokenRule(Box<RuleDetails>);
@@ -71,10 +70,11 @@ pub(crate) struct BrokenRule(Box<RuleDetails>);
 #[derive(Debug)]
 struct RuleDetails {
     message: String,
-    /// The text to search for in the file to find the line of the error.
+    /// The text by which the line of the error is found in the file.
     searched_text: Option<String>,
-    /// The table with the error: its header, and its position among the tables with this header.
-    /// The search is limited to this table, because the same text may be correct in another table.
+    /// The table that contains the error: its header, and its position (from 0) among the tables
+    /// with this header. Only this table is searched, because elsewhere the same text may be
+    /// correct.
     table: Option<(&'static str, usize)>,
 }
 
@@ -90,8 +90,8 @@ impl BrokenRule {
         }))
     }
 
-    /// Limits the search for the line of the error to one table. `number` is the position of the
-    /// table, from 0, among the tables with this header.
+    /// Limits the search for the line of the error to one table. `number` is the table's position,
+    /// from 0, among the tables with the header `header`.
     pub(crate) fn in_table(mut self, header: &'static str, number: usize) -> Self {
         self.0.table = Some((header, number));
         self
@@ -113,7 +113,7 @@ impl FileError {
         .into()
     }
 
-    /// Creates an error about the value of a key. The line of the error is the first one that
+    /// Creates an error about the value of `key`. The error has the first line of `text` that
     /// begins with `key`.
     pub(crate) fn for_key(path: &Path, text: &str, key: &str, message: String) -> Self {
         let has_key = |line: &str| line.trim_start().starts_with(key);
@@ -126,14 +126,15 @@ impl FileError {
         .into()
     }
 
-    /// Creates an error for a broken rule, with the file and the line of the text that caused it.
+    /// Creates an error for a broken rule. The error has the file and the line whose text broke the
+    /// rule.
     pub(crate) fn from_broken_rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
         let find_in_table = |text: &str| {
             let (header, number) = rule.0.table?;
             let (start, _) = text.match_indices(header).nth(number)?;
             Some(start + find_error_text(&text[start..], rule.0.searched_text.as_deref()?)?)
         };
-        // A table that is written inline has no header. In this case the whole text is searched.
+        // A table that is written inline has no header. In this case the whole file is searched.
         let find_in_text = |text: &str| find_error_text(text, rule.0.searched_text.as_deref()?);
         let find_in_layers = |find: &dyn Fn(&str) -> Option<usize>| {
             let mut layers = layers.iter();
@@ -151,7 +152,8 @@ impl FileError {
         .into()
     }
 
-    /// Creates an error of a value or key, at the byte offset `offset` of the file's text.
+    /// Creates an error from the parser's error about a key or value. `offset` is the byte offset
+    /// of this key or value in the file's text.
     fn from_parse_error(
         path: &Path,
         text: &str,
@@ -180,15 +182,15 @@ impl FileError {
     }
 }
 
-/// Returns whether the value at the byte offset `offset` is the whole value of its key, and not an
+/// Returns whether the value at the byte offset `offset` directly follows `=`, so that it is not an
 /// item of a list.
 fn is_whole_value(text: &str, offset: usize) -> bool {
     text.get(..offset)
         .is_some_and(|text_before| text_before.trim_end().ends_with('='))
 }
 
-/// Returns the line that a user should write for a key, or only the value if the key is not known
-/// or the value is an item of a list.
+/// Returns an example of the line that a user should write for a key. Returns only the value if the
+/// key is not known, or if the value is an item of a list.
 fn write_example(example: &Example, key: Option<&str>, is_whole_value: bool) -> String {
     let header = key.and_then(|key| key.strip_prefix('['));
     if let Some(header) = header {
@@ -210,7 +212,7 @@ fn write_example(example: &Example, key: Option<&str>, is_whole_value: bool) -> 
     }
 }
 
-/// Parses the whole text of the file at `path`.
+/// Parses `text`, the whole text of the file at `path`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     let table = DeTable::parse(text).map_err(Error::from);
     let result = table.and_then(|table| deserialize(Value::from_table(table)));
@@ -221,8 +223,8 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
     })
 }
 
-/// Deserializes a file. If a table has a key that belongs to the top of the file, the error says
-/// that.
+/// Deserializes a file. If a table contains a key that belongs before the first table of the file,
+/// the error says so.
 fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
     let add_hint = |error: Error| {
         let unknown_key = error.details().unknown_key.as_deref();
@@ -234,17 +236,16 @@ fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
     T::deserialize(file).map_err(add_hint)
 }
 
-/// Returns the keys that a file of the type `T` may have before its first table. Only the generated
-/// deserializer knows them, so they are taken from its error for an unknown key.
+/// Returns the keys that a file of the type `T` may have before its first table. Only serde's
+/// generated code has this list, so the list is taken from its error for an unknown key.
 fn list_known_keys<T: DeserializeOwned>() -> &'static [&'static str] {
     let table = DeTable::parse("\"\" = 0").map_err(Error::from);
     let result = table.and_then(|table| T::deserialize(Value::from_table(table)));
     result.map_or_else(|error| error.details().known_keys, |_| &[])
 }
 
-/// Returns the byte offset of a key or value in a text. A position at which the key is set, or at
-/// which the value is a whole string, is preferred to other positions, and these to positions in
-/// comments.
+/// Returns the byte offset of a key or value in the text of a file. Prefers a place where the text
+/// is a key or a complete string. A place in a comment is the last choice.
 fn find_error_text(text: &str, searched_text: &str) -> Option<usize> {
     let rank = |offset: usize| {
         let line_start = text[..offset].rfind('\n').map_or(0, |end| end + 1);
@@ -276,8 +277,8 @@ fn first_line(message: &str) -> String {
         .to_owned()
 }
 
-/// Returns the key whose value begins at the byte offset `offset`, for example `path` in
-/// `path = "x"`, or the header of a table that begins there.
+/// Returns the key whose value begins at the byte offset `offset`, for example `path` in `path =
+/// "x"`. If a table begins at `offset`, returns the header of the table.
 fn find_key_before(text: &str, offset: usize) -> Option<String> {
     let text_from_offset = text.get(offset..)?;
     if text_from_offset.starts_with('[') && (offset == 0 || text[..offset].ends_with('\n')) {

@@ -1,4 +1,4 @@
-//! The sources from which the attributes of devices and of the host are read (`attributes`).
+//! The entries of `attributes`: where the attributes of devices and of the host are read from.
 
 use crate::inserted;
 use std::collections::BTreeMap;
@@ -10,48 +10,50 @@ use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::{Template, TemplateError};
 
-/// One entry of `attributes`: a value that is read from the host.
+/// One entry of `attributes`: an attribute whose value is read from the host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawAttributeSource")]
 pub struct AttributeSource {
     pub origin: Origin,
-    /// Replacements of values. The key is a value that was read, and the value is used in its
-    /// place.
+    /// Replacements of values: a value that equals a key is replaced by the value of that key.
     pub replacements: BTreeMap<String, String>,
-    /// The value, as a template, that is used if no value can be read. Without a default, a
-    /// candidate that lacks the value is not a device.
+    /// The template for the value if it cannot be read. If there is no default and the value cannot
+    /// be read, the candidate is not a device.
     pub default: Option<Template>,
-    /// The advice for an administrator if the value is missing.
+    /// Advice for the administrator, shown if the value is missing.
     pub advice: Option<String>,
 }
 
-/// The source of an attribute's value.
+/// Where an attribute's value comes from.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// A text, such as the content of a file, or a text that is composed of other attributes.
+    /// A text: the content of a file, or a text that is composed of other attributes.
     Text {
         name: AttributeName,
         text: Text,
-        /// The expression whose first group, or whole match, is the value. Without an expression,
-        /// the value is the trimmed first line of the text.
+        /// The regular expression that selects the value: its first group, or the whole match if it
+        /// has no group. Without an expression, the value is the trimmed first line of the text.
         regex: Option<Pattern>,
     },
-    /// The last component of the target of a symbolic link.
+    /// A symbolic link. The value is the last component of the link's target.
     Link {
         name: AttributeName,
-        /// The path of the link: absolute, or relative to the path that the source matched.
+        /// The path of the link: absolute, or relative to the path that the entry of `[[discover]]`
+        /// matched.
         link: Template,
     },
-    /// The captures of the first path that matches, or the number of matching paths.
+    /// A path pattern. The attributes are its captures in the first matching path, or one attribute
+    /// is the number of matching paths.
     Path {
-        /// The attribute that is set to the number of matching paths. With it, the captures are not
+        /// The attribute that gets the number of matching paths. If it is set, the captures are not
         /// stored.
         count_name: Option<AttributeName>,
-        /// The pattern for the path. Each capture sets the attribute of the same name.
+        /// The path pattern. Each capture sets the attribute of the same name.
         pattern: PathPattern,
         /// The content that the file at a matching path must have.
         expected_content: Option<ExpectedContent>,
-        /// The required target of the matching path, which must be a symbolic link, as a template.
+        /// The template for the required target of the matching path, which then must be a symbolic
+        /// link.
         link_target: Option<Template>,
     },
 }
@@ -59,22 +61,23 @@ pub enum Origin {
 #[derive(Debug, Clone)]
 pub enum Text {
     File {
-        /// The path of the file: absolute, or relative to the path that the source matched.
+        /// The path of the file: absolute, or relative to the path that the entry of `[[discover]]`
+        /// matched.
         file: Template,
-        /// The key of the line `key: value` or `key value` that has the value.
+        /// The key of the line, `key: value` or `key value`, whose value is used.
         key: Option<Template>,
     },
-    /// A text that is composed of attributes that were read before.
+    /// A text that is composed of attributes that were read before this one.
     Value(Template),
-    /// A whole number that is computed from attributes that were read before.
+    /// An integer that is computed from attributes that were read before this one.
     Formula(Template),
-    /// A path with all symbolic links resolved.
+    /// A path. The value is this path with all symbolic links resolved.
     RealPath(Template),
     /// The first value of the driver property with this key.
     DriverProperty(Template),
 }
 
-/// A regular expression.
+/// A regular expression, which is compiled when the class file is parsed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pattern(pub(crate) regex_lite::Regex);
@@ -90,7 +93,7 @@ impl TryFrom<String> for Pattern {
     }
 }
 
-/// Two patterns are equal if their texts are equal.
+/// Two patterns are equal if their regular expressions are the same text.
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_str() == other.0.as_str()
@@ -108,8 +111,8 @@ impl Pattern {
 /// The content that the file at a matching path must have.
 #[derive(Debug, Clone)]
 pub struct ExpectedContent {
-    /// The key of the line `key: value` or `key value` that is compared. Without a key the whole
-    /// file is compared.
+    /// The key of the line, `key: value` or `key value`, whose value is compared. Without a key,
+    /// the content of the whole file is compared.
     pub key: Option<Template>,
     /// The accepted values, as templates.
     pub values: Vec<Template>,
@@ -128,8 +131,8 @@ impl AttributeSource {
         name.into_iter().chain(captures.into_iter().flatten())
     }
 
-    /// Returns whether the source sets the attribute. A capture does not set an attribute that is
-    /// already known, because the pattern then matches only paths with the known value.
+    /// Returns whether this entry sets the attribute. A capture does not set an attribute that is
+    /// already known; it only restricts the pattern to paths with the known value.
     pub(crate) fn sets_attribute(&self, attribute: &AttributeName, is_known: bool) -> bool {
         let has_captures = matches!(
             self.origin,
@@ -167,9 +170,9 @@ impl AttributeSource {
 
 /// # `[[attributes]]`
 ///
-/// A value that is read from the host: at the top of the file once for the
-/// host, in a source for each candidate. Either `name` with one of `file`,
-/// `value`, `fact`, `formula`, `real_path`, `link` and `path`; or `path` alone.
+/// An attribute whose value is read from the host. At the top of the file it is read once for the
+/// host; in `[[discover]]` it is read for each candidate. An entry has either `name` and one of
+/// `file`, `value`, `fact`, `formula`, `real_path`, `link` and `path`, or `path` alone.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -177,51 +180,53 @@ impl AttributeSource {
 pub(super) struct RawAttributeSource {
     /// The attribute that is set. Templates refer to it as `{name}`.
     name: Option<AttributeName>,
-    /// The path of the file that is read: absolute, or relative to the path
-    /// that the source matched.
+    /// The path of the file that is read: absolute, or relative to the path that the entry of
+    /// `[[discover]]` matched.
     file: Option<Template>,
-    /// The key, by template, of the line `key: value`, `key value` or `key =
-    /// value` of the file that has the value. With `path`: the key of the line that is compared.
+    /// A template for the key of the line whose value is used. The line has the form `key: value`,
+    /// `key value` or `key = value`. With `path`, the value of this line is compared with `equals`
+    /// or `one_of`.
     key: Option<Template>,
-    /// A regular expression. The value is its first group, or the whole match
-    /// if it has no group. Default: the trimmed first line.
+    /// A regular expression that selects the value: its first group, or the whole match if it has
+    /// no group. Default: the trimmed first line.
     regex: Option<Pattern>,
-    /// A text composed of attributes that were read before, by template.
+    /// A template for the value. It may use attributes that were read before this one.
     value: Option<Template>,
-    /// The first fact with this key, by template, of those that the programs of
-    /// `[[facts]]` report. It needs a `default`, for hosts without these programs.
+    /// A template for the key of a fact that a program of `[[facts]]` reports. The value is the
+    /// first fact with this key. The entry needs a `default`, for hosts without these programs.
     #[serde(rename = "fact")]
     property_key: Option<Template>,
-    /// An integer, computed from attributes that were read before: a template
-    /// with numbers (hexadecimal with `0x`), + - * / and parentheses. Division
-    /// rounds down.
+    /// A template for a computation with integers, from attributes that were read before this one.
+    /// It has numbers (hexadecimal with `0x`), + - * / and parentheses. Division rounds down.
     formula: Option<Template>,
-    /// A path. The value is the path with all symbolic links resolved.
+    /// A template for a path. The value is this path with all symbolic links resolved.
     real_path: Option<Template>,
-    /// A symbolic link. The value is the last component of its target, such as
-    /// the driver's name.
+    /// A template for the path of a symbolic link. The value is the last component of the link's
+    /// target, such as the name of a driver.
     link: Option<Template>,
-    /// A pattern: the captures of the first matching path become attributes. This joins two
-    /// directory trees. With `name`: the value is the number of matching paths.
+    /// A path pattern. The captures of the first matching path become attributes; so an entry can
+    /// join two directory trees. With `name`, the value is the number of matching paths.
     path: Option<PathPattern>,
-    /// With `path`: the value that the file at the path, or its line `key`, must have, by template.
+    /// With `path`: a template for the value that the file at the path must have. With `key`, only
+    /// the value of the line with this key is compared.
     #[serde(rename = "equals")]
     expected_value: Option<Template>,
-    /// With `path`: the required target, by template, of the matching path, which must be a
+    /// With `path`: a template for the required target of the matching path, which then must be a
     /// symbolic link.
     #[serde(rename = "leads_to")]
     link_target: Option<Template>,
-    /// With `path`: the accepted values, by template, of the file or of its line `key`.
+    /// With `path`: templates for the accepted values of the file. With `key`, only the value of
+    /// the line with this key is compared.
     #[serde(rename = "one_of")]
     accepted_values: Option<Vec<Template>>,
-    /// Replacements of values. A value that is not listed is kept.
+    /// Replacements of values: a value that equals a key is replaced. A value that is not listed is
+    /// kept.
     #[serde(default, rename = "map")]
     replacements: BTreeMap<String, String>,
-    /// The value if it cannot be read, by template. Without a default, a
-    /// candidate that lacks the value is not a device.
+    /// A template for the value if it cannot be read. If there is no default and the value cannot
+    /// be read, the candidate is not a device.
     default: Option<Template>,
-    /// The action that the administrator should take if the value is missing; appended to the
-    /// warning.
+    /// What the administrator should do if the value is missing. The warning ends with this text.
     advice: Option<String>,
 }
 
@@ -244,8 +249,8 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             _ => std::mem::take(&mut raw.replacements),
         };
         let (default, advice) = (raw.default.take(), raw.advice.take());
-        // The keys of the selected form were taken out of `raw`. A remaining key is an error,
-        // because it belongs to another form.
+        // The keys of the selected form were taken out of `raw`. A key that is still there belongs
+        // to another form, so it is an error.
         if raw != RawAttributeSource::default() {
             return Err(VALID_FORMS.into());
         }
@@ -258,8 +263,8 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
     }
 }
 
-/// Each function removes the keys of one form of an attribute from the table, and returns its
-/// value.
+/// Each of these functions takes the keys of one form of attribute out of the table, and builds the
+/// [`Origin`] from them.
 impl RawAttributeSource {
     fn take_path_origin(&mut self, pattern: PathPattern) -> Origin {
         let value = self.expected_value.take().map(|value| vec![value]);
@@ -305,7 +310,8 @@ impl RawAttributeSource {
     }
 }
 
-/// Checks the syntax of a formula, which is the same for all values of its attributes.
+/// Checks the syntax of a formula. The syntax is valid or invalid for all values of the attributes
+/// alike, so the number 1 is used for each of them.
 fn check_formula(template: Template) -> Result<Template, String> {
     let formula = fill_with_ones(&template).map_err(|error| error.to_string())?;
     match formula::evaluate(&formula) {
@@ -314,8 +320,8 @@ fn check_formula(template: Template) -> Result<Template, String> {
     }
 }
 
-/// Fills in a template with the number 1 for every attribute, to check the syntax of the result
-/// before the values are known.
+/// Fills in a template with the number 1 for every attribute. So the syntax of the result can be
+/// checked before the values are known.
 pub(super) fn fill_with_ones(template: &Template) -> Result<String, TemplateError> {
     let ones = template
         .attributes()

@@ -1,5 +1,5 @@
-//! The names of another vendor's container toolkit for the same devices, under which Boathook can
-//! be installed.
+//! Names of another vendor's container toolkit under which Boathook can be installed, so that it
+//! replaces that toolkit (`[compatibility]`).
 
 use serde::Deserialize;
 
@@ -7,30 +7,32 @@ use crate::name::{ProgramName, RuntimeName, UnitName};
 
 /// # `[compatibility]`
 ///
-/// The names of a vendor's container toolkit, under which `boathook-init install --as NAME`
-/// offers Boathook, so that commands and files that were written for that toolkit keep
-/// working. No name is offered without the option.
+/// The names of a vendor's container toolkit that Boathook can replace. `boathook-init install --as
+/// NAME` installs Boathook under these names too, so that commands and files that were written for
+/// that toolkit keep working. Without `--as`, none of these names is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "compatibility"))]
 pub struct Compatibility {
-    /// The name by which `--as NAME` selects this table. Several classes may have the same name.
+    /// The name by which `--as NAME` selects this table. Several classes may have the same name
+    /// here.
     pub name: RuntimeName,
-    /// Names of programs that Docker looks for in its PATH before it accepts `--gpus`, and
-    /// calls as a hook. They become links to Boathook's hook.
+    /// Names of programs that Docker looks for in its PATH before it accepts `--gpus`, and that it
+    /// calls as a hook. The installer creates them as links to Boathook's hook.
     #[serde(default)]
     pub hook_programs: Vec<ProgramName>,
-    /// Names of programs that Docker looks for in its PATH before it accepts `--gpus`, and
-    /// that are runtimes. They become links to `boathook-runtime`.
+    /// Names of runtime programs that Docker looks for in its PATH before it accepts `--gpus`. The
+    /// installer creates them as links to `boathook-runtime`.
     #[serde(default)]
     pub runtime_programs: Vec<ProgramName>,
-    /// Names of the runtime (`docker run --runtime NAME`), and of the handler of containerd
-    /// and CRI-O (`runtimeClassName: NAME`).
+    /// Names of Docker's runtime (`docker run --runtime NAME`) and of the runtime handler of
+    /// containerd and CRI-O (`runtimeClassName: NAME`).
     #[serde(default)]
     pub runtimes: Vec<RuntimeName>,
-    /// Units of systemd that write CDI specifications of the class's devices, with the names
-    /// of `boathook cdi generate`. `boathook check` reports them where such names are used.
+    /// Systemd units of the vendor's toolkit that write CDI specifications for the same device
+    /// names as `boathook cdi generate`. `boathook check` reports these units where such names are
+    /// used.
     #[serde(default)]
     pub cdi_services: Vec<UnitName>,
 }

@@ -14,12 +14,13 @@ pub enum Condition {
         value: Template,
         expected: Expectation,
     },
-    /// At least one path of the host matches the pattern. Known attributes are filled into it.
+    /// At least one path of the host matches the pattern. Captures whose attributes are known match
+    /// only the known values.
     PathExists(PathPattern),
     PathAbsent(PathPattern),
 }
 
-/// The values that a text must have, or must not have.
+/// The values that a text must have, or the values that it must not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
     OneOf(Vec<String>),
@@ -27,7 +28,7 @@ pub enum Expectation {
 }
 
 impl Condition {
-    /// Returns the attributes that the condition uses.
+    /// Returns the attributes whose values the condition needs.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         let (template, pattern) = match self {
             Condition::Value { value, .. } => (Some(value), None),
@@ -41,7 +42,7 @@ impl Condition {
 }
 
 impl Expectation {
-    /// Returns whether a text with this value meets the expectation.
+    /// Returns whether this value meets the expectation.
     pub fn accepts(&self, value: &str) -> bool {
         match self {
             Expectation::OneOf(values) => {
@@ -56,30 +57,30 @@ impl Expectation {
 
 /// # `require`
 ///
-/// A condition that a candidate must meet to be a device. One of: `value` with
-/// `equals`, `one_of` or `none_of`; `exists`; `absent`. A condition is tested as
-/// soon as the attributes that it uses are known.
+/// A condition that a candidate must meet to be a device: `value` with `equals`, `one_of` or
+/// `none_of`; or `exists`; or `absent`. A condition is tested as soon as the attributes that it
+/// uses are known.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "condition"))]
 pub(super) struct RawCondition {
-    /// A value, by template.
+    /// A template for the value that is tested.
     value: Option<Template>,
-    /// The only accepted value of `value`.
+    /// The only value that `value` may have.
     #[serde(rename = "equals")]
     expected_value: Option<String>,
-    /// The accepted values of `value`.
+    /// The values that `value` may have.
     #[serde(rename = "one_of")]
     accepted_values: Option<Vec<String>>,
     /// The values that `value` must not have.
     #[serde(rename = "none_of")]
     excluded_values: Option<Vec<String>>,
-    /// A pattern that at least one path must match. Known attributes are
-    /// substituted for its captures.
+    /// A path pattern that at least one path of the host must match. A capture whose attribute is
+    /// known matches only the known value.
     #[serde(rename = "exists")]
     required_path: Option<PathPattern>,
-    /// A pattern that no path may match.
+    /// A path pattern that no path of the host may match.
     #[serde(rename = "absent")]
     forbidden_path: Option<PathPattern>,
 }
@@ -107,8 +108,8 @@ impl TryFrom<RawCondition> for Condition {
                     .ok_or(VALID_FORMS)?,
             }
         };
-        // The keys of the selected form were taken out of `raw`. A remaining key is an error,
-        // because it belongs to another form.
+        // The keys of the selected form were taken out of `raw`. A key that is still there belongs
+        // to another form, so it is an error.
         if raw == RawCondition::default() {
             Ok(condition)
         } else {

@@ -1,4 +1,4 @@
-//! A device's id, nodes and properties (`[device]`).
+//! The id, the nodes and the properties of a device (`[device]`).
 
 use std::collections::BTreeMap;
 
@@ -12,48 +12,48 @@ use crate::template::Template;
 
 /// # `[device]`
 ///
-/// A device's id, nodes and properties, by templates over its attributes.
+/// The id, the nodes and the properties of a device. The values are templates that use the
+/// attributes of the device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "device"))]
 pub struct DeviceSpec {
-    /// The stable id, which should not change at a reboot. An id of more than
-    /// 63 characters, or with characters that the kubelet does not accept, is
-    /// shortened and gets a hash.
+    /// The stable id, which should not change at a reboot. If the id is longer than 63 characters,
+    /// or has characters that the kubelet does not accept, it is shortened and a hash is appended.
     pub id: Template,
-    /// The device's number, as users know it; devices are sorted by it. Without
-    /// `index` and `order`, devices are sorted by id and numbered from 0.
+    /// The number by which users know the device. Devices are sorted by it. Without `index` and
+    /// `order`, devices are sorted by id and numbered from 0.
     pub index: Option<Template>,
-    /// Instead of an index: devices are sorted by this and numbered from 0.
+    /// Instead of `index`: a value by which the devices are sorted. They are then numbered from 0.
     pub order: Option<Template>,
-    /// Other names that a request may use. A name that several devices share
-    /// means all of them; `all`, `none` and `void` are no names.
+    /// Other names of the device that a request may use. If several devices have the same alias, it
+    /// means all of them. `all`, `none` and `void` cannot be aliases.
     #[serde(default)]
     pub aliases: Vec<Template>,
-    /// A sysfs path: the NUMA node is read from the first `numa_node` in it or
-    /// a directory above it.
+    /// A path in sysfs. The NUMA node is read from the file `numa_node` in this directory, or in
+    /// the nearest directory above it.
     pub numa: Option<Template>,
-    /// Devices with the same value form a group, for example on one board.
+    /// A value that is the same for devices that belong together, for example on one board. These
+    /// devices are a group.
     pub group: Option<Template>,
-    /// A value that all devices of a resource must have in common, by template. An empty value is
-    /// equal to every other one. If the values differ, the plugin reports all devices of the
-    /// resource as unhealthy, because a container could not choose among them.
+    /// A value that must be the same for all devices of a resource. Devices for which it is empty
+    /// are not compared. If the values differ, the plugin reports all devices of the resource as
+    /// unhealthy, because a container could not choose among them.
     pub uniform: Option<Template>,
     /// Direct connections between devices.
     pub links: Option<Links>,
     /// Checks that must pass for a device to be healthy.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
-    /// The device nodes: paths or tables.
+    /// The nodes of the device: paths or tables.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// The network interfaces of the device, which the container gets: a path or a table.
+    /// The network interfaces of the device, which are moved into the container: a path or a table.
     #[cfg_attr(test, schemars(with = "Option<schema::TextOr<NetDevice>>"))]
     pub netdev: Option<NetDevice>,
-    /// Files and sockets that a container gets with the device: paths or
-    /// tables.
+    /// Files and sockets that a container gets with the device: paths or tables.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<File>>"))]
     pub files: Vec<File>,
@@ -61,15 +61,15 @@ pub struct DeviceSpec {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
-    /// Files and directories of masked directories that a container with the
-    /// device sees, by template.
+    /// Templates for files and directories in masked directories that are visible to a container
+    /// with the device.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
     pub unmask: Vec<Unmask>,
-    /// Additional variables that a container gets with the device, by template:
-    /// set by the plugin and, outside Kubernetes, by `boathook-runtime`. A hook
-    /// cannot set variables. A variable that the container's configuration sets is
-    /// not changed. The plugin sets the request variable to the ids, unless it is here.
+    /// Templates for environment variables that a container gets with the device. The plugin sets
+    /// them or, outside Kubernetes, `boathook-runtime`; a hook cannot set variables. A variable
+    /// that the container's configuration already sets is not changed. The plugin sets the request
+    /// variable to the ids of the devices, unless the request variable is here.
     #[serde(default)]
     pub env: BTreeMap<EnvName, Template>,
 }

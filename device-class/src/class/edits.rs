@@ -1,4 +1,4 @@
-//! The nodes and files that a container gets. CDI calls them container edits.
+//! The device nodes and files that a container gets (`[[edits]]`). CDI calls them container edits.
 
 use std::collections::BTreeMap;
 
@@ -15,41 +15,40 @@ use crate::template::Template;
 /// # `[[edits]]`
 ///
 /// Nodes and files that a container gets once, regardless of the number of its devices. Files are
-/// mounted read-only, nosuid, nodev, also for the request `none`; nodes are added only with a
-/// device.
+/// mounted read-only, nosuid and nodev. A container gets them even if it requests `none`; it gets
+/// nodes only with a device.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "edits"))]
 pub struct Edits {
-    /// The capability that a container must have to get these edits.
+    /// Only a container with this capability gets the nodes and files of this table.
     pub capability: Option<CapabilityName>,
-    /// A container that has this capability does not get these edits.
+    /// A container with this capability does not get the nodes and files of this table.
     pub unless_capability: Option<CapabilityName>,
-    /// Whether everything in this table may be missing on the host.
+    /// Whether all nodes and files of this table are optional: if the host does not have one of
+    /// them, it is left out.
     #[serde(default)]
     pub optional: bool,
-    /// The version with which the file names of the libraries must end, by
-    /// template.
+    /// A template for the version with which the libraries' file names must end.
     pub library_version: Option<Template>,
-    /// Control nodes, such as `/dev/vendorctl`.
+    /// Nodes that control the driver and belong to no single device, such as `/dev/vendorctl`.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// Shared libraries, by soname.
+    /// Shared libraries. A library is named by its soname.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Library>>"))]
     pub libraries: Vec<Library>,
-    /// Additional libraries, by patterns for the names in the host's ld.so.cache and in
-    /// `library_directories`. They include libraries of drivers that are newer than the class file.
-    /// Libraries that are not of `library_version` are omitted.
+    /// Patterns that select additional libraries by name, from the host's ld.so.cache and from
+    /// `library_directories`. So a container also gets the libraries of drivers that are newer than
+    /// the class file. With `library_version`, libraries of another version are left out.
     pub libraries_matching: Option<LibraryNamePatterns>,
-    /// Directories of the image whose libraries are used instead of the host's
-    /// if they are newer.
+    /// Directories of the image whose libraries are used instead of the host's if they are newer.
     #[serde(default)]
     pub image_libraries: Vec<ImageLibraries>,
-    /// Executable files. None is required: the container gets the programs that the host has at
-    /// these paths or in `program_directories`.
+    /// Programs. None of them is required: a container gets those that the host has at these paths
+    /// or in `program_directories`.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub binaries: Vec<File>,
@@ -57,27 +56,28 @@ pub struct Edits {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub files: Vec<File>,
-    /// Whole directories.
+    /// Directories that the container gets with everything in them.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
-    /// Lists on the host with further files and directories: an absolute path
-    /// on each line; empty lines and those that begin with `#` are ignored. By
-    /// template, with `{list}` for a name in the variable `lists_env`. Only
-    /// root may be able to change a list. Paths that the host lacks are omitted.
+    /// A template for the paths of list files on the host. `{list}` stands for a name in the
+    /// variable `lists_env`. Each line of a list file is the absolute path of a file or directory
+    /// that the container gets; empty lines and lines that begin with `#` are ignored. Paths that
+    /// do not exist on the host are left out. If users other than root can change a list file, the
+    /// container is refused.
     #[serde(rename = "files_listed_in")]
     pub file_list_path: Option<PathTemplate>,
-    /// The lines of these lists are `kind, path`. This table has the meaning of each kind: `node`
-    /// for a device node, `path` for a file or directory. Other lines are ignored, and nodes that
-    /// the host lacks are omitted.
+    /// The kinds of lines in list files whose lines have the form `kind, path`. For each kind, the
+    /// value says what the path is: `node` for a device node, `path` for a file or directory. Lines
+    /// of other kinds are ignored, and nodes that the host does not have are left out.
     #[serde(default)]
     pub listed_kinds: BTreeMap<String, ListedKind>,
-    /// Directories of which the container sees only the listed contents.
+    /// Directories whose contents are hidden from the container, except for what the mask lists.
     #[serde(default)]
     pub masks: Vec<Mask>,
 }
 
-/// The kind of file that a line of a list in `files_listed_in` names.
+/// What a line of a list file names (`files_listed_in`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -88,47 +88,47 @@ pub enum ListedKind {
 
 /// # `masks`
 ///
-/// A directory of the container, such as one of /proc, whose contents are hidden by a read-only
-/// tmpfs. The tmpfs has the `copies`, the `texts`, and the files and directories of the container's
-/// devices (`unmask`). If the container has no such directory, it is created for `texts`; without
-/// `texts` nothing is done.
+/// A directory whose contents are hidden from the container, such as a directory in /proc. The hook
+/// mounts a read-only tmpfs over it. The tmpfs contains the `copies`, the `texts`, and the files
+/// and directories of the container's devices (`unmask`). If the container does not have the
+/// directory, it is created for `texts`; without `texts` nothing is done.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "mask"))]
 pub struct Mask {
-    /// The directory, by template; the path is the same on the host and in the
+    /// A template for the path of the directory. The path is the same on the host and in the
     /// container.
     pub path: PathTemplate,
-    /// Files in the directory of which the container gets a copy, by template. The copy is made
-    /// when the container starts. A file that the host lacks is omitted.
+    /// Templates for files in the directory that the container gets as copies. A copy is made when
+    /// the container starts. A file that the host does not have is left out.
     #[serde(default)]
     pub copies: Vec<PathTemplate>,
-    /// The new values of lines `key: value` in the copies, by key.
+    /// New values for lines `key: value` in the copies. The key here is the key of the line.
     #[serde(default, rename = "set")]
     pub replaced_values: BTreeMap<String, String>,
-    /// Files that are written for the container's devices. A container without a device gets none.
+    /// Files that are written for the devices of the container. A container without a device does
+    /// not get them.
     #[serde(default, rename = "texts")]
     pub bitmask_files: Vec<BitmaskFileSpec>,
 }
 
 /// # `texts`
 ///
-/// A file in a masked directory whose content has a bit mask with one bit for each device of the
+/// A file in a masked directory. It contains a bit mask that has one bit for each device of the
 /// container.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "text"))]
 pub struct BitmaskFileSpec {
-    /// The path of the file, by template.
+    /// A template for the path of the file.
     pub path: PathTemplate,
-    /// The text of the file, in which `BITS` is replaced by the bits of all devices, in
-    /// hexadecimal.
+    /// The text of the file. `BITS` is replaced by the bit mask in hexadecimal.
     #[serde(rename = "text")]
     pub content: String,
-    /// The number of the bit of a device, from 0 to 63, by template over its attributes. A device
-    /// with another number has no bit.
+    /// A template for the position of a device's bit, from 0 to 63. It may use the attributes of
+    /// the device. A device with any other position has no bit.
     #[serde(rename = "bit")]
     pub bit_number: Template,
 }

@@ -1,4 +1,4 @@
-//! Files, sockets and directories of the host.
+//! Files, sockets and directories of the host that a container gets.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use crate::pattern::PathPattern;
 
 /// # `files, binaries`
 ///
-/// A single file. Short form: its path.
+/// A single file that the container gets. Short form: its path.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -17,27 +17,28 @@ use crate::pattern::PathPattern;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "file"))]
 pub struct File {
-    /// The path on the host (in the driver's root, if there is one), by
-    /// template.
+    /// A template for the path on the host. If the driver has a root directory of its own, the path
+    /// is below that directory.
     pub path: PathTemplate,
     /// The kind of file: `file` (the default), or `socket` for the socket of a daemon. A file of
     /// another kind at the path is an error.
     #[serde(default, rename = "type")]
     pub kind: FileKind,
-    /// Alternative paths on the host, by template, tried in this order if
-    /// `path` does not exist, or is a script in the place of a program. The
-    /// path in the container stays the same.
+    /// Templates for alternative paths on the host. They are tried in this order if `path` does not
+    /// exist, or if there is a script where a program is expected. The path in the container stays
+    /// the same.
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
-    /// A pattern of host paths. The container gets one file for each matching path, and templates
-    /// may use the captures of the match.
+    /// A pattern of host paths. The container gets one file for each matching path. Templates may
+    /// use the attributes that the pattern captures.
     #[serde(rename = "for_each")]
     pub path_pattern: Option<PathPattern>,
     /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
-    /// With `type = "socket"`: whether the mount is writable. Then an engine in the container can
-    /// give the socket to containers of its own, and root in the container may change its mode and
-    /// owner. Programs can connect to the socket in any case. Files are always read-only.
+    /// With `type = "socket"`: whether the socket is mounted writable. If it is, an engine in the
+    /// container can mount the socket into its own containers, and root in the container may change
+    /// the socket's mode and owner. Programs can connect to the socket in any case. Files are
+    /// always read-only.
     #[serde(default)]
     pub writable: bool,
     /// Whether the file may be missing on the host.
@@ -57,7 +58,7 @@ pub enum FileKind {
 
 /// # `directories`
 ///
-/// A whole directory. Short form: its path.
+/// A whole directory that the container gets. Short form: its path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -67,16 +68,16 @@ pub enum FileKind {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "directory"))]
 pub struct Directory {
-    /// The path on the host (in the driver's root, if there is one), by
-    /// template.
+    /// A template for the path on the host. If the driver has a root directory of its own, the path
+    /// is below that directory.
     pub path: PathTemplate,
     /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
-    /// Whether the container's loader searches the directory for libraries.
+    /// Whether the container's dynamic loader searches this directory for libraries.
     #[serde(default)]
     pub libraries: bool,
-    /// Whether the container may write to the directory, as far as its user may write on the host.
-    /// By default the directory is read-only.
+    /// Whether the container may write to the directory. The permissions of the host's files still
+    /// apply. By default the directory is mounted read-only.
     #[serde(default)]
     pub writable: bool,
     /// Whether the directory may be missing on the host.

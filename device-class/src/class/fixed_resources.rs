@@ -1,4 +1,5 @@
-//! Finds the resources that a class can have, as far as the class file alone determines them.
+//! Finds the names of the resources that a class can have, as far as they follow from the class
+//! file alone, without a host.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +9,16 @@ use crate::name::AttributeName;
 use crate::template::Attributes;
 
 impl ClassSpec {
-    /// Returns the names of the resources that the class can have on some host, without those
-    /// that contain a value read from a host. A template such as `vendor.example/{sort}` has one
-    /// name for each fixed value that an attribute `sort` can have.
+    /// Returns the names of the resources that the class can have, except names that contain a
+    /// value that is read from the host. For a template such as `vendor.example/{sort}`, it returns
+    /// one name for each fixed value of the attribute `sort`.
     pub fn list_fixed_resources(&self) -> BTreeSet<String> {
         let mut names = fill_with_fixed_values(&self.resource, self);
         names.extend(self.count_resource().map(String::from));
         names
     }
 
-    /// Returns the fixed values that an attribute of the class can have.
+    /// Returns the values of an attribute that the class file itself contains.
     fn list_fixed_values(&self, attribute: &AttributeName) -> BTreeSet<String> {
         let sources = self.discover.iter().flat_map(|source| &source.attributes);
         let sources = self.attributes.iter().chain(sources);
@@ -45,7 +46,8 @@ fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<Str
     names.collect()
 }
 
-/// Returns the values that a source can give to its attribute on every host.
+/// Returns the values of an attribute that the class file itself contains in one entry of
+/// `attributes`: a fixed `value`, replacements and the default.
 fn list_fixed_source_values(source: &AttributeSource) -> impl Iterator<Item = String> {
     let fixed_value = match &source.origin {
         Origin::Text {

@@ -1,4 +1,4 @@
-//! Checks that must pass for a device to be healthy.
+//! The checks of a device's health (`health`).
 
 use std::time::Duration;
 
@@ -10,58 +10,60 @@ use super::prepare::Timeout;
 use crate::pattern::PathPattern;
 use crate::template::{Template, decode_hexadecimal};
 
-/// A check that must pass for a device to be healthy, as one entry of `health`.
+/// One entry of `health`: a check that must pass for a device to be healthy.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawHealthCheck")]
 pub struct HealthCheck {
     pub test: HealthTest,
-    /// The time for which a new outcome must last before it counts, so that a flickering device
-    /// keeps its health. [`crate::discover::HealthHistory`] measures the time.
+    /// The time for which a changed outcome must last before it counts, so that a device whose
+    /// check flickers keeps its health. [`crate::discover::HealthHistory`] measures the time.
     pub debounce_time: Option<Duration>,
-    /// The action by which an administrator repairs the device if the check fails.
+    /// What the administrator should do to repair the device if the check fails.
     pub advice: Option<String>,
-    /// Whether the check concerns only the device as a whole. Parts can be made of the device
-    /// although such a check fails.
+    /// Whether the check is only about the device as a whole. If such a check fails, partitions of
+    /// the device can still be made.
     pub concerns_whole_only: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum HealthTest {
     PathExists(PathPattern),
-    /// A text that is composed of attributes has an expected value.
+    /// A text that is composed of the device's attributes has an expected value.
     Value {
         value: Template,
         expected: Expectation,
     },
     /// The content of a file follows a rule.
     File {
-        /// The path of the file: absolute, or relative to the path that the source matched.
+        /// The path of the file: absolute, or relative to the path that the entry of `[[discover]]`
+        /// matched.
         file: Template,
         /// The rule that the content must follow.
         rule: FileRule,
     },
-    /// A program of the host reports that the device is healthy. Only the plugin runs the
-    /// program, and only if config.toml has `health_programs` for the class.
+    /// A program of the host reports that the device is healthy. Only the plugin runs the program,
+    /// and only if config.toml sets `health_programs` for the class.
     Program(HealthProgram),
-    /// The kernel has not logged a fault of the device. One scan cannot show this, so
-    /// [`crate::discover::HealthHistory`] evaluates the test from the records of the kernel's log.
+    /// The kernel has not logged a fault of the device. A single scan of the host cannot show this,
+    /// so [`crate::discover::HealthHistory`] evaluates this test from the kernel's log.
     NoLoggedFault {
-        /// The beginning of a record for this device, up to the number of the fault.
+        /// The beginning of a log line about this device, up to the number of the fault.
         line_prefix: Template,
         faults: LoggedFaults,
     },
 }
 
-/// A rule for the lines of the kernel's log that report a fault of a device or the end of a fault.
-/// The patterns are compared with the text of a line from the number of the fault on.
+/// The rule that decides which lines of the kernel's log report a fault of a device, and which
+/// lines report that the fault has ended. The patterns are matched against the line from the
+/// fault's number on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedFaults {
-    /// The numbers that mean a fault.
+    /// The numbers in a log line that stand for faults.
     pub codes: Vec<u32>,
-    /// A pattern that a line with one of `codes` must match too. `None` means that the number alone
-    /// means a fault.
+    /// A pattern that a log line with one of `codes` must also match to count as a fault. `None`
+    /// means that the number alone is enough.
     pub fault_pattern: Option<Pattern>,
-    /// A pattern for lines that mean the end of the fault.
+    /// A pattern for the log lines that report the end of the fault.
     pub recovery_pattern: Option<Pattern>,
 }
 
@@ -72,16 +74,16 @@ pub struct HealthProgram {
     pub command: Vec<Template>,
     /// The time after which the program is killed.
     pub timeout: Duration,
-    /// The output that the program must print, in addition to exiting with status 0.
+    /// The output that the program must print. The program must also exit with status 0.
     pub expected_output: Option<ExpectedOutput>,
 }
 
-/// The output that a health program must print.
+/// The output that a health program must print if the device is healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedOutput {
-    /// The part of the program's output that is compared.
+    /// The part of the program's output that is compared with `expected`.
     pub part: OutputPart,
-    /// The values that are accepted.
+    /// The accepted values of that part.
     pub expected: Expectation,
 }
 
@@ -89,13 +91,13 @@ pub struct ExpectedOutput {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputPart {
     Whole,
-    /// The value of the first line `key: value` with this key.
+    /// The value of the first output line `key: value` with this key.
     Line(String),
-    /// The first group of a regular expression, by template.
+    /// The first group of a regular expression, which is written as a template.
     Match(Template),
 }
 
-/// A rule for the content of a file, without surrounding white space.
+/// A rule for the content of a file. White space around the content is ignored.
 #[derive(Debug, Clone)]
 pub enum FileRule {
     Expected(Expectation),
@@ -103,106 +105,111 @@ pub enum FileRule {
     ForbiddenPrefix(Vec<u8>),
     /// The content is a number below a limit.
     UpperLimit {
-        /// The lowest number with which the device is unhealthy, in the unit of the file.
+        /// The limit, in the unit of the file. At this number or a higher one the device is
+        /// unhealthy.
         limit: i64,
-        /// After the limit was reached, the device is healthy again only below this number.
+        /// The number below which the device is healthy again after it has reached the limit.
         recovery_limit: i64,
     },
-    /// The content is a number that keeps changing, such as a heartbeat. One scan cannot show a
-    /// change, so [`crate::discover::HealthHistory`] compares several scans.
+    /// The content is a number that keeps changing, such as a heartbeat. A single scan of the host
+    /// cannot show a change, so [`crate::discover::HealthHistory`] compares several scans.
     Heartbeat {
-        /// The longest time for which a healthy device's number may stay the same.
+        /// The longest time for which the number of a healthy device may stay the same.
         max_interval: Duration,
     },
 }
 
 /// # `health`
 ///
-/// A check that must pass for a device to be healthy. One of: `exists`; `value` with `equals`,
-/// `one_of` or `not_equals`; `file` with `equals`, `one_of`, `not_equals`, `not_leading_bytes`,
-/// `below` (and `recovers_below`) or `changes_within`; `kernel_log` with `codes`; `program`. A
-/// device whose nodes are missing is always unhealthy.
+/// A check that must pass for a device to be healthy: `exists`; or `value` with `equals`, `one_of`
+/// or `not_equals`; or `file` with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `below`
+/// (and `recovers_below`) or `changes_within`; or `kernel_log` with `codes`; or `program`. A device
+/// whose nodes are missing is always unhealthy.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
 pub(super) struct RawHealthCheck {
-    /// The beginning, by template, of a line of the kernel's log, such as `xdrv {bdf}: error `. The
-    /// device is unhealthy if the log has such a line with one of `codes` after it. Only the plugin
-    /// reads the log. The device is healthy again after it was absent, and after root has written
-    /// the line `boathook: repaired ID` to /dev/kmsg.
+    /// A template for the beginning of a line of the kernel's log, such as `xdrv {bdf}: error `.
+    /// The device is unhealthy if the log has such a line, followed by one of `codes`. Only the
+    /// plugin reads the log. The device is healthy again if it disappears and comes back, or if
+    /// root writes the line `boathook: repaired ID` to /dev/kmsg.
     #[serde(rename = "kernel_log")]
     log_line_prefix: Option<Template>,
-    /// With `kernel_log`: the numbers that mean a fault.
+    /// With `kernel_log`: the numbers that stand for a fault if the line continues with one of
+    /// them.
     #[serde(rename = "codes")]
     fault_codes: Option<Vec<u32>>,
-    /// With `kernel_log`: a regular expression that a line with one of `codes` must match in
-    /// addition, if the number alone does not mean a fault. It is matched against the line from the
-    /// number to the end. It must not match names that a local user chooses, such as those of
-    /// processes.
+    /// With `kernel_log`: a regular expression, for drivers whose numbers alone do not mean a
+    /// fault. A line with one of `codes` is a fault only if the line, from the number on, matches
+    /// the expression. The expression must not match names that a local user chooses, such as names
+    /// of processes.
     #[serde(rename = "words")]
     fault_pattern: Option<Pattern>,
-    /// With `kernel_log`: a regular expression for the line by which the driver reports the end of
-    /// the fault. The line must begin with the text of `kernel_log`, and the remaining text must
-    /// match the expression.
+    /// With `kernel_log`: a regular expression for the line with which the driver reports that the
+    /// fault has ended. The line must begin with the text of `kernel_log`, and the rest of the line
+    /// must match the expression.
     #[serde(rename = "repaired")]
     recovery_pattern: Option<Pattern>,
-    /// A program of the host: its absolute path and its arguments, by template. The
-    /// device is healthy if the program exits with status 0 and prints what `equals`,
-    /// `one_of` or `not_equals` requires. If `health_programs` in `[class.NAME]` of
-    /// config.toml is `true`, the plugin runs the program, without a shell and with an
-    /// empty environment, and again 60 seconds after it ended. It runs one program of a
-    /// class at a time.
+    /// A program of the host: templates for its absolute path and its arguments. The device is
+    /// healthy if the program exits with status 0 and prints what `equals`, `one_of` or
+    /// `not_equals` requires. The plugin runs the program if config.toml has `health_programs =
+    /// true` in `[class.NAME]`, without a shell and with an empty environment. It runs the program
+    /// again 60 seconds after it ended, and at most four programs of a class at the same time.
     program: Option<Vec<Template>>,
-    /// With `program`: the time in seconds after which the program and all processes of its group
-    /// are killed, and the device is unhealthy. Default 10.
+    /// With `program`: the maximum run time in seconds. After it, the program and all processes of
+    /// its process group are killed, and the device is unhealthy. Default 10.
     timeout: Option<Timeout>,
-    /// With `program`: only the value of the output line `key: value` with this key is compared,
-    /// instead of the whole output.
+    /// With `program`: the key of one output line `key: value`. Only the value of this line is
+    /// compared, instead of the whole output.
     key: Option<String>,
-    /// With `program`: a regular expression, by template, whose first group in the output is the
-    /// value that is compared. A program that reports all devices is run once for all of them.
+    /// With `program`: a template for a regular expression. The value that is compared is its first
+    /// group in the output. If one command line reports all devices, it is run once for all of
+    /// them.
     regex: Option<Template>,
-    /// A pattern of host paths. At least one path must match.
+    /// A pattern of host paths. The check passes if at least one path matches.
     #[serde(rename = "exists")]
     required_path: Option<PathPattern>,
-    /// The text that is compared, by template over the attributes of the device.
+    /// A template for the text that is compared. It may use the attributes of the device.
     value: Option<Template>,
-    /// The file to read: absolute, or relative to the path that the source
+    /// The file that is read: absolute, or relative to the path that the entry of `[[discover]]`
     /// matched.
     file: Option<Template>,
-    /// The only accepted value of the file's content, the output, or `value`.
+    /// The only accepted value of the file, of the program's output, or of `value`.
     #[serde(rename = "equals")]
     expected_value: Option<String>,
-    /// The accepted values of the file's content, the output, or `value`.
+    /// The accepted values of the file, of the program's output, or of `value`.
     #[serde(rename = "one_of")]
     accepted_values: Option<Vec<String>>,
-    /// The value that the file's content, the output, or `value` must not have.
+    /// The value that the file, the program's output, or `value` must not have.
     #[serde(rename = "not_equals")]
     forbidden_value: Option<String>,
-    /// With `file`: bytes in hexadecimal. The content must not begin with them. The configuration
-    /// space of a PCI device that no longer answers reads as `ffffffff`.
+    /// With `file`: bytes in hexadecimal with which the file must not begin. For example, the
+    /// configuration space of a PCI device that no longer answers begins with `ffffffff`.
     #[serde(rename = "not_leading_bytes")]
     forbidden_prefix_hex: Option<String>,
-    /// With `file`: an upper limit. The number in the file must be lower, in the unit of the file.
+    /// With `file`: the limit, in the unit of the file. The number in the file must be lower than
+    /// this.
     #[serde(rename = "below")]
     upper_limit: Option<i64>,
-    /// With `below`: the number below which a device that has reached the limit is healthy again.
+    /// With `below`: a lower number than `below`. A device that has reached the limit is healthy
+    /// again when the number in the file is lower than this.
     #[serde(rename = "recovers_below")]
     recovery_limit: Option<i64>,
-    /// With `file`: the maximum time in seconds for which the number in the file, such as a
-    /// heartbeat counter, may stay unchanged.
+    /// With `file`: the maximum time in seconds for which the number in the file may stay the same.
+    /// It is for numbers that keep changing, such as a heartbeat counter.
     #[serde(rename = "changes_within")]
     max_unchanged_seconds: Option<u32>,
-    /// The time in seconds for which a new outcome of the check must last before
-    /// it counts, so that short interruptions have no effect. The first outcome
-    /// counts at once. Not with `recovers_below` or `changes_within`.
+    /// The time in seconds for which a changed outcome of the check must last before it counts, so
+    /// that short interruptions have no effect. The first outcome counts at once. Not with
+    /// `recovers_below` or `changes_within`.
     #[serde(rename = "steady_for")]
     debounce_seconds: Option<u32>,
-    /// The action that the administrator should take if the check fails; appended to the reason.
+    /// What the administrator should do if the check fails. The reason in messages ends with this
+    /// text.
     advice: Option<String>,
-    /// With `value`: whether the check concerns only the device as a whole. Then parts of the
-    /// device (`[[parts]]`) can be made although the check fails.
+    /// With `value`: whether the check is only about the device as a whole. If such a check fails,
+    /// partitions of the device (`[[parts]]`) can still be made.
     #[serde(rename = "of_whole")]
     concerns_whole_only: Option<bool>,
 }
@@ -252,8 +259,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             let rule = raw.take_file_rule()?;
             (HealthTest::File { file, rule }, VALID_FORMS)
         };
-        // The keys of the selected form were taken out of `raw`. A remaining key is an error,
-        // because it belongs to another form.
+        // The keys of the selected form were taken out of `raw`. A key that is still there belongs
+        // to another form, so it is an error.
         if raw != RawHealthCheck::default() {
             return Err(form);
         }
@@ -273,7 +280,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 }
 
 impl HealthTest {
-    /// Returns whether `steady_for` may delay the outcome of the test.
+    /// Returns whether the test supports `steady_for`, which delays a changed outcome.
     fn supports_debouncing(&self) -> bool {
         match self {
             HealthTest::PathExists(_) => true,
@@ -292,8 +299,8 @@ impl HealthTest {
     }
 }
 
-/// Each function removes the keys of one form of a health check from the table, and returns its
-/// value.
+/// Each of these functions takes the keys of one form of health check out of the table, and builds
+/// the test from them.
 impl RawHealthCheck {
     fn take_program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
         let is_fixed_path = |path: &Template| {
@@ -353,7 +360,7 @@ fn to_duration(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Returns whether a template is a valid regular expression after its attributes are filled in.
+/// Returns whether a template becomes a valid regular expression when its attributes are filled in.
 fn is_regex(template: &Template) -> bool {
     fill_with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
 }

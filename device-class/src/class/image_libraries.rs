@@ -1,4 +1,4 @@
-//! Libraries of the image that are used instead of the host's.
+//! Libraries that a container uses from its image instead of those of the host (`image_libraries`).
 
 use serde::Deserialize;
 
@@ -10,26 +10,26 @@ use crate::template::Template;
 /// # `image_libraries`
 ///
 /// A directory of the image whose libraries are used instead of the host's, such as a newer
-/// user-space driver that works with the host's kernel driver. It is used if it has exactly one
-/// file `library.VERSION` whose major version (the first number) is greater than that of
-/// `newer_than`. The container's loader then searches this directory first. The hook opens, mounts
-/// and runs nothing in it.
+/// user-space driver that works with the host's kernel driver. The directory is used if it has
+/// exactly one file `library.VERSION`, and the major version (the first number) of this file is
+/// greater than that of `newer_than`. The container's dynamic loader then searches this directory
+/// first. The hook opens, mounts and runs nothing in it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "image_libraries"))]
 pub struct ImageLibraries {
-    /// The directory in the container, by template. Links in its path are
-    /// followed within the container.
+    /// A template for the path of the directory in the container. Symbolic links in this path are
+    /// resolved inside the container.
     pub directory: PathTemplate,
-    /// The library that is searched in the directory. Its file name ends with a version, such as
-    /// `libx.so.550.54.15` for `libx.so`.
+    /// The library whose version decides. Its file in the directory has the version at the end of
+    /// its name, such as `libx.so.550.54.15` for `libx.so`.
     pub library: SoName,
-    /// The version of the host's library, by template over the host's attributes.
+    /// A template for the version of the host's library. It may use the host's attributes.
     #[serde(rename = "newer_than")]
     pub host_version: Template,
-    /// Conditions on the host's attributes, such as the versions of its driver
-    /// with which newer libraries work.
+    /// Conditions on the host's attributes. For example, the image's libraries may work only with
+    /// certain versions of the host's driver.
     #[serde(default)]
     pub require: Vec<Condition>,
 }

@@ -1,4 +1,4 @@
-//! Labels of a cluster's node that describe its devices.
+//! Node labels in Kubernetes that describe the devices of a node (`[labels]`).
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ const RESERVED_DOMAIN: &str = "kubernetes.io";
 /// hardware of a node.
 const FEATURE_DOMAIN: &str = "feature.node.kubernetes.io";
 
-/// The name of a label: `DOMAIN/NAME`, by the rules for names of resources, or a suffix that begins
-/// with a dot and is appended to the name of the device's resource.
+/// The name of a node label. It is either `DOMAIN/NAME`, with the syntax of resource names, or a
+/// suffix that begins with a dot and is appended to the name of the device's resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LabelName(String);
@@ -28,10 +28,10 @@ pub struct LabelName(String);
 ///
 /// The value of a node label, such as `"vendor.example/chip.model" = "{model}"`. Short form:
 /// `value`. With `--node-labels` the plugin writes the labels of all devices for Node Feature
-/// Discovery. If devices disagree about a label, the node does not get it, because a pod that
-/// selects the node might get another device. Characters that the value of a label must not have
-/// become `-`. A name that begins with a dot is appended to the resource of the device:
-/// `".slices"` becomes `vendor.example/chip.slices`.
+/// Discovery. If devices have different values for a label, the node does not get the label,
+/// because a pod that selects the node might get the wrong device. Characters that are not allowed
+/// in a label's value become `-`. A name that begins with a dot is appended to the resource name of
+/// the device: `".slices"` becomes `vendor.example/chip.slices`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -41,22 +41,22 @@ pub struct LabelName(String);
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "label"))]
 pub struct Label {
-    /// The value, as a template of a device's attributes. A device that lacks one of these
-    /// attributes does not have the label.
+    /// A template for the value. It may use the attributes of a device. A device that does not have
+    /// one of these attributes does not have the label.
     pub value: Template,
-    /// Replacements of values, before `regex`. A value that is not listed is kept.
+    /// Replacements of values, made before `regex` is applied. A value that is not listed is kept.
     #[serde(default, rename = "map")]
     pub replacements: BTreeMap<String, String>,
-    /// A regular expression for the used part of the value: its first group, or else the whole
-    /// match. A device whose value does not match does not have the label.
+    /// A regular expression that selects the used part of the value: its first group, or the whole
+    /// match if it has no group. A device whose value does not match does not have the label.
     pub regex: Option<ReportPattern>,
-    /// Values with which a device does not have the label.
+    /// Values that are not used: a device with one of them does not have the label.
     #[serde(default, rename = "none_of")]
     pub excluded_values: Vec<String>,
 }
 
 impl LabelName {
-    /// Returns the name of the label that a device of `resource` has.
+    /// Returns the full name of the label for a device with this resource.
     pub fn for_resource(&self, resource: &ResourceName) -> String {
         if self.0.starts_with('.') {
             format!("{resource}{}", self.0)
@@ -114,8 +114,8 @@ impl TryFrom<String> for LabelName {
 }
 
 impl Label {
-    /// Returns the value of the label for a device with these attributes. Returns `None` if the
-    /// device has no such label.
+    /// Returns the value of the label for a device with these attributes. Returns `None` if such a
+    /// device does not have the label.
     pub fn fill(&self, attributes: &Attributes) -> Option<String> {
         let text = self.value.fill(attributes).ok()?;
         let text = self.replacements.get(&text).unwrap_or(&text);
@@ -138,8 +138,8 @@ impl Label {
     }
 }
 
-/// Converts a text to a valid value of a label by replacing invalid characters, as the vendors' own
-/// programs for labels do: `X1 80GB` becomes `X1-80GB`.
+/// Converts a text to a valid label value by replacing invalid characters. `X1 80GB` becomes
+/// `X1-80GB`, as in the labels that the vendors' own programs write.
 fn to_label_value(text: &str) -> String {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let valid_chars = text.trim().chars();

@@ -1,4 +1,5 @@
-//! Shared libraries of the host, which a class names or selects by patterns.
+//! Shared libraries of the host that a container gets. A class names them, or selects them by
+//! patterns.
 
 use serde::Deserialize;
 
@@ -7,8 +8,8 @@ use crate::template::{Attributes, Template};
 
 /// # `libraries`
 ///
-/// A shared library. Short form: its soname. The path of the library is looked up in the
-/// ld.so.cache of the host or of the driver's root.
+/// A shared library that the container gets. Short form: its soname. The library is looked up in
+/// the ld.so.cache of the host, or of the driver's root directory if there is one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -18,7 +19,7 @@ use crate::template::{Attributes, Template};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library"))]
 pub struct Library {
-    /// The soname, by template.
+    /// A template for the soname.
     pub soname: SoNameTemplate,
     /// Additional names for the library, such as the name without a version.
     #[serde(default)]
@@ -30,24 +31,24 @@ pub struct Library {
 
 /// # `libraries_matching`
 ///
-/// Additional libraries, by patterns for the names in the host's ld.so.cache and in
-/// `library_directories`. They include libraries of drivers that are newer than the class file.
-/// Libraries that are not of `library_version` are omitted.
+/// Patterns that select additional libraries by name, from the host's ld.so.cache and from
+/// `library_directories`. So a container also gets the libraries of drivers that are newer than the
+/// class file. With `library_version`, libraries of another version are left out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library_names"))]
 pub struct LibraryNamePatterns {
-    /// Patterns for the names of libraries. A library is added if one of them matches its name.
+    /// Patterns for library names. A library is added if its name matches one of them.
     #[serde(rename = "names")]
     pub included_names: Vec<NamePattern>,
-    /// Patterns for the names of libraries that are not added.
+    /// Patterns for the names of libraries that are left out, even if `names` matches them.
     #[serde(default, rename = "except")]
     pub excluded_names: Vec<NamePattern>,
 }
 
 impl LibraryNamePatterns {
-    /// Returns whether the patterns select a library of this name.
+    /// Returns whether a library with this name is to be added.
     pub(crate) fn matches_name(&self, name: &str) -> bool {
         let matches_name = |pattern: &NamePattern| pattern.matches(name);
         self.included_names.iter().any(matches_name)
@@ -86,7 +87,7 @@ impl TryFrom<String> for NamePattern {
     }
 }
 
-/// The name under which a library is loaded: a file name, no path.
+/// The name by which programs load a library: a file name without a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SoName(String);
@@ -114,13 +115,13 @@ impl TryFrom<String> for SoName {
     }
 }
 
-/// A template for a [`SoName`], because some sonames contain the driver's version.
+/// A template for a [`SoName`]. Some sonames contain the version of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SoNameTemplate(Template);
 
 impl SoNameTemplate {
-    /// Fills in the attributes and checks the resulting name.
+    /// Fills in the attributes and checks that the result is a valid soname.
     pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
         let name = self.0.fill(attributes).map_err(|e| e.to_string())?;
         SoName::try_from(name)

@@ -1,4 +1,4 @@
-//! Direct connections between devices.
+//! Direct connections between devices, such as cables or bridges (`[device.links]`).
 
 use serde::Deserialize;
 
@@ -8,63 +8,66 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawLinks")]
 pub struct Links {
-    /// The source of the names of the peer devices, which are at the other ends of the connections.
+    /// Where the names of the peer devices are read. A peer device is the device at the other end
+    /// of a connection.
     pub peers: LinkPeers,
-    /// The name by which peer devices refer to this device, as a template.
+    /// A template for the name by which a peer device's entry refers to this device.
     pub name: Template,
-    /// The key of the line in a connection's file that has the kind of the connection.
+    /// The key in a connection's file whose value is the kind of the connection.
     pub kind_key: Option<String>,
-    /// The kinds of connections that are used. Connections of other kinds are ignored.
+    /// The kinds of connections that count. Connections of other kinds are ignored.
     pub used_kinds: Vec<String>,
-    /// The key of the line in a connection's file that has the weight of the connection.
+    /// The key in a connection's file whose value is the weight of the connection.
     pub weight_key: Option<String>,
 }
 
-/// The source of the names of the peer devices, to which a device has direct connections.
+/// Where the names of a device's peers are read: the devices to which it has direct connections.
 #[derive(Debug, Clone)]
 pub enum LinkPeers {
-    /// One file for each connection. Its line with the key `peer_key` names the peer device.
+    /// There is one file for each connection. The value of the key `peer_key` in this file is the
+    /// name of the peer device.
     Files {
         path_pattern: PathPattern,
         peer_key: String,
     },
-    /// The driver properties whose key is this template. The first word of each value names one
-    /// peer device.
+    /// The template is the key of the driver properties that name the peers. The first word of each
+    /// value is the name of one peer device.
     DriverProperty(Template),
 }
 
 /// # `[device.links]`
 ///
-/// Direct connections between devices, which the plugin prefers for devices of one
-/// container. A file for each connection, or a fact, names the device at its other end.
-/// Either `for_each` and `peer`, or `fact`.
+/// Direct connections between devices. For one container, the plugin prefers devices that are
+/// connected with each other. The device at the other end of a connection is named in a file for
+/// each connection (`for_each` and `peer`), or in facts (`fact`).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "links"))]
 pub(super) struct RawLinks {
-    /// A pattern of host paths. Each matching path is the file of one connection.
+    /// A pattern of host paths. Each matching path is the file that describes one connection.
     #[serde(rename = "for_each")]
     path_pattern: Option<PathPattern>,
-    /// The key of the line, `key value` or `key: value`, that names the device at
-    /// the other end.
+    /// The key in the file of a connection, in a line `key value` or `key: value`. The value is the
+    /// name of the device at the other end.
     #[serde(rename = "peer")]
     peer_key: Option<String>,
-    /// The key, by template, of the facts that name the devices at the other ends. The first
-    /// word of each fact is the name. Further words, such as the number of a link, distinguish
-    /// several connections with one device, which are added up.
+    /// A template for the key of the facts that name the devices at the other ends. There is one
+    /// fact for each connection, and its first word is the name of the device. Further words, such
+    /// as the number of the connection, distinguish several connections with the same device, which
+    /// are added up.
     #[serde(rename = "fact")]
     property_key: Option<Template>,
-    /// The name by which the other end refers to this device, by template.
+    /// A template for the name by which the device at the other end refers to this device.
     name: Template,
-    /// With `for_each`: the key of the line with the kind of a connection.
+    /// With `for_each`: the key whose value is the kind of the connection.
     #[serde(rename = "kind")]
     kind_key: Option<String>,
-    /// The kinds of connections that are used. Connections of other kinds are ignored.
+    /// The kinds of connections that count. Connections of other kinds are ignored.
     #[serde(default, rename = "kinds")]
     used_kinds: Vec<String>,
-    /// With `for_each`: the key of the line with a number that grows with the hops of the
-    /// connection. Connections with a lower number are preferred.
+    /// With `for_each`: the key whose value is a number that is larger if the connection has more
+    /// hops. Connections with a lower number are preferred.
     #[serde(rename = "weight")]
     weight_key: Option<String>,
 }

@@ -1,10 +1,11 @@
-//! The tables `[add]` and `[remove]`, which are an error in a class without a base.
+//! The tables `[add]` and `[remove]`, which are an error in a class that does not extend another
+//! one.
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A table `[add]` or `[remove]` that is left after the layers of a class were merged. Merging
-/// applies these tables to the lists of the extended class and removes them, so the type has no
-/// value: its deserialization always fails.
+/// A table `[add]` or `[remove]` in a class that extends no other class. Such a table is an error,
+/// so this type has no value and its deserialization always fails. In a class with `extends`, the
+/// tables are applied and removed before the class is deserialized.
 #[derive(Debug, Clone)]
 pub enum ListChanges {}
 

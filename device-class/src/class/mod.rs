@@ -1,6 +1,6 @@
-//! The schema of a class file. Each type is a table of the file. Single values
-//! are checked while they are parsed, so that the message has the line.
-//! `docs/class-reference.md` is the reference.
+//! The schema of a class file: each type here is a table of the file. Single values are checked
+//! while they are parsed, so that an error names the line. `docs/class-reference.md` describes all
+//! keys.
 
 mod allocate;
 mod attribute;
@@ -83,125 +83,133 @@ use crate::pattern::PathPattern;
 use crate::strict_toml::{self, BrokenRule, FileError, Layer};
 use crate::template::Template;
 
-/// A class of devices on this host: the validated class file, with the changes of config.toml.
-/// After it is loaded, no code reads its class file or its table of config.toml again.
+/// A class of devices on this host: the validated class file with the changes of config.toml. After
+/// loading, no code reads the class file or the class's table in config.toml again.
 #[derive(Debug, Clone)]
 pub struct DeviceClass {
-    /// The file's name without `.toml`.
+    /// The name of the class file without `.toml`.
     pub name: ClassName,
-    /// The content of the file, with the values that config.toml replaces.
+    /// The content of the class file. Values that config.toml overrides are already replaced.
     pub spec: ClassSpec,
     pub settings: ClassConfig,
 }
 
 /// # Boathook device class
 ///
-/// The file as a whole.
+/// The keys at the top of a class file, and its tables.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassSpec {
-    /// The class whose file this one extends. Tables are merged key by key; any
-    /// other value of this file, also a list, replaces that of the other one. `[add]` and
-    /// `[remove]` change its lists.
+    /// The class that this class extends. Tables are merged key by key. Any other value in this
+    /// file, also a list, replaces the value of the extended class. `[add]` and `[remove]` change
+    /// its lists.
     pub extends: Option<ClassName>,
-    /// With `extends`: items that are added to the end of the other class's lists, by the
-    /// same keys: `library_directories`, or `nodes` in `[add.device]`.
+    /// With `extends`: items to add to lists of the extended class. Each list has the same key as
+    /// in that class, such as `library_directories`, or `nodes` in `[add.device]`. The items are
+    /// added at the end.
     #[cfg_attr(test, schemars(with = "BTreeMap<String, serde_json::Value>"))]
     #[cfg_attr(test, schemars(default))]
     pub add: Option<ListChanges>,
-    /// With `extends`: items that are removed from the other class's lists, by the same keys.
-    /// A text also means the table that has it as a value, such as its path. A table
-    /// means those that have its values; if it has lists, their items are removed from these.
+    /// With `extends`: items to remove from lists of the extended class, with the same keys as in
+    /// that class. A text also removes a table that has the text as a value, such as its path. A
+    /// table removes each table that has all its values. If a table here has lists, only the items
+    /// of these lists are removed from the matching tables.
     #[cfg_attr(test, schemars(with = "BTreeMap<String, serde_json::Value>"))]
     #[cfg_attr(test, schemars(default))]
     pub remove: Option<ListChanges>,
-    /// The schema's version: 1.
+    /// The version of the schema: 1.
     pub version: Version,
     /// A one-line description for users.
     #[serde(default)]
     pub description: String,
-    /// The extended resource, fixed or by template per device: `domain/name`.
+    /// The extended resource under which Kubernetes allocates the devices: `domain/name`. It may be
+    /// a template that uses the attributes of each device.
     pub resource: Template,
-    /// Whether the plugin advertises the class, unless `enabled` in `[class.NAME]` of config.toml
-    /// overrides it. Default `true`. Classes that divide the same hardware in another way have
-    /// `false`.
+    /// Whether the plugin offers the class. `enabled` in `[class.NAME]` of config.toml overrides
+    /// it. Default `true`. It is `false` in classes that divide hardware in another way than a
+    /// class with `true`.
     #[serde(default = "default_true", rename = "enabled")]
     pub is_enabled: bool,
-    /// Whether `boathook follow` gives a device to its running containers again after it was
-    /// unplugged and plugged in. The id of the device must stay the same although its device number
-    /// changes. `follow` in `[class.NAME]` of config.toml overrides this key. Default `false`.
+    /// Whether `boathook follow`, the daemon that updates running containers, gives a device back
+    /// to its containers after it was unplugged and plugged in. The id of the device must then stay
+    /// the same although its device number changes. `follow` in `[class.NAME]` of config.toml
+    /// overrides this key. Default `false`.
     #[serde(default, rename = "follow")]
     pub is_followed: bool,
-    /// With `follow`: whether programs in the container that wait for messages of the kernel or of
-    /// udev get a message when the device comes or goes, as programs on the host do. `announce` in
+    /// With `follow`: whether programs in a container get a message when the device comes or goes,
+    /// if they wait for messages of the kernel or of udev as programs on the host do. `announce` in
     /// `[class.NAME]` of config.toml overrides it. Default `false`.
     #[serde(default, rename = "announce")]
     pub announces_devices: bool,
-    /// With `follow`: whether a container that requests a device by its name starts without it
-    /// if the host does not have it, and gets it from `boathook follow` when it comes, as with
-    /// `NAME?` in the request. `late` in `[class.NAME]` of config.toml overrides it.
-    /// Default `false`.
+    /// With `follow`: whether a container starts if the host does not have a device that the
+    /// container requests by name. `boathook follow` gives it the device when the device comes. A
+    /// request can ask for the same with `NAME?`. `late` in `[class.NAME]` of config.toml overrides
+    /// it. Default `false`.
     #[serde(default, rename = "late")]
     pub allows_late_devices: bool,
-    /// Linux capabilities that programs need to use the devices. The class gives them to no
-    /// container.
+    /// Linux capabilities that programs need to use the devices. Boathook reports if a container
+    /// does not have them, but does not give them to any container.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Need>>"))]
     pub needs: Vec<Need>,
     /// How a container requests devices of the class.
     pub request: RequestSpec,
-    /// The driver's root directory, by template, if it is not the host's root:
-    /// a directory with its own `usr`, `etc` and so on, or only with `lib64` or `lib`
-    /// and `bin`. config.toml can override it.
+    /// A template for the driver's root directory, if it is not the root of the host. It is a
+    /// directory with its own `usr`, `etc` and so on, or only with `lib64` or `lib` and `bin`.
+    /// config.toml can override it.
     pub driver_root: Option<PathTemplate>,
-    /// Directories with libraries that the host's ld.so.cache does not list, by
-    /// template. config.toml can add others.
+    /// Templates for directories with libraries that are not in the host's ld.so.cache. config.toml
+    /// can add others.
     #[serde(default)]
     pub library_directories: Vec<PathTemplate>,
-    /// Patterns for the names of libraries to which a link is also created in the image's
-    /// own library directory, for programs that open a path there, or have a loader of
-    /// their own. Without this list each library gets a link.
+    /// Patterns for the names of libraries. A matching library also gets a link in the image's own
+    /// library directory, for programs that open a path there or have a loader of their own.
+    /// Without this list, each library gets a link.
     pub library_links: Option<Vec<NamePattern>>,
-    /// Directories with programs of the driver, by template, where they are not at the
-    /// path of `binaries`. config.toml can add others.
+    /// Templates for directories with programs of the driver. They are searched if a program is not
+    /// at the path in `binaries`. config.toml can add others.
     #[serde(default)]
     pub program_directories: Vec<PathTemplate>,
-    /// A pattern for a path that exists while the driver is loaded. If no path matches, the class
-    /// has no devices.
+    /// A pattern for a path that exists while the driver is loaded. If no path on the host matches,
+    /// the class has no devices.
     pub driver_path: Option<PathPattern>,
-    /// Programs of the driver that report facts which cannot be read from files.
+    /// Programs of the driver that report facts. Facts are properties of devices that cannot be
+    /// read from files.
     #[serde(default, rename = "facts")]
     pub property_programs: Vec<PropertyProgram>,
     /// Attributes of the host, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
-    /// The directory trees in which devices are found.
+    /// Where devices are searched on the host.
     pub discover: Vec<Source>,
-    /// Hardware that would be a device if the driver had taken it.
+    /// Hardware that would be a device if its driver were bound to it.
     #[serde(default, rename = "unclaimed")]
     pub unclaimed_hardware: Vec<UnclaimedHardware>,
-    /// A device's id, nodes and properties, by templates over its attributes.
+    /// The id, the nodes and the properties of a device. The templates use the attributes of the
+    /// device.
     pub device: DeviceSpec,
-    /// The choice of devices that the plugin recommends to the kubelet.
+    /// The rule by which the plugin recommends devices to the kubelet.
     #[serde(default)]
     pub allocate: Allocate,
-    /// The number of containers that may have a device at once.
+    /// Settings to offer one device to several containers, or several devices as one.
     pub sharing: Option<Sharing>,
     /// A program that prepares a device for a container.
     pub prepare: Option<Prepare>,
-    /// The names of another toolkit, under which `boathook-init install --as` offers Boathook.
+    /// The names of another vendor's container toolkit that Boathook can replace, with
+    /// `boathook-init install --as NAME`.
     pub compatibility: Option<Compatibility>,
-    /// Labels of a cluster's node by its devices, for Node Feature Discovery, by the name of the
-    /// label. Each resource has one more, with the number of its devices: `RESOURCE.count`.
+    /// Labels of a Kubernetes node, which Node Feature Discovery sets. The key is the name of the
+    /// label. Each resource also gets the label `RESOURCE.count` with the number of its devices.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "BTreeMap<String, schema::TextOr<Label>>"))]
     pub labels: BTreeMap<LabelName, Label>,
-    /// The amounts, beside slots, that a device has for its `[[parts]]`: by the name of a counter,
-    /// such as `compute`, a number by template over the attributes of the device.
+    /// What a device has for its `[[parts]]`, in addition to slots. The key is the name of a
+    /// counter, such as `compute`. The value is a template for a number and may use the attributes
+    /// of the device.
     #[serde(default)]
     pub counters: BTreeMap<String, Template>,
-    /// Parts of devices, which are made when a claim gets one.
+    /// Parts (partitions) of devices. A part is made when a resource claim needs it.
     #[serde(default)]
     pub parts: Vec<PartProfile>,
     /// Nodes and files that a container gets once, regardless of the number of its devices.
@@ -234,19 +242,20 @@ fn default_true() -> bool {
 }
 
 impl ClassSpec {
-    /// Returns the resource `count_resource` of `[sharing]`, whose quantity on a node is the number
-    /// of devices.
+    /// Returns the name of the resource `count_resource` of `[sharing]`. The quantity of this
+    /// resource on a node is the number of devices.
     pub fn count_resource(&self) -> Option<ResourceName> {
         let template = self.sharing.as_ref()?.count_resource.as_ref()?;
         ResourceName::try_from(template.to_string()).ok()
     }
 
-    /// Returns whether the class can have a resource of this name.
+    /// Returns whether the class can offer devices under a resource with this name.
     pub fn may_offer(&self, resource: &str) -> bool {
         self.resource.matches_filled_text(resource)
     }
 
-    /// Returns the capabilities with which a container gets further nodes or files.
+    /// Returns the capabilities that the class defines: with each of them, a container gets
+    /// additional nodes or files.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
         let sources = self.discover.iter().flat_map(|source| &source.nodes);
@@ -257,8 +266,8 @@ impl ClassSpec {
         inserted(names.flatten().cloned())
     }
 
-    /// Returns the capabilities that exclude a container from some `[[edits]]`
-    /// (`unless_capability`).
+    /// Returns the capabilities of `unless_capability`. A container with one of them does not get
+    /// certain `[[edits]]`.
     pub fn list_excluding_capabilities(&self) -> BTreeSet<CapabilityName> {
         let exceptions = self
             .edits
@@ -269,11 +278,11 @@ impl ClassSpec {
 }
 
 impl DeviceClass {
-    /// Parses a class from the text of its file, which extends no other class.
+    /// Parses a class from the text of its file, which must not extend another class.
     ///
     /// # Errors
-    /// The text is no class file: the error names the line, the key and, for
-    /// an unknown key, the nearest one that exists.
+    /// The text is not a valid class file. The error names the line, the key and, for an unknown
+    /// key, the most similar known key.
     pub fn parse(name: ClassName, path: &Path, text: &str) -> Result<Self, FileError> {
         let extends = None;
         Self::from_layers(
@@ -286,8 +295,8 @@ impl DeviceClass {
         )
     }
 
-    /// Parses a class from its own file and the files that this one extends, directly or through
-    /// another file.
+    /// Parses a class from several files: its own file, and the files that it extends directly or
+    /// indirectly.
     pub(crate) fn from_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
         validate::check(&spec).map_err(|error| FileError::from_broken_rule(layers, &error))?;

@@ -1,16 +1,16 @@
-//! Checks that no two classes use the same variable or resource.
+//! Checks that no two classes use the same request variable or the same resource.
 
 use std::collections::BTreeMap;
 
 use super::DeviceClass;
 use crate::name::ClassName;
 
-/// The request variables and resources of all classes, each with the class that uses it. Two
-/// classes must not use the same name, because a request by this name would not identify the class.
+/// The request variables and resources of all classes, each with the class that uses it. If two
+/// classes used the same name, a request with this name would not say which class is meant.
 #[derive(Debug, Default)]
 pub struct NameOwners(BTreeMap<String, ClassName>);
 
-/// An error for two classes that use the same variable or resource.
+/// Two classes use the same request variable or the same resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "classes {first} and {second} both use {name}; disable one, for example with an empty file \
@@ -19,7 +19,7 @@ pub struct NameOwners(BTreeMap<String, ClassName>);
 pub struct NameConflict {
     pub first: ClassName,
     pub second: ClassName,
-    /// The variable or resource.
+    /// The name of the variable or resource.
     pub name: String,
 }
 

@@ -6,9 +6,9 @@ use crate::name::LinuxCapability;
 
 /// # `needs`
 ///
-/// A Linux capability that programs need to use the devices of the class, such as
-/// `CAP_NET_ADMIN`. Short form: its name. Boathook gives no container a capability: `boathook
-/// explain` and `doctor` say which one a container lacks, and what to write to add it.
+/// A Linux capability that programs need to use the devices of the class, such as `CAP_NET_ADMIN`.
+/// Short form: its name. Boathook does not give the capability to containers. If a container does
+/// not have it, `boathook explain` and `doctor` report that, and say how to add it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -18,9 +18,8 @@ use crate::name::LinuxCapability;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "need"))]
 pub struct Need {
-    /// The name of the capability, as in capabilities(7).
+    /// The name of the capability, as listed in capabilities(7).
     pub capability: LinuxCapability,
-    /// The function that fails without the capability, such as `mounting`. Default: any use of the
-    /// device.
+    /// What fails without the capability, such as `mounting`. Default: any use of the device.
     pub needed_for: Option<String>,
 }

@@ -11,13 +11,14 @@ use crate::name::{CapabilityName, GroupName};
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// The path of the file in which the kernel lists the drivers of devices with their major numbers.
+/// The path of the kernel's list of drivers with their major numbers, for character devices and
+/// block devices.
 pub const PROC_DEVICES_PATH: &str = "/proc/devices";
 
 /// # `nodes`
 ///
-/// A device node. Short form: its path. The node in the container has the owner and mode of the
-/// host's node, unless `mode`, `gid` or `group` is set.
+/// A device node that the container gets. Short form: its path. The node in the container has the
+/// owner and mode of the host's node, unless `mode`, `gid` or `group` is set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -27,85 +28,85 @@ pub const PROC_DEVICES_PATH: &str = "/proc/devices";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "node"))]
 pub struct Node {
-    /// The path on the host, by template.
+    /// A template for the path on the host.
     pub path: PathTemplate,
-    /// Paths that are used instead of `path` if the host has them, by template.
+    /// Templates for paths that are used instead of `path` if they exist on the host.
     #[serde(default, rename = "prefer")]
     pub preferred_paths: Vec<PathTemplate>,
-    /// A pattern of host paths. The container gets one node for each matching path, and templates
-    /// may use the captures of the match. It is not an error if nothing matches.
+    /// A pattern of host paths. The container gets one node for each matching path; it is not an
+    /// error if none matches. Templates may use the attributes that the pattern captures.
     #[serde(rename = "for_each")]
     pub path_pattern: Option<PathPattern>,
-    /// Symbolic links that lead to the node, by template, such as those of udev
-    /// in `/dev/dri/by-path`. The container gets those that the host has.
+    /// Templates for symbolic links to the node, such as those of udev in `/dev/dri/by-path`. The
+    /// container gets the links that exist on the host.
     #[serde(default)]
     pub links: Vec<PathTemplate>,
     /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
-    /// The capability that a container must have to get the node.
+    /// Only a container with this capability gets the node.
     pub capability: Option<CapabilityName>,
-    /// The access that the device rule allows: a combination of `r`, `w` and `m`. Default `rw`.
+    /// The operations that the cgroup rule for the node allows: a combination of `r` (read), `w`
+    /// (write) and `m` (create a node). Default `rw`.
     #[serde(default)]
     pub access: Access,
-    /// The mode of the node in the container, in octal, such as `0660`. With `mode`, `gid` or
-    /// `group` a new node is created in the container, and the host's node is not mounted.
+    /// The mode of the node in the container, in octal, such as `0660`. If `mode`, `gid` or `group`
+    /// is set, the container gets a new node instead of a mount of the host's node.
     pub mode: Option<NodeMode>,
-    /// The number of the node's group in the container.
+    /// The group id (gid) that owns the node in the container.
     pub gid: Option<GroupId>,
-    /// In place of `gid`: the name of a group in the host's /etc/group, such as `dialout`, whose
-    /// number is looked up on each host. Groups of other sources, such as LDAP, are not known.
+    /// Instead of `gid`: the name of a group in the host's /etc/group, such as `dialout`. Its id is
+    /// looked up on each host. Groups of other sources, such as LDAP, are not known.
     pub group: Option<GroupName>,
     /// Whether the node may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The driver's name in /proc/devices, as a template. While the driver is loaded, the node is
-    /// required even if it is optional.
+    /// A template for the driver's name in /proc/devices. While the driver is loaded, the node must
+    /// exist, even with `optional`.
     pub driver: Option<Template>,
-    /// The function that fails in a container without the node, such as `rendering`. If the node is
-    /// optional, missing and not made, `boathook list`, `check`, `doctor` and the plugin report
-    /// that.
+    /// What fails in a container that does not have the node, such as `rendering`. If the node is
+    /// optional, missing and not created by `make`, then `boathook list`, `check`, `doctor` and the
+    /// plugin report this.
     pub needed_for: Option<String>,
-    /// Whether `driver` is looked up in the list of block devices in /proc/devices, instead of the
-    /// list of character devices.
+    /// Whether the driver drives block devices, so that `driver` is searched in the list of block
+    /// devices in /proc/devices. Default: `driver` is searched in the list of character devices.
     #[serde(default, rename = "block")]
     pub is_block_device: bool,
-    /// The node that the hook creates in the container if the host has no such node and the driver
-    /// is loaded.
+    /// How the hook creates the node in the container if the host does not have the node although
+    /// the driver is loaded.
     #[serde(rename = "make")]
     pub node_creation: Option<NodeCreation>,
-    /// The action that the administrator should take if the node is missing; appended to the
-    /// message.
+    /// What the administrator should do if the node is missing. The message ends with this text.
     pub advice: Option<String>,
 }
 
 /// # `make`
 ///
-/// A node that the hook creates in the container's own `/dev` while the host does
-/// not have the node. Its major number is that of `driver` in /proc/devices. A container
-/// with a user namespace, in which no node can be created, is refused.
+/// How the hook creates a node in the container's own `/dev` if the host does not have the node.
+/// The node's major number is that of `driver` in /proc/devices. In a container with a user
+/// namespace no node can be created, so such a container is refused.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "make"))]
 pub struct NodeCreation {
-    /// The minor number of the node, by template.
+    /// A template for the minor number of the node.
     pub minor: Template,
     /// The mode of the created node, in octal. Default: `mode` of the entry in `nodes`; if it has
     /// none, `0660`.
     pub mode: Option<NodeMode>,
-    /// The number of the created node's group. Default: `gid` or `group` of the entry in `nodes`;
-    /// if it has neither, 0.
+    /// The group id (gid) that owns the created node. Default: `gid` or `group` of the entry in
+    /// `nodes`; if it has neither, 0.
     pub gid: Option<GroupId>,
-    /// In place of `gid`: the name of a group in the host's /etc/group.
+    /// Instead of `gid`: the name of a group in the host's /etc/group.
     pub group: Option<GroupName>,
 }
 
-/// The number of a group.
+/// The id (gid) of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupId(pub u32);
 
-/// The implementation is not derived, so that the error for a text in place of a number names the
-/// keys that accept the name of a group.
+/// This implementation is not derived. If the class file has a text instead of a number here, the
+/// error names the keys that accept the name of a group.
 impl<'de> Deserialize<'de> for GroupId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct GroupIdVisitor;
@@ -132,16 +133,17 @@ impl<'de> Deserialize<'de> for GroupId {
     }
 }
 
-/// The group of a node in a container.
+/// The group that owns a node in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Id(u32),
-    /// The name of a group of the host.
+    /// The name of a group in the host's /etc/group.
     Name(GroupName),
 }
 
 impl Group {
-    /// Returns the group that one of the two keys sets. Validation refuses both keys at once.
+    /// Returns the group that one of the two keys `gid` and `group` sets. Validation refuses a
+    /// table with both keys.
     fn from_keys(gid: Option<GroupId>, name: Option<&GroupName>) -> Option<Self> {
         let name = name.map(|name| Group::Name(name.clone()));
         gid.map(|GroupId(number)| Group::Id(number)).or(name)
@@ -149,18 +151,19 @@ impl Group {
 }
 
 impl Node {
-    /// Returns the group of the node in the container, if the class sets it.
+    /// Returns the group that owns the node in the container, or `None` if the class does not set
+    /// one.
     pub(crate) fn configured_group(&self) -> Option<Group> {
         Group::from_keys(self.gid, self.group.as_ref())
     }
 
-    /// Returns the group of the node that `make` creates.
+    /// Returns the group that owns a node that `make` creates.
     pub(crate) fn created_node_group(&self, node_creation: &NodeCreation) -> Option<Group> {
         Group::from_keys(node_creation.gid, node_creation.group.as_ref())
             .or_else(|| self.configured_group())
     }
 
-    /// Returns whether the node or its `make` sets a group by its name, which is looked up on the
+    /// Returns whether the node or its `make` has a group name, whose id must be looked up on the
     /// host.
     pub(crate) fn has_named_group(&self) -> bool {
         let group_name = self
@@ -170,8 +173,8 @@ impl Node {
         self.group.as_ref().or(group_name).is_some()
     }
 
-    /// Returns whether the node or its `make` sets both the number and the name of a group, which
-    /// is an error.
+    /// Returns whether the node or its `make` has both a group id and a group name, which is an
+    /// error.
     pub(crate) fn has_two_groups(&self) -> bool {
         let node_creation = self.node_creation.as_ref();
         let creation_has_two_groups = node_creation.is_some_and(|node_creation| {
@@ -181,7 +184,7 @@ impl Node {
     }
 }
 
-/// The permission bits of a node, written in octal: `0660`.
+/// The permission bits of a node. A class file writes them in octal: `0660`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct NodeMode(u32);

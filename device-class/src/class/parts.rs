@@ -1,4 +1,4 @@
-//! Parts of devices, each of which is made when a claim gets it (`[[parts]]`).
+//! Partitions of devices: a partition is made when a resource claim needs it (`[[parts]]`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,11 +13,11 @@ use super::prepare::Timeout;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Template;
 
-/// The maximum number of counters of a device, including its slots (Kubernetes, resource.k8s.io/v1,
-/// `ResourceSliceMaxCountersPerCounterSet`).
+/// The maximum number of counters of a device. Its slots are counters too. (Kubernetes,
+/// resource.k8s.io/v1, `ResourceSliceMaxCountersPerCounterSet`.)
 pub(crate) const MAX_COUNTERS: usize = 32;
 
-/// One step by which a part is made or removed.
+/// One step to make or remove a partition of a device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     untagged,
@@ -32,103 +32,108 @@ pub enum PartStep {
 
 /// # `make` and `remove`
 ///
-/// A step that writes a text to a file of sysfs, instead of running a program.
+/// A step that writes a text to a file in sysfs, instead of running a program.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "write_step"))]
 pub struct WriteStep {
-    /// The path of the file, by template: an absolute path below /sys.
+    /// A template for the path of the file: an absolute path below /sys.
     pub file: PathTemplate,
-    /// The text that is written to the file, by template.
+    /// A template for the text that is written to the file.
     #[serde(rename = "write")]
     pub text: Template,
 }
 
 /// # `found`
 ///
-/// The rule by which a part is found among the devices with `part_of` after the part was made. Of
-/// the parts of the divided device, the rule selects the one whose `value` is equal to `equals`.
+/// The rule that identifies a new part (partition of a device) after it was made. The part is a
+/// device that a `[[discover]]` with `part_of` finds. Of all parts of the divided device, it is the
+/// one whose `value` equals `equals`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "found_part"))]
 pub struct PartMatchRule {
-    /// A text by template over the attributes of a part of the device that exists.
+    /// A template for a text that identifies a part. It may use the attributes of a part that was
+    /// found.
     pub value: Template,
-    /// The expected text, by template over the attributes of the whole device and of this table.
+    /// A template for the text that `value` must equal. It may use the attributes of the whole
+    /// device and of this table.
     #[serde(rename = "equals")]
     pub expected_value: Template,
 }
 
 /// # `[[parts]]`
 ///
-/// A type of parts that a device can have. boathook-dra makes a part when a claim gets it, and
-/// removes the part when its space is needed for another claim. A device whose parts no table
-/// describes is not divided. The programs run as root, without a shell, with an empty environment.
+/// A type of part (partition) that a device can have. boathook-dra makes a part when a claim needs
+/// it, and removes the part when another claim needs its space. A device to which no table applies
+/// is not divided. The programs run as root, without a shell and with an empty environment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "parts"))]
 pub struct PartProfile {
-    /// The key of a fact, by template over the attributes of the whole device. The table then
-    /// describes one type of parts for each value of the fact, which is the attribute `each` of
-    /// that type.
+    /// A template for the key of facts. It may use the attributes of the whole device. The table
+    /// then describes one type of part for each fact with this key. Its other templates use the
+    /// value of the fact as the attribute `each`.
     #[serde(rename = "each")]
     pub property_key: Option<Template>,
-    /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`, `_`.
-    /// Like `placements`, `slots`, `takes` and `has`, it is a template over the attributes of the
-    /// whole device and those attributes of this table that do not depend on `placement`.
+    /// A template for the name by which claims select such a part. The name has lower-case letters,
+    /// digits, `.`, `+`, `-` and `_`. Like the templates of `placements`, `slots`, `takes` and
+    /// `has`, it may use the attributes of the whole device, and those attributes of this table
+    /// that do not depend on `placement`.
     pub profile: Template,
-    /// Conditions on the attributes of the whole device. Only devices that meet them can have such
-    /// parts.
+    /// Conditions on the attributes of the whole device. Only a device that meets them can have
+    /// such parts.
     #[serde(default)]
     pub require: Vec<Condition>,
     /// The slots of the device at which such a part can begin: their numbers, separated by commas,
     /// or the lowest and the highest number, such as `0-7`. A slot belongs to at most one part.
     pub placements: Template,
-    /// The number of consecutive slots that the part takes. The first of them is its placement.
-    /// Default 1.
+    /// The number of consecutive slots that the part takes. The first of these slots is the part's
+    /// placement. Default 1.
     pub slots: Option<Template>,
-    /// Other amounts of the device that the part takes: a number for each counter of `[counters]`.
-    /// In a class without `[counters]`, a device has the amounts of `has` or, for a counter that
-    /// `has` does not set, the amount of the part that takes the most.
+    /// What else the part takes from the device: a number for each counter in `[counters]`. In a
+    /// class without `[counters]`, `has` sets how much a device has. A counter that `has` does not
+    /// set has as much as the part that takes the most.
     #[serde(default, rename = "takes")]
     pub consumed_counters: BTreeMap<String, Template>,
-    /// The amount of each counter that the whole device has, in a class without `[counters]`.
+    /// In a class without `[counters]`: how much of each counter the whole device has.
     #[serde(default, rename = "has")]
     pub device_counters: BTreeMap<String, Template>,
-    /// Further attributes for the templates of this table. Their sources may use the attributes of
-    /// the whole device, `each`, `profile` and `placement`.
+    /// Additional attributes for the templates of this table. They may be computed from the
+    /// attributes of the whole device, `each`, `profile` and `placement`.
     #[serde(default)]
     attributes: Vec<AttributeSource>,
-    /// The rule by which the part is found among the devices with `part_of` after it was made.
+    /// The rule that identifies the new part among the devices with `part_of` after the part was
+    /// made.
     #[serde(rename = "found")]
     pub match_rule: PartMatchRule,
-    /// Whether all parts of this table are made in one operation, by the steps of any one of them,
-    /// and removed in one operation. Parts of other tables of the same device cannot exist at the
-    /// same time, and those tables must set this key too.
+    /// Whether all parts of this table are made in one operation, with the steps of any one of
+    /// them, and also removed in one operation. Parts of other tables cannot exist on the device at
+    /// the same time. Those tables must set this key too.
     #[serde(default, rename = "together")]
     pub is_grouped: bool,
-    /// The steps that make the part, one after another: programs, each with absolute path and
-    /// arguments, by template; or tables with `file` and `write`. A step with an empty argument or
-    /// text is left out.
+    /// The steps that make the part, one after another. A step is a program, as templates for its
+    /// absolute path and its arguments, or a table with `file` and `write`. A step with an empty
+    /// argument or text is skipped.
     #[serde(rename = "make")]
     pub creation_steps: Vec<PartStep>,
-    /// The steps that remove the part. They are also done if a step of `make` failed. Each step is
-    /// done even if the previous one failed.
+    /// The steps that remove the part. All of them are done, even if one fails. They are also done
+    /// if a step of `make` has failed.
     #[serde(rename = "remove")]
     pub removal_steps: Vec<PartStep>,
-    /// The time limit of each step in seconds. After it, a program and all processes of its group
-    /// are killed, and a write is no longer waited for. Default 30.
+    /// The time limit of each step in seconds. When it is over, a program is killed with all
+    /// processes of its process group, and a write is given up. Default 30.
     #[serde(default = "default_timeout")]
     pub timeout: Timeout,
 }
 
-/// A message for people about the reason why a part is invalid.
+/// A message for users that explains why a partition is invalid.
 pub(crate) type PartError = String;
 
-/// Checks that a text is a valid profile.
+/// Checks that a text is a valid name for a type of partition.
 pub(crate) fn check_profile(text: &str) -> Result<(), PartError> {
     let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
     if (1..=32).contains(&text.len()) && text.chars().all(is_valid) {
@@ -141,15 +146,15 @@ pub(crate) fn check_profile(text: &str) -> Result<(), PartError> {
     }
 }
 
-/// Parses the filled-in template of a key as a whole number. `key` is the name of the key, for the
+/// Parses the filled-in template of a key as an integer. `key` is the name of the key, for the
 /// error.
 pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartError> {
     let number = text.trim().parse();
     number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
 }
 
-/// Parses the placements of a part, and returns the range of slots that a part takes at each
-/// placement. `slots` is the number of slots of one part.
+/// Parses the placements of a partition. Returns the range of slots that the partition takes at
+/// each placement. `slots` is the number of slots that it takes.
 pub(crate) fn parse_placements(
     placements: &str,
     slots: &str,
@@ -187,7 +192,7 @@ pub(crate) fn parse_placements(
 }
 
 impl PartProfile {
-    /// Returns the templates that may use `placement`: those of the steps, and `equals` of `found`.
+    /// Returns the templates that may use `placement`: those in the steps, and `equals` of `found`.
     pub(super) fn placement_templates(&self) -> impl Iterator<Item = &Template> {
         let steps = self.creation_steps.iter().chain(&self.removal_steps);
         let steps = steps.flat_map(|step| match step {
@@ -197,7 +202,7 @@ impl PartProfile {
         steps.chain([&self.match_rule.expected_value])
     }
 
-    /// Returns the templates that are filled in once for all placements of the part.
+    /// Returns the templates that are the same for all placements, so that they are filled in once.
     pub(super) fn common_templates(&self) -> impl Iterator<Item = &Template> {
         self.consumed_counters
             .values()
@@ -206,8 +211,8 @@ impl PartProfile {
             .chain([&self.profile, &self.placements])
     }
 
-    /// Splits the attribute sources at the first source that uses `placement`. The sources before
-    /// it are read once for all placements, and the others once for each placement.
+    /// Splits the entries of `attributes` before the first one that uses `placement`. The entries
+    /// before it are read once for all placements, and the rest are read once for each placement.
     pub(crate) fn split_attributes(&self) -> (&[AttributeSource], &[AttributeSource]) {
         let placement = AttributeName::part_attributes().into_iter().next_back();
         let uses_placement = |source: &AttributeSource| {
@@ -221,7 +226,7 @@ impl PartProfile {
             .split_at(first_placement_source.unwrap_or(self.attributes.len()))
     }
 
-    /// Checks the rules that do not depend on a device. The other rules are checked for each
+    /// Checks the rules that can be checked without a device. The other rules are checked for each
     /// device.
     fn check(&self) -> Result<(), String> {
         if is_fixed(&self.profile) {
@@ -252,7 +257,7 @@ impl PartProfile {
         Ok(())
     }
 
-    /// Returns the programs that make and remove the part.
+    /// Returns the paths of the programs that make and remove the partition.
     pub fn programs(&self) -> impl Iterator<Item = &Template> {
         let steps = self.creation_steps.iter().chain(&self.removal_steps);
         steps.filter_map(|step| match step {
@@ -264,7 +269,7 @@ impl PartProfile {
 
 impl PartStep {
     /// Returns whether the step runs a program at a fixed path, or writes to a file below /sys. A
-    /// path with an attribute could name any program.
+    /// program's path must not contain an attribute, because it could then name any program.
     fn is_allowed(&self) -> bool {
         match self {
             PartStep::Run(command) => command
@@ -275,8 +280,8 @@ impl PartStep {
     }
 }
 
-/// Returns the default time limit of a step, 30 seconds. It is shorter than the 45 seconds for
-/// which the kubelet waits for the preparation of a claim.
+/// Returns the default time limit of a step. It is shorter than the 45 seconds for which the
+/// kubelet waits until a claim is prepared.
 fn default_timeout() -> Timeout {
     Timeout::from_seconds(30)
 }
@@ -288,7 +293,8 @@ pub(super) fn is_fixed(template: &Template) -> bool {
 
 impl<'de> Deserialize<'de> for PartProfile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // This calls the derived function, which is an inherent one because of `remote = "Self"`.
+        // This calls the derived function. Because of `remote = "Self"`, it is an inherent
+        // function.
         let parts = Self::deserialize(deserializer)?;
         parts.check().map_err(D::Error::custom)?;
         Ok(parts)

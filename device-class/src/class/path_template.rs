@@ -9,7 +9,7 @@ use crate::template::{Template, TemplateError};
 #[serde(try_from = "String")]
 pub struct PathTemplate(Template);
 
-/// An error for a text that is not a [`PathTemplate`].
+/// The reason why a text is not a [`PathTemplate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathTemplateError {
     /// The path is not absolute, or has `.` or `..` as a component.
@@ -20,8 +20,8 @@ pub enum PathTemplateError {
 }
 
 impl PathTemplate {
-    /// Fills in the attributes, and checks the resulting path again: the value of an attribute
-    /// comes from the hardware and may contain `/` or `..`.
+    /// Fills in the attributes, and checks the resulting path. The check is needed because the
+    /// value of an attribute comes from the hardware and may contain `/` or `..`.
     pub fn fill(
         &self,
         attributes: &crate::template::Attributes,
@@ -35,15 +35,16 @@ impl PathTemplate {
         Ok(filled_path.into())
     }
 
-    /// Returns whether every filled-in path lies under `directory`. Only the texts of the templates
-    /// are compared, so a path under the directory that is written differently is not recognised.
+    /// Returns whether every filled-in path is below `directory`. Only the texts of the two
+    /// templates are compared, so a different way to write a path below `directory` is not
+    /// recognised.
     pub(super) fn is_under(&self, directory: &Self) -> bool {
         let (path, directory) = (self.0.to_string(), directory.0.to_string());
         path.strip_prefix(&directory)
             .is_some_and(|suffix| suffix.starts_with('/'))
     }
 
-    /// Returns the template with the path `root` prepended.
+    /// Returns this template with the path `root` put in front.
     pub(crate) fn with_root(&self, root: &Self) -> Result<Self, PathTemplateError> {
         let root = root.0.to_string();
         Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))
@@ -54,8 +55,8 @@ impl PathTemplate {
     }
 }
 
-/// Returns whether a text is an absolute path, other than `/`, without empty components, `.` and
-/// `..`.
+/// Returns whether a text is an absolute path other than `/`, and has no component that is empty,
+/// `.` or `..`.
 pub(crate) fn is_plain_path(path: &str) -> bool {
     let Some(relative_path) = path.strip_prefix('/') else {
         return false;

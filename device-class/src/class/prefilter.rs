@@ -1,6 +1,6 @@
-//! Searches the text of a class file without parsing it by the schema. The search tells whether
-//! the file must be parsed for a container, which class it extends, and by which variable
-//! containers request it.
+//! Searches the text of a class file without deserializing it. The search tells whether the file
+//! must be parsed for a container, which class the file extends, and which variable requests its
+//! devices.
 
 use memchr::arch::all::memchr::One;
 use toml::de::{DeTable, DeValue};
@@ -8,14 +8,15 @@ use toml::de::{DeTable, DeValue};
 use crate::strict_toml::EXTENDS_KEY;
 
 /// Returns whether a class file must be parsed for a container, because the container may have set
-/// the request variable of the class. `is_set` returns whether it has set a variable. Most
-/// containers request no device, and parsing every class file would slow down their start.
+/// the request variable of the class. `is_set` returns whether the container has set a variable.
+/// Most containers request no device, and parsing every class file would slow down their start.
 ///
-/// `false` means that the class is not requested; `true` means that only parsing can decide. A file
-/// in which this search finds no variable is parsed too, so that a mistake in the file is reported.
+/// `false` means that the container does not request the class. `true` means that only parsing can
+/// decide. A file in which no variable is found is also parsed, so that a mistake in the file is
+/// reported.
 pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
-    // The portable search is used: memchr's default search selects an implementation for the
-    // processor with the instruction `cpuid`, which takes microseconds on a virtual machine.
+    // This is memchr's portable search. Its default search first asks the processor for its
+    // features with the instruction `cpuid`, which takes microseconds on a virtual machine.
     let rare_letter = One::new(b'v');
     let mut has_variable = false;
     for v_offset in rare_letter.iter(text.as_bytes()) {
@@ -30,10 +31,10 @@ pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> boo
     !has_variable || has_escapes(text)
 }
 
-/// Returns the value of the key `env` whose letter `v` is at `v_offset`. Between the key and its
-/// value are only blanks, `=`, quotes, and the line break at the beginning of a multi-line string
-/// (TOML 1.1, "Key/Value Pair" and "String"). In a valid file without escapes, the request variable
-/// is the value of one of the keys that this function finds.
+/// Returns the value of a key `env` whose letter `v` is at `v_offset`. Only blanks, `=`, quotes,
+/// and the line break at the start of a multi-line string may be between the key and its value
+/// (TOML 1.1, "Key/Value Pair" and "String"). In a valid file without escapes, one of the keys that
+/// this function finds is the request variable's key.
 fn find_env_value(text: &str, v_offset: usize) -> Option<&str> {
     let text_before_key = text[..v_offset].strip_suffix("en")?;
     if text_before_key.ends_with(|c| is_variable_char(c) || c == '-') {
@@ -44,8 +45,8 @@ fn find_env_value(text: &str, v_offset: usize) -> Option<&str> {
     name.chars().all(is_variable_char).then_some(name)
 }
 
-/// Returns whether the offset may be inside a comment, which can begin anywhere on a line, or
-/// inside a multi-line string.
+/// Returns whether the offset may be in a comment or in a multi-line string. A comment can begin
+/// anywhere on a line.
 fn may_be_prose(text: &str, offset: usize) -> bool {
     let text_before = &text[..offset];
     let line = text_before.rsplit('\n').next();
@@ -59,8 +60,8 @@ fn is_variable_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Returns whether a string or key of the text may have escapes for the characters of a name, or
-/// continues on the next line.
+/// Returns whether a string or key in the text may have an escape that stands for a character of a
+/// name, or may continue on the next line.
 fn has_escapes(text: &str) -> bool {
     let bytes = text.as_bytes();
     One::new(b'\\').iter(bytes).any(|offset| {
@@ -72,7 +73,8 @@ fn has_escapes(text: &str) -> bool {
     })
 }
 
-/// Parses a class file and returns its request variable. Parts of the text with errors are skipped.
+/// Parses a class file and returns its request variable. Skips those pieces of the text that have
+/// syntax errors.
 pub(crate) fn find_request_variable(text: &str) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let DeValue::Table(request) = table.get_ref().get("request")?.get_ref() else {
@@ -82,8 +84,8 @@ pub(crate) fn find_request_variable(text: &str) -> Option<String> {
     Some(variable.to_owned())
 }
 
-/// Returns the name of the class that a class file extends: the value of a key `extends` at the
-/// beginning of a line, before all tables. Parsing verifies later that the value is right.
+/// Returns the name of the class that a class file extends. It is the value of a key `extends` at
+/// the beginning of a line, before all tables. The parser checks later that this value is right.
 pub(crate) fn find_extended_class(text: &str) -> Option<&str> {
     let lines = text.lines().take_while(|line| !line.starts_with('['));
     let mut values =

@@ -9,34 +9,35 @@ use crate::template::Template;
 
 /// # `[prepare]`
 ///
-/// A program of the host that brings a device into the state that a container requests by a pair of
-/// `[request.pairs]`. The hook runs it while the container is created. The program is skipped if
-/// the device is in that state. After it exits, the state is read again to verify it. The
-/// environment of the program is empty.
+/// A program of the host that brings a device into a state that a container requests with the
+/// variables of `[request.pairs]`. The hook runs the program while the container is created, with
+/// an empty environment. It skips the program if the device is already in this state. After the
+/// program has exited, the hook reads the state again to verify it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "prepare"))]
 pub struct Prepare {
-    /// The program's absolute path.
+    /// A template for the absolute path of the program.
     pub program: PathTemplate,
-    /// The arguments of the program, by template. An empty argument is omitted.
+    /// Templates for the arguments of the program. An empty argument is left out.
     #[serde(default)]
     pub arguments: Vec<Template>,
     /// The time in seconds after which the program is killed.
     pub timeout: Timeout,
-    /// The file with the device's state: absolute, or relative to the path that
-    /// the source matched.
+    /// The file from which the device's state is read: absolute, or relative to the path that the
+    /// entry of `[[discover]]` matched.
     #[serde(rename = "file")]
     pub state_file: Template,
-    /// The requested state, by template. The file must contain this text.
+    /// A template for the requested state. The device is in this state if the file contains this
+    /// text.
     #[serde(rename = "equals")]
     pub expected_state: Template,
 }
 
-/// The time limit for all programs that prepare the devices of one container together. The kubelet
-/// gives up the start of a container after 120 s (`runtimeRequestTimeout`); the limit is lower, so
-/// that the hook reports the reason before.
+/// The time limit for all programs together that prepare the devices of one container. The kubelet
+/// gives up the start of a container after 120 s (`runtimeRequestTimeout`). The limit is lower, so
+/// that the hook can report the reason before that.
 pub const MAX_CONTAINER_START_TIME: Duration = Duration::from_secs(100);
 
 /// The time limit of a program: from 1 second to [`MAX_CONTAINER_START_TIME`].

@@ -1,4 +1,4 @@
-//! Programs of a driver that report properties of devices that cannot be read from files
+//! Programs of a driver that report properties of devices which cannot be read from files
 //! (`[[facts]]`).
 
 use crate::inserted;
@@ -16,22 +16,22 @@ use crate::template::{Attributes, Template};
 
 /// # `[[facts]]`
 ///
-/// A program of the driver that reports facts. The plugin runs it as root, without a shell, with an
-/// empty environment, when it starts, when devices change, and every five minutes; `boathook facts
-/// CLASS` runs it too. Attributes read the facts with `fact`. The fact with the key `version` is
-/// the program's version, which `boathook facts` prints. `facts = false` in `[class.NAME]` of
-/// config.toml turns the program off.
+/// A program of the driver that reports facts. The plugin runs it when the plugin starts, when
+/// devices change, and every five minutes. `boathook facts CLASS` also runs it. It runs as root,
+/// without a shell and with an empty environment. Attributes read the facts with `fact`. The fact
+/// with the key `version` is the program's version, which `boathook facts` prints. `facts = false`
+/// in `[class.NAME]` of config.toml turns the program off.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "facts"))]
 pub struct PropertyProgram {
-    /// The absolute path of the program, and its arguments, by template over the attributes of
-    /// `for_each` or `for_each_fact`.
+    /// Templates for the absolute path of the program and its arguments. They may use the
+    /// attributes of `for_each` or `for_each_fact`.
     #[serde(rename = "program")]
     pub command: Vec<Template>,
     /// A pattern of host paths. The program is run once for each matching path, at most 64 times.
-    /// The captures of the match are attributes.
+    /// The templates of `program` may use the attributes that the pattern captures.
     #[serde(rename = "for_each")]
     pub path_pattern: Option<PathPattern>,
     /// The key of facts that earlier programs in the list report. The program is run once for each
@@ -40,25 +40,26 @@ pub struct PropertyProgram {
     #[serde(rename = "for_each_fact")]
     pub input_property_key: Option<String>,
     /// Whether only `[[parts]]` need the facts of this program, so that only boathook-dra runs it.
-    /// A failure of the program is not reported, because it fails on a host whose devices cannot be
-    /// divided.
+    /// If the program fails, no error is reported, because it fails on a host whose devices cannot
+    /// be divided.
     #[serde(default, rename = "for_parts")]
     pub is_for_parts: bool,
-    /// The time in seconds after which the program and all processes of its group are killed.
-    /// Default 30.
+    /// The time limit in seconds. When it is over, the program is killed with all processes of its
+    /// process group. Default 30.
     #[serde(default = "default_timeout")]
     pub timeout: Timeout,
-    /// A pattern for paths of the host. If no path matches, the program can report only parts that
-    /// the host does not have yet, so only boathook-dra runs it, as with `for_parts`.
+    /// A pattern of host paths. If no path matches, the host has no parts (partitions of devices)
+    /// yet, and the program can only report parts that could be made. Then only boathook-dra runs
+    /// it, as with `for_parts`.
     #[serde(rename = "needs")]
     pub required_path: Option<PathPattern>,
-    /// A regular expression that matches the output if the program does not know these facts on
-    /// this version or device, which is not a fault. Empty output matches only if the program
-    /// succeeds.
+    /// A regular expression for the output of a program version or device that does not support
+    /// these facts. If the output matches, the failure is not reported. Empty output matches only
+    /// if the program succeeds.
     #[serde(rename = "cannot_tell")]
     unsupported_output: Option<ReportPattern>,
-    /// The rules with which each line of the output is compared, beginning with the outermost
-    /// heading.
+    /// The rules with which each line of the output is compared. The first rule is that of the
+    /// outermost heading.
     #[serde(rename = "lines")]
     line_patterns: Vec<OutputLinePattern>,
 }
@@ -66,8 +67,8 @@ pub struct PropertyProgram {
 /// # `lines`
 ///
 /// A rule for lines of the output. A matching line sets the attributes that the expression names.
-/// It removes the attributes that this entry and the later entries have set, so that a heading is
-/// valid until the next heading of its kind.
+/// First it removes the attributes that this rule and the rules below it have set. So what a
+/// heading sets is valid until the next heading of the same kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -76,8 +77,8 @@ struct OutputLinePattern {
     /// A regular expression for a line. Each named group `(?<name>…)` sets the attribute `name`.
     #[serde(rename = "line")]
     pattern: ReportPattern,
-    /// The keys and values of the facts in such a line, by template. A fact whose attributes are
-    /// not all set is left out.
+    /// Templates for the keys and values of the facts that a matching line reports. A fact is left
+    /// out if one of its attributes is not set.
     #[serde(default, rename = "facts")]
     properties: BTreeMap<Template, Template>,
 }
@@ -87,8 +88,8 @@ fn default_timeout() -> Timeout {
 }
 
 impl PropertyProgram {
-    /// Returns whether the output says that the program cannot report these properties on this
-    /// host.
+    /// Returns whether the output says that this version of the program, or this device, does not
+    /// support these properties.
     pub fn is_unsupported_output(&self, output: &str) -> bool {
         let regex = self.unsupported_output.as_ref();
         regex.is_some_and(|regex| regex.is_match(output))
@@ -106,7 +107,7 @@ impl PropertyProgram {
     }
 
     /// Returns the keys and values of the properties in the output, in the order of the output.
-    /// `attributes` are the attributes that were filled into the program's arguments.
+    /// `attributes` are the attributes that the program's arguments used.
     pub fn parse_properties(&self, output: &str, attributes: &Attributes) -> Vec<(String, String)> {
         let mut properties = Vec::new();
         let mut attributes = attributes.clone();
@@ -115,8 +116,8 @@ impl PropertyProgram {
                 let Some(captures) = line_pattern.pattern.captures(line) else {
                     continue;
                 };
-                // The line may be a heading, which ends the section of the previous heading of the
-                // same kind. The attributes that were set in the previous section are removed.
+                // The line may be a heading. It ends the section below the previous heading of the
+                // same kind, so the attributes that this section has set are removed.
                 for name in self.line_patterns[index..]
                     .iter()
                     .flat_map(OutputLinePattern::attribute_names)
@@ -188,7 +189,7 @@ impl PropertyProgram {
 }
 
 impl OutputLinePattern {
-    /// Returns the attributes that a matching line sets: the named groups of the regular
+    /// Returns the attributes that a matching line sets. They are the named groups of the regular
     /// expression.
     fn attribute_names(&self) -> impl Iterator<Item = AttributeName> {
         let names = self.pattern.capture_names().flatten();
@@ -196,14 +197,15 @@ impl OutputLinePattern {
     }
 }
 
-/// Returns the names of the attributes for the words of a property's value: `1` to `9`.
+/// Returns the names of the attributes that stand for the words of a property's value: `1` to `9`.
 pub(crate) fn list_word_attributes() -> impl Iterator<Item = AttributeName> {
     (1..=9).filter_map(|number: u8| AttributeName::try_from(number.to_string()).ok())
 }
 
 impl<'de> Deserialize<'de> for PropertyProgram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // This calls the derived function, which is an inherent one because of `remote = "Self"`.
+        // This calls the derived function. Because of `remote = "Self"`, it is an inherent
+        // function.
         let program = Self::deserialize(deserializer)?;
         if !report_pattern::skips_report_patterns() {
             program.check().map_err(D::Error::custom)?;

@@ -16,9 +16,9 @@ impl ClassSpec {
         checks.any(|check| matches!(check.test, HealthTest::NoLoggedFault { .. }))
     }
 
-    /// Returns the paths at which devices are searched. Each path ends before its first component
-    /// with a capture or a wildcard. Sources with `additional` are left out, because they only add
-    /// devices to those of other sources.
+    /// Returns the paths in which the class searches its devices. Each path ends before its first
+    /// component with a capture or a wildcard. Entries of `[[discover]]` with `additional` are left
+    /// out, because they only add devices to those of other entries.
     pub fn list_searched_paths(&self) -> BTreeSet<String> {
         let mut paths = PathSet::default();
         for source in self.discover.iter().filter(|source| !source.is_additional) {
@@ -29,7 +29,7 @@ impl ClassSpec {
 
     /// Returns the paths that are read to find the devices and to check their health. Each path
     /// ends before its first component with a capture or a wildcard. Relative paths are left out,
-    /// because each of them is below a path in the list.
+    /// because each of them is below one of the returned paths.
     pub fn list_read_paths(&self) -> BTreeSet<String> {
         let mut paths = PathSet::default();
         paths.add_all(&self.driver_path);
@@ -77,8 +77,8 @@ impl PathSet {
         let path = if fixed_length == text.len() {
             text
         } else {
-            // The component with the capture or wildcard may begin with fixed characters, so the
-            // path ends at the slash before the component.
+            // A component with a capture or wildcard may begin with fixed characters. The path must
+            // end at a whole component, so it ends at the slash before this component.
             text[..fixed_length]
                 .rsplit_once('/')
                 .map_or("", |(directory, _)| directory)
@@ -139,8 +139,8 @@ impl PathSet {
             match &check.test {
                 HealthTest::PathExists(pattern) => self.add(&pattern.to_string()),
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
-                // The kernel's log is left out, because the plugin itself reports if it may not
-                // read it.
+                // The kernel's log is not in the list, because the plugin itself reports if it may
+                // not read the log.
                 HealthTest::NoLoggedFault { .. } => {}
                 HealthTest::Program(_) | HealthTest::Value { .. } => {}
             }

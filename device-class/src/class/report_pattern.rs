@@ -1,5 +1,5 @@
-//! Regular expressions for labels and for the output of programs. Starting a container does not
-//! need them, so the programs that start containers do not compile them.
+//! Regular expressions for node labels and for the output of programs. They are not needed to start
+//! a container, so the programs that start containers do not compile them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,9 +9,9 @@ use super::attribute::Pattern;
 
 static SKIPS_REPORT_PATTERNS: AtomicBool = AtomicBool::new(false);
 
-/// Disables the compilation of each [`ReportPattern`] in this process. The hook calls this
+/// Turns off the compilation of every [`ReportPattern`] in this process. The hook calls this
 /// function, because compiling expressions that it does not use would delay the start of every
-/// container. The plugin and `boathook check` report mistakes in the expressions.
+/// container. Mistakes in the expressions are still reported by the plugin and by `boathook check`.
 pub fn skip_report_patterns() {
     SKIPS_REPORT_PATTERNS.store(true, Ordering::Relaxed);
 }
@@ -21,9 +21,9 @@ pub(super) fn skips_report_patterns() -> bool {
     SKIPS_REPORT_PATTERNS.load(Ordering::Relaxed)
 }
 
-/// A regular expression for a label, or for the output of a driver's program, which starting a
-/// container does not need. It is `None` and matches nothing if [`skip_report_patterns`] was called
-/// before it was read.
+/// A regular expression for a node label or for the output of a driver's program. If
+/// [`skip_report_patterns`] was called before the class file was read, the expression is `None` and
+/// matches nothing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ReportPattern(Option<regex_lite::Regex>);
@@ -48,7 +48,7 @@ impl ReportPattern {
         self.0.as_ref()?.captures(text)
     }
 
-    /// Returns the names of the groups, `None` for a group without a name.
+    /// Returns the names of the expression's groups. A group without a name is `None`.
     pub(crate) fn capture_names(&self) -> impl Iterator<Item = Option<&str>> {
         self.0.iter().flat_map(regex_lite::Regex::capture_names)
     }

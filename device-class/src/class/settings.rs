@@ -15,77 +15,78 @@ use super::sharing::ReplicaCount;
 use crate::name::{AttributeName, CapabilityName, EnvName, GroupName, excerpt};
 use crate::template::Template;
 
-/// The table `[class.NAME]` of config.toml, by which an administrator changes a class on this host.
-/// A value that a class file can have too is also merged into the [`super::ClassSpec`].
+/// The table `[class.NAME]` of config.toml, with which an administrator changes a class on this
+/// host. If a class file can have the same value, it is also merged into [`super::ClassSpec`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassConfig {
-    /// The root directory of the class's driver, such as `/run/vendor/driver` for a driver that
-    /// runs in a container.
+    /// The root directory of the class's driver. For example, it is `/run/vendor/driver` if the
+    /// driver's files come from a container.
     pub driver_root: Option<PathTemplate>,
-    /// A directory whose subdirectory `dev` has the class's device nodes, if they are not in /dev.
-    /// Containers get the nodes under /dev.
+    /// The directory whose subdirectory `dev` has the class's device nodes, if they are not in the
+    /// host's /dev. In containers the nodes are in /dev.
     pub dev_root: Option<PathTemplate>,
-    /// Directories with libraries that the loader's cache does not have. They are searched before
-    /// those of the class.
+    /// Directories with libraries that are not in the host's ld.so.cache. They are searched before
+    /// the directories in the class file.
     pub library_directories: Vec<PathTemplate>,
-    /// Directories with programs of the driver. They are searched before those of the class.
+    /// Directories with programs of the driver. They are searched before the directories in the
+    /// class file.
     pub program_directories: Vec<PathTemplate>,
-    /// Whether the class is offered on this host.
+    /// Whether the plugin or the DRA driver offers the class on this host.
     #[serde(rename = "enabled")]
     pub is_enabled: Option<bool>,
-    /// Whether `boathook follow` keeps the devices of running containers up to date. Overrides the
-    /// class file.
+    /// Whether `boathook follow`, the daemon that updates running containers, gives a device back
+    /// to its containers after it was unplugged and plugged in. Overrides the class file.
     #[serde(rename = "follow")]
     pub is_followed: Option<bool>,
-    /// Whether programs in a container get a message when a followed device comes or goes.
-    /// Overrides the class file.
+    /// Whether programs in a container get a message when a device comes or goes that `boathook
+    /// follow` tracks. Overrides the class file.
     #[serde(rename = "announce")]
     pub announces_devices: Option<bool>,
-    /// Whether a container starts without a device that the host does not have, and gets the device
-    /// when it comes. Overrides the class file.
+    /// Whether a container that requests a missing device starts without the device, and gets it
+    /// when it is plugged in. Overrides the class file.
     #[serde(rename = "late")]
     pub allows_late_devices: Option<bool>,
-    /// Whether the programs of the class that report facts are run, and their facts are used.
-    /// Default `true`.
+    /// Whether the class's `[[facts]]` programs are run and their facts are used. Default `true`.
     #[serde(rename = "facts")]
     pub uses_property_programs: Option<bool>,
-    /// Whether the requirements of images on the host are checked. Default `true`.
+    /// Whether the requirements that images state about the host are checked. Default `true`.
     #[serde(rename = "requirements")]
     pub checks_requirements: Option<bool>,
-    /// The program that offers the class on this host.
+    /// The program that offers the class to Kubernetes on this host: the plugin or the DRA driver.
     #[serde(rename = "serve")]
     pub server: Server,
-    /// Whether the program that offers the class runs the programs of its health checks.
+    /// Whether the program that offers the class (the plugin or the DRA driver) runs the programs
+    /// of the class's health checks.
     #[serde(rename = "health_programs")]
     pub runs_health_programs: bool,
-    /// Further values for the `map` of each attribute. They take precedence over those of the
-    /// class.
+    /// Additional entries for the `map` of an attribute. They take precedence over the entries in
+    /// the class file.
     #[serde(rename = "map")]
     pub value_replacements: BTreeMap<AttributeName, BTreeMap<String, String>>,
-    /// Further directories of the host that every container with the class gets,
-    /// such as the one in which a daemon of the driver has its sockets.
+    /// Additional directories of the host that every container with the class gets, such as a
+    /// directory with the sockets of the driver's daemon.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
-    /// The mode of the class's device nodes in containers. It overrides the class file and the mode
-    /// of the host's nodes.
+    /// The mode of the class's device nodes in containers. It overrides the class file, and the
+    /// modes of the nodes on the host.
     pub node_mode: Option<NodeMode>,
-    /// The number of the group of the class's device nodes in containers.
+    /// The group id (gid) that owns the class's device nodes in containers.
     pub node_gid: Option<GroupId>,
-    /// In place of `node_gid`: the name of a group of this host.
+    /// Instead of `node_gid`: the name of a group of this host.
     pub node_group: Option<GroupName>,
-    /// The number of containers that may have a device at once, for all devices or by resource.
-    /// Overrides the class file.
+    /// The number of containers that may have the same device at once: one number for all devices,
+    /// or one for each resource. Overrides the class file.
     pub replicas: Option<Replicas>,
-    /// The maximum number of shares of devices that one container may have.
+    /// The maximum number of shares (slots of shared devices) that one container may have.
     pub max_per_container: Option<ReplicaCount>,
-    /// The choice of devices that the plugin recommends for one container.
+    /// The rule by which the plugin recommends devices for one container. Overrides the class file.
     pub placement: Option<PlacementPolicy>,
-    /// Environment variables that a container gets with a device: further ones, or other values for
-    /// those of the class.
+    /// Environment variables that a container gets with a device. They are added to those of the
+    /// class file, or replace the value of a variable with the same name.
     pub env: BTreeMap<EnvName, Template>,
-    /// The capabilities of a container that requests no capabilities. Overrides the class file.
+    /// The capabilities that a container gets if it requests none. Overrides the class file.
     pub default_capabilities: Option<Vec<CapabilityName>>,
     /// The resource under which the devices are offered. Overrides the class file.
     pub resource: Option<Template>,
@@ -95,20 +96,21 @@ pub struct ClassConfig {
     /// The devices that this host does not offer.
     #[serde(rename = "except")]
     pub hidden_devices: Vec<DeviceFilter>,
-    /// Capabilities that no container gets. A request that names one of them is refused.
+    /// Capabilities that no container gets. A request for one of them is refused.
     #[serde(rename = "forbid")]
     pub forbidden_capabilities: BTreeSet<CapabilityName>,
-    /// Pods that get the devices of this class that they request, without an allocation.
+    /// Pods that get the devices of this class that they request, without an allocation by
+    /// Kubernetes.
     pub trusted_pods: Vec<PodPattern>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
 pub enum Replicas {
-    /// The number of replicas of each device.
+    /// The number of containers that may have the same device at once, for all devices.
     All(ReplicaCount),
-    /// The number of replicas of each device, by resource. Devices of other resources are not
-    /// shared.
+    /// The number of containers that may have the same device at once, for each resource. Devices
+    /// of other resources are not shared.
     ByResource(BTreeMap<String, ReplicaCount>),
 }
 
@@ -118,8 +120,8 @@ impl<'de> Deserialize<'de> for Replicas {
     }
 }
 
-/// Deserializes [`Replicas`]. A derived untagged enum is not used, because its error would not say
-/// why a number is invalid.
+/// Deserializes [`Replicas`]. An untagged enum is not derived, because its error would not say why
+/// a number is invalid.
 struct ReplicasVisitor;
 
 impl<'de> Visitor<'de> for ReplicasVisitor {
@@ -141,8 +143,8 @@ impl<'de> Visitor<'de> for ReplicasVisitor {
 }
 
 impl ClassConfig {
-    /// Returns the number of containers that may have a device of the resource at once. Returns
-    /// `None` if config.toml does not set a number for this resource.
+    /// Returns the number of containers that may have the same device of this resource at once.
+    /// Returns `None` if config.toml does not set a number for this resource alone.
     pub(crate) fn find_replica_count(&self, resource: &str) -> Option<ReplicaCount> {
         match self.replicas.as_ref()? {
             Replicas::All(_) => None,
@@ -150,14 +152,15 @@ impl ClassConfig {
         }
     }
 
-    /// Returns whether the class's programs are run for facts, and the facts are used.
+    /// Returns whether the programs of the class that report driver properties (`[[facts]]`) are
+    /// run, and their properties are used.
     pub fn uses_driver_properties(&self) -> bool {
         self.uses_property_programs.unwrap_or(true)
     }
 }
 
-/// The program that offers the devices of a class to Kubernetes: the plugin or the DRA driver. Not
-/// both may offer a class, because neither knows the allocations of the other.
+/// The program that offers the devices of a class to Kubernetes: the plugin or the DRA driver. The
+/// two must not offer the same class, because neither knows which devices the other has allocated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -169,20 +172,19 @@ pub enum Server {
     Dra,
 }
 
-/// An entry of `only` or `except`: a rule that selects devices by a name that a request may use, or
-/// by attributes.
+/// An entry of `only` or `except`. It selects devices by a name, or by the values of attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a device's id, or a table of attributes")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum DeviceFilter {
-    /// An id, an index or an alias.
+    /// The id, the index or an alias of a device.
     Name(String),
-    /// The values that these attributes of a selected device must all have.
+    /// Values of attributes. A device is selected if it has all these values.
     Attributes(BTreeMap<AttributeName, String>),
 }
 
-/// A pattern for pods: all pods of a namespace, or those of one workload in it, whose names begin
-/// with the name of the workload.
+/// A pattern for pods: all pods of a namespace, or the pods of one workload in it. The names of a
+/// workload's pods begin with the workload's name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PodPattern {
@@ -209,8 +211,7 @@ impl TryFrom<String> for PodPattern {
             None => (text.as_str(), None),
             Some((namespace, name)) => (namespace, Some(name)),
         };
-        // The name of a namespace is an RFC 1123 label, and the name of a pod is an RFC 1123
-        // subdomain.
+        // A namespace's name is an RFC 1123 label, and a pod's name is an RFC 1123 subdomain.
         let is_valid_name = |part: &str| {
             let is_valid_char =
                 |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);

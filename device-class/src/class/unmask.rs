@@ -1,4 +1,4 @@
-//! Contents of masked directories that a container with a device sees.
+//! Files and directories that stay visible in a masked directory (`unmask`).
 
 use serde::Deserialize;
 
@@ -7,8 +7,9 @@ use crate::pattern::PathPattern;
 
 /// # `unmask`
 ///
-/// A file or directory in a masked directory that a container with the device sees nevertheless. A
-/// symbolic link in /sys/class or /sys/bus is the same link in the container. Short form: its path.
+/// A file or directory that a container with the device sees although it is in a directory of
+/// `masks`, whose contents are hidden. A symbolic link in /sys/class or /sys/bus becomes the same
+/// symbolic link in the container. Short form: its path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -18,10 +19,10 @@ use crate::pattern::PathPattern;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "unmask"))]
 pub struct Unmask {
-    /// The path, by template; it is the same on the host and in the container.
+    /// A template for the path. The path is the same on the host and in the container.
     pub path: PathTemplate,
-    /// A pattern of host paths. The container sees one entry for each matching path, and templates
-    /// may use the captures of the match. It is not an error if nothing matches.
+    /// A pattern of host paths. The container sees each matching path; it is not an error if none
+    /// matches. Templates may use the attributes that the pattern captures.
     #[serde(rename = "for_each")]
     pub path_pattern: Option<PathPattern>,
     /// Whether the file or directory may be missing on the host.

@@ -1,4 +1,4 @@
-//! Applies the tables `[class.NAME]` of config.toml, which change a class for this host.
+//! Applies the `[class.NAME]` tables of config.toml, which change classes on this host.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ impl Config {
         self.with_settings(source.parse()?, &source.path)
     }
 
-    /// Applies the table `[class.NAME]` in config.toml to the class, and returns the changed class.
-    /// `file` is the path of the class file, for errors.
+    /// Returns the class with the changes of its table `[class.NAME]` in config.toml. `file` is the
+    /// path of the class file, for errors.
     pub fn with_settings(
         &self,
         mut class: DeviceClass,
@@ -123,9 +123,9 @@ impl ClassConfig {
 }
 
 impl ClassConfig {
-    /// Removes the edits and nodes of forbidden capabilities from the class, so that no container
-    /// gets them, neither by a request for `all`, nor by an implied or default capability, nor by a
-    /// CDI file.
+    /// Removes the edits and nodes of forbidden capabilities from the class. So no container gets
+    /// them, even if it requests `all`, if another capability implies them, if they are a default,
+    /// or if it uses a CDI file.
     fn remove_forbidden_capabilities(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let class_capabilities = spec.capabilities();
         if let Some(unknown) = self
@@ -171,8 +171,8 @@ impl ClassConfig {
     }
 }
 
-/// Changes the paths in /dev of a class, so that they are looked up below another root directory.
-/// The paths in containers are not changed.
+/// Changes the class's paths in /dev so that they are looked up below another root directory. The
+/// paths in containers stay the same.
 fn move_device_paths(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     spec.driver_path
         .iter_mut()

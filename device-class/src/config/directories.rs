@@ -1,5 +1,5 @@
-//! Finds the directories in which Boathook is installed on a host. On a host whose /opt or /etc is
-//! read-only, other directories are used, and a file names them.
+//! Finds the directories in which Boathook is installed on a host. If /opt or /etc is read-only,
+//! Boathook is installed in other directories, and a file names them.
 
 use std::fs;
 use std::io;
@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::read_optional_text;
 use crate::strict_toml::{self, FileError};
 
-/// The path of the file that names the directories of an installation. The file exists only if they
-/// differ from the default directories. It is in /var/lib, which is writable on every distribution.
+/// The path of the file that names the directories of an installation. It exists only if they are
+/// not the default directories. It is in /var/lib because that is writable on every distribution.
 pub const DIRECTORIES_FILE_PATH: &str = "/var/lib/boathook.toml";
 
-/// The directories of an installation, as absolute paths of the host.
+/// The directories of an installation, as absolute paths on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstalledDirectories {
-    /// The directory with the programs, the classes and the records of the installation.
+    /// The directory with the programs and the class files of Boathook, and with the records that
+    /// the installer keeps.
     #[serde(rename = "programs")]
     pub programs_dir: PathBuf,
     /// The directory with config.toml and the administrator's class files.
@@ -36,8 +37,8 @@ impl Default for InstalledDirectories {
 }
 
 impl InstalledDirectories {
-    /// Reads the file at [`DIRECTORIES_FILE_PATH`] below `host_root`. Returns the default
-    /// directories if the file does not exist, or if the user of this process may not search its
+    /// Reads the file [`DIRECTORIES_FILE_PATH`] below `host_root`. Returns the default directories
+    /// if the file does not exist, or if the user of this process has no access to the file's
     /// directory.
     ///
     /// # Errors
@@ -59,33 +60,34 @@ impl InstalledDirectories {
     /// Parses the text of the file at `path`.
     ///
     /// # Errors
-    /// The text is no TOML, or lacks a directory.
+    /// The text is not valid TOML, or does not name all directories.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         strict_toml::parse(path, text)
     }
 
-    /// Returns the path of the symbolic link to the version in use.
+    /// Returns the path of the symbolic link that points to the version in use.
     pub fn current_link_path(&self) -> PathBuf {
         self.programs_dir.join("current")
     }
 
-    /// Returns the path by which engines call a program of the version in use.
+    /// Returns the path with which container engines call a program of the version in use.
     pub fn program_path(&self, name: &str) -> PathBuf {
         self.programs_dir.join("current/bin").join(name)
     }
 
-    /// Returns the path by which engines call the hook.
+    /// Returns the path with which container engines call the hook.
     pub fn hook_path(&self) -> PathBuf {
         self.program_path("boathook-hook")
     }
 
-    /// Returns the directory with the installation records, which a removal needs.
+    /// Returns the directory with the records of the installer, which a later removal of Boathook
+    /// needs.
     pub fn state_dir(&self) -> PathBuf {
         self.programs_dir.join("state")
     }
 
-    /// Returns the path of the copy of the configuration with which Boathook was installed. A
-    /// comparison with the configuration in use shows whether an administrator has changed it.
+    /// Returns the path of a copy of the configuration, made at installation. Comparing it with the
+    /// configuration in use shows whether an administrator has changed that.
     pub fn installed_config_path(&self) -> PathBuf {
         self.programs_dir.join("state/config.toml")
     }
@@ -100,7 +102,8 @@ impl InstalledDirectories {
         self.config_dir.join("classes.d")
     }
 
-    /// Returns the default of `classes` in config.toml: the directories of class files.
+    /// Returns the default value of the key `classes` in config.toml: the directories of class
+    /// files.
     pub fn class_dirs(&self) -> [PathBuf; 3] {
         [
             self.programs_dir.join("current/classes.d"),

@@ -22,8 +22,8 @@ pub use crate::class::ClassConfig;
 pub use directories::{DIRECTORIES_FILE_PATH, InstalledDirectories};
 pub use schema::CONFIG_JSON_SCHEMA;
 
-/// The path of the configuration, unless an option names another file or the host has other
-/// [directories](InstalledDirectories).
+/// The default path of the configuration file. An option can name another file, and a host can have
+/// other [directories](InstalledDirectories).
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
 /// The maximum size in bytes of the configuration file.
@@ -31,39 +31,39 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// # Boathook configuration
 ///
-/// The configuration of the hook and of the plugin. Every key has a default,
-/// and so has the whole file.
+/// The configuration of all programs of Boathook on a host. Every key has a default, and the file
+/// may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Config {
-    /// The directories of class files. A file masks a file of the same name in an earlier
-    /// directory.
+    /// The directories of class files. If two directories have a file of the same name, the file in
+    /// the later directory is used.
     pub classes: Vec<PathBuf>,
     /// The directory below which the host's devices, drivers and libraries are found.
     pub host_root: PathBuf,
-    /// The lowest severity of messages that the hook and `boathook-runtime` report.
+    /// The lowest severity of the messages that the hook and `boathook-runtime` report.
     pub log_level: LogLevel,
-    /// The changes to class files on this host, by class.
+    /// Changes to class files on this host. The key is the name of the class.
     pub class: BTreeMap<ClassName, ClassConfig>,
-    /// The rules that decide which requests for devices are authorized.
+    /// The rules that decide which requests for devices are allowed.
     pub trust: Trust,
     /// The OCI runtime that `boathook-runtime` executes.
     pub runtime: RuntimeConfig,
 }
 
-/// The severity of a message, from the most to the least severe. As a setting, it selects the
-/// messages of this severity and of all more severe levels.
+/// The severity of a message, from the most severe to the least severe. As a setting, it selects
+/// the messages with this severity and with a higher one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum LogLevel {
-    /// The reason why a container does not start, or a command fails.
+    /// The reason why a container does not start or a command fails.
     Error,
-    /// A problem that an administrator should know, although the container starts.
+    /// A problem that an administrator should know about, although the container starts.
     #[default]
     Warning,
-    /// A list of the devices and files that a container was given.
+    /// A list of the devices and files that a container gets.
     Info,
 }
 
@@ -72,30 +72,31 @@ pub enum LogLevel {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RuntimeConfig {
-    /// The path of the real OCI runtime. `None` means the first of runc, crun and youki that
-    /// the host has.
+    /// The path of the OCI runtime that does the work. `None` means the first of runc, crun and
+    /// youki that exists on the host.
     pub path: Option<PathBuf>,
-    /// The absolute path of the hook. `None` means the hook in the directory of
+    /// The absolute path of the hook. `None` means the hook that is in the same directory as
     /// `boathook-runtime`.
     pub hook: Option<PathBuf>,
 }
 
-/// The table `[trust]`: the rules that decide which requests of containers for devices are
-/// authorized.
+/// The table `[trust]`: the rules that decide which requests of containers for devices are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trust {
-    /// The path of the kubelet checkpoint, which records the devices of each container.
+    /// The path of the kubelet's checkpoint file, which records the devices that are allocated to
+    /// each container.
     pub kubelet_checkpoint: PathBuf,
-    /// The pods that get the devices that their environment requests, without an
-    /// allocation: `namespace`, or `namespace/name`, which means the pod of that
-    /// name and the pods of a workload of that name (`name-…`).
+    /// Pods that get the devices that their environment variables request, without an allocation by
+    /// Kubernetes. `namespace` means all pods of a namespace. `namespace/name` means the pod with
+    /// this name and the pods of the workload with this name (`name-…`).
     pub trusted_pods: Vec<PodPattern>,
-    /// Whether a container outside of pods gets the devices that its variables request.
+    /// Whether a container that is not in a pod gets the devices that its environment variables
+    /// request.
     pub allow_env_outside_kubernetes: bool,
-    /// Whether a container with CAP_SYS_ADMIN in a user namespace gets devices with masks. Such
-    /// a container can unmount the masks.
+    /// Whether a container that has CAP_SYS_ADMIN in a user namespace gets devices with masks, the
+    /// mounts that hide directories. Such a container can unmount the masks.
     pub allow_removable_masks: bool,
 }
 
@@ -125,8 +126,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Prepends `root` to the host paths of the configuration. A process in a container calls this
-    /// function, if the host's root directory is mounted at `root`.
+    /// Puts `root` in front of the host paths in the configuration. This is for a process in a
+    /// container in which the host's root directory is mounted at `root`.
     pub fn mounted_at(mut self, root: &Path) -> Self {
         let to_mounted_path = |path: &Path| to_path_in_root(root, path);
         self.host_root = to_mounted_path(&self.host_root);
@@ -142,9 +143,8 @@ impl Config {
         strict_toml::parse(path, text)
     }
 
-    /// Returns the names of the tables `[class.NAME]` whose class does not exist, each with the
-    /// name of the class that was probably meant. `known_names` are the names of the classes that
-    /// exist.
+    /// Returns the name of each table `[class.NAME]` whose class does not exist, with the name of
+    /// the class that was probably meant. `known_names` are the names of the classes that exist.
     pub fn find_unknown_classes<'a>(
         &'a self,
         known_names: impl Iterator<Item = &'a str> + Clone,
@@ -163,7 +163,7 @@ impl Config {
         })
     }
 
-    /// Returns a warning for each table of [`Config::find_unknown_classes`].
+    /// Returns a warning for each table that [`Config::find_unknown_classes`] returns.
     pub fn warn_of_unknown_classes<'a>(
         &'a self,
         known_names: impl Iterator<Item = &'a str> + Clone,
@@ -178,8 +178,8 @@ impl Config {
             })
     }
 
-    /// Reads the configuration at `path`. Without `path`, reads the default file in the
-    /// [directories](InstalledDirectories) of this host, which may be missing.
+    /// Reads the configuration at `path`. Without `path`, reads the default file in this host's
+    /// [directories](InstalledDirectories); that file may be missing.
     ///
     /// # Errors
     /// The file cannot be read or is not a valid configuration, or `path` does not exist.
@@ -187,12 +187,12 @@ impl Config {
         Self::load_from_host(Path::new("/"), path)
     }
 
-    /// Reads the configuration as [`Config::load`] does, but with the default file and the
-    /// directories of the host whose root directory is `root`. The paths in the result are paths of
+    /// Reads the configuration as [`Config::load`] does, but the default file and the directories
+    /// are those of the host whose root directory is `root`. The paths in the result are paths on
     /// that host.
     ///
     /// # Errors
-    /// The call fails for the same reasons as [`Config::load`].
+    /// Fails for the same reasons as [`Config::load`].
     fn load_from_host(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         match ConfigSource::read(root, path)? {
             ConfigSource::File { file, text } => {
@@ -214,12 +214,12 @@ impl Config {
         }
     }
 
-    /// Reads the configuration of a process in a container that has the host's root directory
+    /// Reads the configuration for a process in a container in which the host's root directory is
     /// mounted at `host_root`. `path` is the path of the file in the container. Without `path`, the
-    /// default file of the container is read.
+    /// container's default file is read.
     ///
     /// # Errors
-    /// The call fails for the same reasons as [`Config::load`].
+    /// Fails for the same reasons as [`Config::load`].
     pub fn load_in_container(
         path: Option<&Path>,
         host_root: Option<&Path>,
@@ -228,8 +228,8 @@ impl Config {
         Self::load_from_host(root.unwrap_or(Path::new("/")), path)
     }
 
-    /// Parses the text of a configuration. If the text does not set `classes`, the class files in
-    /// `directories` are used, in which Boathook is installed on the host.
+    /// Parses the text of a configuration. If the text does not set `classes`, the class files are
+    /// those in `directories`, the directories in which Boathook is installed.
     ///
     /// # Errors
     /// The text is not a valid configuration.
@@ -251,14 +251,14 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration of a process in a container as [`Config::load_in_container`] does.
+    /// Reads the configuration for a process in a container as [`Config::load_in_container`] does.
     /// If that file has a mistake, returns the mistake and the configuration that is installed on
     /// the host, which the hook uses. So the node keeps its devices while an administrator corrects
-    /// the file. `installed_path` is the path of the host's configuration, if it is not the default
-    /// one.
+    /// the file. `installed_path` is the path of the host's configuration; `None` means the default
+    /// path.
     ///
     /// # Errors
-    /// The configuration of the container has a mistake, and that of the host cannot be used.
+    /// The container's configuration has a mistake, and the host's configuration cannot be used.
     pub fn load_or_read_installed(
         path: Option<&Path>,
         host_root: Option<&Path>,
@@ -287,8 +287,8 @@ impl Config {
 
 impl RuntimeConfig {
     /// Reads the table `[runtime]` of the configuration at `path`, or of the default file, which
-    /// may be missing. The rest of the file may be invalid, even as TOML, so that running
-    /// containers can be stopped although the configuration of devices has a mistake.
+    /// may be missing. The rest of the file may be invalid, and need not even be TOML. So running
+    /// containers can be stopped although the device configuration has a mistake.
     ///
     /// # Errors
     /// The file cannot be read, the table is invalid, or `path` does not exist.
@@ -310,7 +310,7 @@ impl RuntimeConfig {
     }
 }
 
-/// Returns the lines of one table of a TOML text, without the lines of other tables.
+/// Returns the lines of one table from a TOML text, beginning with its header.
 fn extract_table(text: &str, header: &str) -> String {
     let table_lines = text
         .lines()
@@ -325,20 +325,22 @@ fn extract_table(text: &str, header: &str) -> String {
         .collect()
 }
 
-/// The text of the configuration file, or the default directories if the host has no such file.
+/// The text of the configuration file. If the host has no such file, the directories in which
+/// Boathook is installed.
 enum ConfigSource {
     File {
         file: PathBuf,
         text: String,
     },
-    /// The host has no configuration file. Boathook is installed in these directories.
+    /// The host has no configuration file. These are the directories in which Boathook is
+    /// installed.
     DefaultDirectories(InstalledDirectories),
 }
 
 impl ConfigSource {
-    /// Reads the text of `path`, or of the default file of the host whose root directory is `root`.
-    /// The file with the directories of the host is read only if [`DEFAULT_PATH`] does not exist,
-    /// so that the hook starts without this look-up on a host with the default directories.
+    /// Reads the text of `path` or, without `path`, of the default file on the host whose root
+    /// directory is `root`. The file with the host's directories is read only if [`DEFAULT_PATH`]
+    /// does not exist. So the hook starts faster on hosts with the default directories.
     fn read(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         if let Some(file) = path {
             let text = read_trusted_text(file, ownership::open_trusted_file(file))?;
@@ -358,14 +360,15 @@ impl ConfigSource {
     }
 }
 
-/// Converts an absolute path of a host to a path of this process, for which the host's root
-/// directory is `root`.
+/// Converts an absolute path on a host to a path for this process, which sees the host's root
+/// directory at `root`.
 fn to_path_in_root(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Reads the text of a file that only root can change. Returns `None` if the file does not exist,
-/// even if other users can change a directory on its path.
+/// Reads the text of a file. Returns `None` if the file does not exist. Fails if users other than
+/// root can change the file, but a missing file is not an error even if they can change its
+/// directory.
 fn read_optional_text(file: &Path) -> Result<Option<String>, FileError> {
     let is_missing =
         || fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);

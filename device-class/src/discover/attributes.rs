@@ -1,4 +1,5 @@
-//! Reads the attributes of devices and of the host from the sources that a class file names.
+//! Reads the attributes of devices and of the host, as the entries of `attributes` in a class file
+//! describe.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use crate::name::excerpt;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template, TemplateError};
 
-/// The maximum length in bytes of an attribute's value. The limit keeps ids and paths short,
-/// because attributes are filled into them. A longer value is an error.
+/// The maximum length of an attribute's value in bytes; a longer value is an error. Attributes
+/// become parts of ids and paths, which must stay short.
 const MAX_VALUE_BYTES: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +31,9 @@ impl From<TemplateError> for ReadError {
     }
 }
 
-/// Reads files of a host, and caches the last one. Consecutive attributes are often read from the
-/// same file, and a driver may need milliseconds to produce its content.
+/// Reads files of a host and caches the last one. The cache is useful because several attributes in
+/// a row are often read from the same file, and a driver may need milliseconds to produce its
+/// content.
 pub(super) struct FileReader<'h> {
     host: &'h dyn HostView,
     /// The path and the content of the file that was read last.
@@ -60,8 +62,8 @@ impl<'h> FileReader<'h> {
     }
 }
 
-/// Reads attributes from their sources in order, and returns `attributes` with the new ones added.
-/// A source may use the attributes of earlier sources. Relative paths start at `base_path`.
+/// Reads attributes in order, and returns `attributes` with the new ones added. An entry of
+/// `sources` may use the attributes of earlier entries. Relative paths are relative to `base_path`.
 pub(super) fn read_attributes(
     sources: &[AttributeSource],
     base_path: Option<&Path>,
@@ -95,8 +97,8 @@ pub(super) fn read_attributes(
     Ok(attributes)
 }
 
-/// Replaces `{name}` by the attribute in a text for people, such as an advice. Braces without the
-/// name of a known attribute are not replaced, because the text may quote a command with braces.
+/// Replaces `{name}` by the value of the attribute in a text for users, such as an advice. Braces
+/// around any other text are kept, because the text may quote a command with braces.
 pub(super) fn fill_advice(advice: &str, attributes: &Attributes) -> String {
     let mut text = advice.to_owned();
     if text.contains('{') {
@@ -180,8 +182,8 @@ fn read_source(
     Ok([(name.clone(), value)].into())
 }
 
-/// Reads the text from which a source takes its value. Returns the text after the name of its
-/// origin for messages: the file, the template, or the key of the driver property.
+/// Reads the text that contains an attribute's value. Before the text, returns where it came from,
+/// for messages: a file, a template, or the key of a driver property.
 fn read_text(
     text_source: &Text,
     base_path: Option<&Path>,
@@ -232,9 +234,9 @@ fn read_text(
     }
 }
 
-/// Returns the paths that match a pattern. With `expected_content`, only files with this content
-/// are returned; with `link_target`, only symbolic links to this path. Without `finds_all`, only
-/// the first path is returned.
+/// Returns the paths that match a pattern. With `expected_content`, returns only files with this
+/// content. With `link_target`, returns only symbolic links to this path. Without `finds_all`,
+/// returns at most one path.
 fn find_matching_paths(
     pattern: &PathPattern,
     expected_content: Option<&ExpectedContent>,
@@ -257,7 +259,7 @@ fn find_matching_paths(
     for value in expected_content.iter().flat_map(|content| &content.values) {
         expected_values.push(value.fill(attributes)?);
     }
-    // The pattern may also match the target itself, which is not a link and is left out.
+    // The pattern may also match the target itself. The target is not a link, so it is left out.
     let is_link_to_target = |path: &Path| {
         target_path.is_some() && host.is_link(path) && host.canonicalize(path).ok() == target_path
     };
@@ -273,8 +275,8 @@ fn find_matching_paths(
         .collect())
 }
 
-/// Returns whether the content of a file is one of `expected_values`. With `key`, the values of the
-/// lines with this key are compared instead. A file that cannot be read counts as empty.
+/// Returns whether the content of a file is one of `expected_values`. With `key`, only the values
+/// of the lines with this key are compared. A file that cannot be read counts as empty.
 pub(super) fn has_expected_content(
     path: &Path,
     key: Option<&str>,
@@ -286,28 +288,29 @@ pub(super) fn has_expected_content(
     let is_expected = |value: &str| expected_values.iter().any(|expected| expected == value);
     match key {
         Some(key) => find_keyed_values(&text, key).any(is_expected),
-        // A property of the device tree may have several strings, each ending with a NUL byte.
+        // A property in the device tree may consist of several strings, each of which ends with a
+        // NUL byte.
         None => text.split('\0').any(|string| is_expected(string.trim())),
     }
 }
 
-/// Returns the first line of a text. A NUL byte ends the line, too, because strings of the device
-/// tree end with one (Devicetree Specification, "Property Values").
+/// Returns the first line of a text. A NUL byte also ends the line, because strings in the device
+/// tree end with NUL (Devicetree Specification, "Property Values").
 fn first_line(text: &str) -> &str {
     let line = text.split(['\n', '\0']).next().unwrap_or_default();
     line.trim()
 }
 
-/// Returns the value of the first line of a file that has this key. Returns `None` if no line has
-/// the key, or if the file cannot be read.
+/// Returns the value of the first line with this key in a file. Returns `None` if no line has the
+/// key, or if the file cannot be read.
 pub(super) fn read_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
     let text = host.read(path, MAX_ATTRIBUTE_BYTES).ok()?;
     let text = String::from_utf8_lossy(&text);
     find_keyed_values(&text, key).next().map(str::to_owned)
 }
 
-/// Fills in the template of a path. A relative path starts at `base_path`, the path that
-/// `[[discover]]` matched, or at the root of the host if there is none.
+/// Fills in a template for a path. A relative path is relative to `base_path`, the path that
+/// `[[discover]]` matched. Without `base_path`, it is relative to the host's root directory.
 pub(super) fn resolve_path(
     template: &Template,
     base_path: Option<&Path>,
@@ -317,8 +320,8 @@ pub(super) fn resolve_path(
     Ok(base_path.unwrap_or(Path::new("/")).join(path))
 }
 
-/// Returns the values of all lines `key: value`, `key = value` or `key value`. Files of procfs
-/// and sysfs use all three forms.
+/// Returns the values of all lines that have this key. A line has the form `key: value`, `key =
+/// value` or `key value`; all three occur in procfs and sysfs.
 pub(super) fn find_keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| {
         let text_after_key = line.trim_start().strip_prefix(key)?;
@@ -333,8 +336,8 @@ pub(super) fn find_keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<I
     })
 }
 
-/// Returns `value` if it can be part of ids and paths. It is an error if the value is empty, longer
-/// than [`MAX_VALUE_BYTES`] bytes, or has control characters. `path` names its origin in the error.
+/// Returns `value` if it may become a part of ids and paths. Otherwise it is empty, longer than
+/// [`MAX_VALUE_BYTES`], or has control characters, and the error names `path` as its origin.
 fn check_value(path: &Path, value: &str) -> Result<String, ReadError> {
     if value.is_empty() {
         return Err(missing_error(path, "value"));

@@ -1,5 +1,6 @@
-//! Builds a device from a candidate, a match of `[[discover]]`: fills in the templates of the class
-//! with the candidate's attributes, and looks up the device's nodes and files on the host.
+//! Builds a device from a candidate, which is a match of `[[discover]]`: fills in the templates of
+//! the class with the candidate's attributes, and looks up the device's nodes and files on the
+//! host.
 
 use crate::inserted;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::{Attributes, Template};
 
-/// A message about the reason why a candidate cannot become a device, or why the files of a class
+/// A message that explains why a candidate cannot become a device, or why the files of a class
 /// cannot be looked up.
 #[derive(Debug)]
 pub struct DeviceError(pub(super) String);
@@ -101,8 +102,9 @@ pub(super) fn build_device(
         };
         let checks = checks.filter(is_enabled);
         match health::check_device(checks, &nodes, candidate, host) {
-            // Only parts of this device can be used. If its class describes no parts, or shares its
-            // devices, the device cannot have parts and is unhealthy.
+            // The device cannot be used as a whole, only its partitions can. If the class has no
+            // `[[parts]]`, or shares its devices, there can be no partitions, so the device is
+            // unhealthy.
             (Health::Healthy, readings, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
             {
@@ -130,8 +132,8 @@ pub(super) fn build_device(
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
-    // An index or alias may be a text from the hardware. A request cannot name a device by an empty
-    // text or a reserved word such as `all`, so these are left out.
+    // An index or alias may be a text that the hardware reports. If it is empty or a reserved word
+    // such as `all`, a request cannot name a device by it, so it is left out.
     let is_name = |text: &String| !text.is_empty() && !is_reserved_name(text);
     let index = fill_optional(spec.index.as_ref().or(spec.order.as_ref()))?;
     let to_id = |text: &str| match class.spec.sharing {
@@ -171,8 +173,8 @@ pub(super) fn build_device(
     })
 }
 
-/// Looks up the programs of health checks on this host, and sets the program of a reading if its
-/// path differs from the path in the class file.
+/// Finds the programs of health checks on this host. If a program is not at the path in the class
+/// file, stores the path where it is in the reading.
 fn set_program_paths(
     class: &DeviceClass,
     attributes: &Attributes,
@@ -209,10 +211,9 @@ fn read_state(
     Ok(StateFile { path, content })
 }
 
-/// Returns the NUMA node of the device whose directory in sysfs is `directory`. The node is read
-/// from the file `numa_node` in this directory or in the nearest directory above it. Returns `None`
-/// if there is no such file, or if its value is -1, by which the kernel says that the firmware
-/// reports no NUMA node.
+/// Returns the NUMA node of the device whose directory in sysfs is `directory`. Reads the file
+/// `numa_node` in this directory or in the nearest directory above it. Returns `None` if there is
+/// no such file, or if its value is -1, which means that the firmware reports no NUMA node.
 fn read_numa_node(directory: &Path, host: &dyn HostView) -> Option<u32> {
     const MAX_NODE_BYTES: usize = 16;
     let node = directory

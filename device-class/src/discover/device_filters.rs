@@ -1,4 +1,4 @@
-//! Hides devices of a class according to `only` and `except` in config.toml.
+//! Hides those devices of a class that `only` and `except` in config.toml exclude.
 
 use super::Device;
 use super::names::DeviceNames;
@@ -8,7 +8,8 @@ use crate::host::HostView;
 use crate::name::{IndexRange, excerpt};
 
 /// Removes the hidden devices from `devices` and returns them. A device is hidden if an entry of
-/// `except` matches it, or if there is `only` and none of its entries matches the device.
+/// `except` matches it. If config.toml has `only`, a device is also hidden if no entry of `only`
+/// matches it.
 pub(super) fn take_hidden_devices(
     devices: &mut Vec<Device>,
     settings: &ClassConfig,
@@ -37,8 +38,8 @@ pub(super) fn take_hidden_devices(
         .collect()
 }
 
-/// Returns a warning for each entry of `only` and `except` that matches no device of this host.
-/// There is no warning on a host without devices of the class, because several hosts may have the
+/// Returns a warning for each entry of `only` and `except` that matches no device of this host. If
+/// the host has no devices of the class, there are no warnings, because several hosts may share the
 /// same config.toml.
 pub(super) fn warn_about_unmatched_filters(
     settings: &ClassConfig,
@@ -94,7 +95,8 @@ pub(super) fn warn_about_unmatched_filters(
     warnings
 }
 
-/// An index of devices by their names, in which the filters of config.toml are looked up.
+/// The devices of a class by their names, to find those that an entry of `only` or `except`
+/// selects.
 struct DeviceIndex<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
@@ -111,8 +113,9 @@ impl<'a> DeviceIndex<'a> {
         }
     }
 
-    /// Returns the positions of the devices that a filter matches. A filter without attributes has
-    /// the syntax of a request: a device name, an index range, or the path of a device node.
+    /// Returns the positions of the devices that a filter selects. A filter without attributes is
+    /// written like an item of a request: a device name, a range of indexes, or the path of a
+    /// device node.
     fn find_positions(&self, filter: &DeviceFilter) -> Vec<usize> {
         match filter {
             DeviceFilter::Name(name) => match parse_dev_path(name) {

@@ -1,12 +1,12 @@
-//! The driver root: the directory below which a host has the libraries and programs of a driver. It
-//! is not `/` if the driver is installed in a container.
+//! The driver root: the directory that contains the libraries and programs of a driver. It is not
+//! `/` if the driver is installed in a container.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::HostView;
 
-/// The driver root of a class. It is the root of the host unless the class or the configuration
-/// names another directory.
+/// The driver root of a class. It is the host's root directory, unless the class file or
+/// config.toml names another directory.
 #[derive(Clone, Copy)]
 pub(super) struct DriverRoot<'a> {
     pub(super) view: &'a dyn HostView,
@@ -20,9 +20,9 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// Returns the directories in which libraries are searched after those of the class. A driver
-    /// root other than the host's root may lack the loader's cache, so its usual directories are
-    /// searched.
+    /// Returns the directories in which libraries are searched after the class's own directories. A
+    /// driver root may have no ld.so.cache, unlike the host's root, so its usual library
+    /// directories are searched.
     pub(super) fn library_directories(&self) -> &'static [&'static str] {
         if self.is_host_root() {
             &[]
@@ -31,7 +31,7 @@ impl<'a> DriverRoot<'a> {
         }
     }
 
-    /// Returns the directories in which programs are searched after those of the class.
+    /// Returns the directories in which programs are searched after the class's own directories.
     pub(super) fn program_directories(&self) -> &'static [&'static str] {
         if self.is_host_root() {
             &[]
@@ -44,7 +44,7 @@ impl<'a> DriverRoot<'a> {
         self.path.as_os_str() == "/"
     }
 
-    /// Converts a path inside the driver root to a path of the host.
+    /// Converts a path inside the driver root to a path on the host.
     pub(super) fn to_host_path(self, path_in_root: PathBuf) -> PathBuf {
         if self.is_host_root() {
             return path_in_root;

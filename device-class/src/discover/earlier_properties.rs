@@ -1,5 +1,5 @@
-//! Keeps driver properties that an earlier run of a program reported and the last run did not, for
-//! example because one of several devices did not answer.
+//! Keeps driver properties that an earlier run of a driver's program reported and the last run did
+//! not report. This can happen, for example, if one of several devices does not answer.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Template;
 
-/// Adds to `new_properties` the earlier properties of the devices that the host still has, unless a
-/// new property contradicts them. `has_failure` says whether a program failed. If all programs
-/// succeeded, only the properties of devices without any new property are kept.
+/// Adds to `new_properties` the earlier properties of those devices that the host still has.
+/// `has_failure` says whether a program failed. If all programs succeeded, earlier properties are
+/// kept only for devices about which there is no new property.
 ///
-/// `is_replaced` returns whether a program that succeeded reports all properties with a key. It is
-/// asked only about properties that do not describe a single device.
+/// `is_replaced` returns whether a successful program reports all properties with a given key. It
+/// is called only for properties that do not describe a single device.
 ///
-/// If one property of a device has changed, no earlier property of the device is kept: the number
-/// by which the program named the device may now be the number of another device.
+/// If one property of a device has changed, no earlier property of the device is kept. The program
+/// may identify devices by a number, and this number may now belong to another device.
 pub fn keep_earlier_properties(
     new_properties: &mut DriverProperties,
     earlier_properties: DriverProperties,
@@ -51,8 +51,8 @@ pub fn keep_earlier_properties(
             kept_keys.extend(link_keys.iter().filter_map(fill_key));
         }
     }
-    // The other properties describe the driver, or the parts that a device can have. Such a
-    // property is kept only if a program failed and no successful program reports it.
+    // The other properties describe the driver, or the partitions that a device can have. Such a
+    // property is kept only if a program failed and no successful program reports the property.
     let device_keys = attribute_keys.iter().chain(&link_keys);
     let is_device_key = |key: &str| {
         device_keys
@@ -67,9 +67,9 @@ pub fn keep_earlier_properties(
     }
 }
 
-/// Returns the templates of the keys of those properties that describe one device, in two lists:
-/// for the attributes of the device, and for its connections. A connection also depends on the
-/// device at its other end.
+/// Returns templates for the keys of those properties that describe one device. The first list is
+/// for the device's attributes. The second list is for its connections, which also depend on the
+/// device at the other end.
 fn list_device_keys(class: &DeviceClass) -> (Vec<&Template>, Vec<&Template>) {
     let spec = &class.spec;
     let attributes = spec.discover.iter().flat_map(|source| &source.attributes);

@@ -1,5 +1,5 @@
-//! Looks up the `[[edits]]` of a class on a host. A container gets each edit once, however many
-//! devices it has.
+//! Looks up the nodes, libraries and files of a class's `[[edits]]` on a host. A container gets
+//! them once, however many devices it has.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,18 +17,19 @@ use crate::host::HostView;
 use crate::name::{CapabilityName, ListName};
 use crate::template::Attributes;
 
-/// The values of a container's request that select the `[[edits]]` of a class for the container.
+/// What a container requests, as far as it decides which `[[edits]]` of a class the container gets.
 #[derive(Debug, Clone, Copy)]
 pub struct EditSelection<'a> {
     pub capabilities: &'a BTreeSet<CapabilityName>,
-    /// The names of the lists of files that the container requests.
+    /// The names of the list files that the container requests (`files_listed_in`).
     pub lists: &'a [ListName],
-    /// The paths of device nodes by which the container requests devices.
+    /// The paths of device nodes with which the container requests devices.
     pub paths: &'a [PathBuf],
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
-    /// Selects the edits of a container with these capabilities and the default lists of files.
+    /// Selects the `[[edits]]` for a container that has these capabilities, gets the default list
+    /// files, and requests no device by a path.
     fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
         EditSelection {
             capabilities,
@@ -38,9 +39,9 @@ impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
     }
 }
 
-/// Looks up the edits that a container with this selection gets once, regardless of the number of
-/// its devices. Nodes are looked up on the host itself; libraries and files are looked up in the
-/// driver root.
+/// Looks up the nodes, libraries and files of `[[edits]]` for a container with this selection. The
+/// container gets them once, regardless of the number of its devices. Nodes are looked up on the
+/// host, and libraries and files in the driver root.
 pub(super) fn find_edits(
     class: &DeviceClass,
     selection: EditSelection<'_>,
@@ -58,9 +59,10 @@ pub(super) fn find_edits(
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
-    // A class names the directories of many distributions. This closure separates the directories
-    // that this host does not have, so that no file is searched in them. If the look-up of a
-    // directory fails, it counts as present, and a later search in it reports the error.
+    // A class names the directories of many distributions. This closure separates those that this
+    // host has from those that it does not have, so that no file is searched in the latter. A
+    // directory whose look-up fails counts as present, so that a later search in it reports the
+    // error.
     let find_directories = |class_directories: &[PathTemplate], root_directories: &[&str]| {
         let class_directories = class_directories
             .iter()
@@ -137,8 +139,8 @@ pub(super) fn find_edits(
     Ok(found_edits)
 }
 
-/// Looks up the nodes of `[[edits]]` that a container with this selection gets in addition to the
-/// nodes of its devices.
+/// Looks up the nodes of `[[edits]]` that a container with this selection gets in addition to its
+/// devices' own nodes.
 pub fn find_control_nodes<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
@@ -165,9 +167,9 @@ pub fn find_control_nodes<'a>(
     Ok(found_nodes)
 }
 
-/// Looks up the mounts that hide directories of symbolic links to devices, such as /sys/class, from
-/// a container. `boathook follow` updates the links in these mounts when a device is plugged in at
-/// another position of the bus.
+/// Looks up the masks (mounts that hide a directory) over directories of symbolic links to devices,
+/// such as /sys/class. When a device is plugged in at another place on the bus, `boathook follow`
+/// updates the links in these masks.
 pub(super) fn find_symlink_directory_masks(
     class: &DeviceClass,
     capabilities: &BTreeSet<CapabilityName>,
@@ -182,7 +184,7 @@ pub(super) fn find_symlink_directory_masks(
     Ok(masks)
 }
 
-/// Looks up the device nodes of `[[edits]]`, without those whose look-up fails.
+/// Looks up the device nodes of `[[edits]]`. Leaves out a node if its look-up fails.
 pub(super) fn find_readable_nodes(
     class: &DeviceClass,
     selection: EditSelection<'_>,
@@ -199,11 +201,11 @@ pub(super) fn find_readable_nodes(
     found_nodes
 }
 
-/// A table of `[[edits]]` that applies to the capabilities of a container.
+/// A table of `[[edits]]` that a container gets with its capabilities.
 struct SelectedEdits<'a> {
     edits: &'a Edits,
-    /// Whether the container requested the capability of the table by name. If only another
-    /// capability implies it, the container does not get the programs of the table.
+    /// Whether the container requested the capability of the table by name. If the capability is
+    /// only implied by another one, the container does not get the programs of the table.
     is_requested: bool,
 }
 
@@ -225,9 +227,9 @@ fn select_edits<'a>(
     })
 }
 
-/// Reads the settings for a directory of the image whose libraries may be used instead of the
-/// host's. Returns `None` if the host does not meet a condition in the key `require` of `spec`, or
-/// if the major version of the host's library (the key `host_major_version`) is not a number.
+/// Looks up one entry of `image_libraries`: a directory of the image whose libraries may be used
+/// instead of the host's. Returns `None` if the host does not meet a condition in `require`, or if
+/// the major version of the host's library is not a number.
 fn find_image_libraries(
     spec: &class::ImageLibraries,
     attributes: &Attributes,

@@ -1,5 +1,5 @@
-//! Reads list files of the host, whose lines name the files and directories that a container
-//! gets.
+//! Reads list files of the host. Their lines name files and directories that a container gets
+//! (`files_listed_in`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,27 +14,29 @@ use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The maximum number of paths in one list, and of matches of one pattern in a list.
+/// The maximum number of paths in one list file, and of paths that one pattern in a list file
+/// matches.
 const MAX_LISTED_PATHS: usize = 512;
 
-/// A table of `[[edits]]` that names list files in `files_listed_in`: the template for the paths of
-/// the lists, and the table itself, which also defines the format of their lines.
+/// A table of `[[edits]]` with the key `files_listed_in`. `path` is the template of this key for
+/// the paths of the list files. `edits` is the table itself, which also defines the format of their
+/// lines.
 pub(super) struct ListTable<'a> {
     pub path: &'a PathTemplate,
     pub edits: &'a Edits,
 }
 
-/// The names of the lists that apply to a container.
+/// The names of the list files that a container gets.
 pub(super) struct ListSelection<'a> {
     names: &'a [ListName],
-    /// Whether the container requests the lists by name. A requested list must exist, but a default
-    /// list may be absent.
+    /// Whether the container requests the list files by name. A requested list file must exist, but
+    /// a default one may be missing.
     are_requested: bool,
 }
 
 impl<'a> ListSelection<'a> {
-    /// Selects the lists that a container requests, or the default lists of the class if it
-    /// requests none.
+    /// Returns the list files that a container requests. If it requests none, returns the default
+    /// ones of the class.
     pub(super) fn select(requested_names: &'a [ListName], spec: &'a RequestSpec) -> Self {
         let are_requested = !requested_names.is_empty();
         let names = if are_requested {
@@ -48,8 +50,9 @@ impl<'a> ListSelection<'a> {
         }
     }
 
-    /// Adds the files and directories of the lists to `found_edits`. A list that cannot be used is
-    /// added as an unusable file, so that the hook refuses the container.
+    /// Adds the files and directories that the list files name to `found_edits`. If a list file
+    /// cannot be used, it is itself added as an unusable file, so that the hook refuses the
+    /// container.
     pub(super) fn add_files(
         &self,
         table: &ListTable<'_>,
@@ -80,8 +83,8 @@ impl<'a> ListSelection<'a> {
 }
 
 impl ListSelection<'_> {
-    /// Returns the device nodes that the lists name. A list that cannot be used is skipped,
-    /// because [`ListSelection::add_files`] reports its fault.
+    /// Returns the device nodes that the list files name. Skips a list file that cannot be used,
+    /// because [`ListSelection::add_files`] reports it.
     pub(super) fn find_nodes(
         &self,
         table: &ListTable<'_>,
@@ -100,8 +103,8 @@ impl ListSelection<'_> {
             .collect())
     }
 
-    /// Returns the paths of the lists. The second value is true if `template` has no `{list}`, so
-    /// that all containers have the same list. The host may lack such a list.
+    /// Returns the paths of the list files. The second value is true if `template` has no `{list}`.
+    /// Then all containers get the same list file, and it may be missing on the host.
     fn fill_paths(
         &self,
         template: &PathTemplate,
@@ -120,7 +123,7 @@ impl ListSelection<'_> {
     }
 }
 
-/// The lines of a list: paths on the host, each with the expected kind of file.
+/// The lines of a list file: paths on the host, each with the kind of file that is expected there.
 type ListLines = Vec<(ListedKind, PathBuf)>;
 
 fn read_list(
@@ -135,8 +138,8 @@ fn read_list(
         Ok(Some(entry)) => return Err(format!("{displayed_path} is {entry}, not a list of files")),
         Err(error) => return Err(format!("cannot look up {displayed_path}: {error}")),
     }
-    // A list that users other than root can change is refused, because containers get the files
-    // that it names, and it can name any file.
+    // If users other than root can change a list file, it is refused. It could name any file of the
+    // host, and containers would get that file.
     host.check_root_only(list_path)
         .map_err(|error| error.to_string())?;
     let bytes = host.read(list_path, MAX_ATTRIBUTE_BYTES + 1);
@@ -178,8 +181,8 @@ fn read_list(
     }
 }
 
-/// Expands one line of a list: a line with `*`, `?` or `[` is a pattern for paths of the host,
-/// and any other line is one path.
+/// Expands one line of a list file to paths. A line with `*`, `?` or `[` is a pattern for paths of
+/// the host. Any other line is a single path.
 fn expand_path(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
     let text = path.to_string_lossy();
     let pattern = PathPattern::try_from(text.clone().into_owned());
@@ -194,8 +197,8 @@ fn expand_path(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
     vec![path]
 }
 
-/// Adds a path of a list to the edits as a directory or as a file. The host may lack the path. A
-/// path below a directory that is already in the edits is not added.
+/// Adds a path from a list file to `found_edits`, as a directory or as a file. The path may be
+/// missing on the host. A path below a directory that was already added is left out.
 fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
     let contains_path = |directory: &FoundDirectory| {
         directory.path == directory.container_path

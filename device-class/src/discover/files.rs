@@ -11,9 +11,9 @@ use crate::host::Entry;
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up a file of a class. With `program_directories` the file is a program: if it is not at
-/// its path, it is also searched in these directories. Programs are optional, because many hosts do
-/// not have all tools of a driver.
+/// Looks up a file of a class. If `program_directories` is set, the file is a program: it is also
+/// searched in these directories, and it is optional because many hosts do not have all programs of
+/// a driver.
 pub(super) fn find_file(
     spec: &class::File,
     program_directories: Option<&[PathBuf]>,
@@ -33,14 +33,15 @@ pub(super) fn find_file(
         candidates.push(fallback.fill(attributes)?);
     }
     if candidates.len() > 1 {
-        // If the look-up of a path fails, the file may exist. Such a path is selected, and the
-        // later look-up reports the failure.
+        // If the look-up of a path fails, the file may still exist. So this path is selected, and
+        // the look-up below reports the failure.
         let may_exist = |path: &&PathBuf| {
             let host_file = driver_root.view.find_trusted_file(path);
             matches!(host_file, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
         };
         // Some hosts install a wrapper script under the name of a program. The script calls the
-        // program by a path that containers do not have, so a path without a script is preferred.
+        // program at a path that does not exist in containers. So a path where there is no script
+        // is preferred.
         let is_usable =
             |path: &&PathBuf| may_exist(path) && !(is_program && driver_root.view.is_script(path));
         let selected_path = candidates.iter().find(is_usable);

@@ -1,5 +1,5 @@
-//! The nodes, libraries, files and directories that a class file describes, with the result of
-//! looking each of them up on a host.
+//! The nodes, libraries, files and directories that a class file describes, as they were found on a
+//! host.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,21 +13,21 @@ use crate::host::{HostView, ProgramAbi};
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
-/// The result of looking up a node, library, file or directory that a class file describes.
+/// What was found on a host for a node, library, file or directory of a class file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence<T> {
     Found(T),
-    /// The host has nothing usable at the path, and the class file marks it as optional. Containers
-    /// are started without it.
+    /// There is nothing usable at the path, but the class file marks the path as optional.
+    /// Containers start without it.
     Optional,
-    /// The host has nothing at the path, or a file of another type. A container that needs the path
-    /// is refused. The text is the reason, for messages.
+    /// There is nothing at the path, or a file of the wrong type. A container that needs the path
+    /// is refused. The text is the reason for messages.
     Unusable(String),
 }
 
 impl<T> Presence<T> {
-    /// Returns the reason why the hook refuses a container that needs this path, or `None` if the
-    /// path can be used or is optional.
+    /// Returns the reason why the hook refuses a container that needs this path. Returns `None` if
+    /// the path can be used or is optional.
     pub fn unusable_reason(&self) -> Option<&str> {
         match self {
             Presence::Unusable(reason) => Some(reason),
@@ -40,27 +40,27 @@ impl<T> Presence<T> {
 pub struct FoundNode {
     pub host_path: PathBuf,
     pub container_path: PathBuf,
-    /// Symbolic links of the host that lead to the node. The container gets the same links.
+    /// Symbolic links on the host that lead to the node. The container gets the same links.
     pub links: Vec<PathBuf>,
-    /// The capability that a container must request to get the node. `None` means that every
-    /// container with the device gets the node.
+    /// Only a container with this capability gets the node. `None` means that every container with
+    /// the device gets the node.
     pub capability: Option<CapabilityName>,
     pub access: Access,
-    /// How the container gets the node.
+    /// How the node gets into the container.
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
-    /// The effect of the node's absence from the host. `None` if the host has the node, if the node
-    /// is required, or if the class does not set `needed_for`.
+    /// What fails because the host does not have the node. `None` if the host has the node, if the
+    /// node is required, or if the class does not set `needed_for`.
     pub absence: Option<NodeAbsence>,
 }
 
-/// The effect of an optional node's absence from the host.
+/// What fails because the host does not have an optional node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAbsence {
     /// A message that says what fails without the node, and what an administrator can do.
     pub message: String,
-    /// Whether the capability of the node is one that a variable of `switches` selects. Clusters
-    /// set such a variable for every container, also on hosts without the hardware.
+    /// Whether a variable of `switches` selects the capability of the node. Clusters set such a
+    /// variable for every container, even on hosts without the hardware.
     pub is_switchable: bool,
 }
 
@@ -72,43 +72,45 @@ impl FoundNode {
     }
 }
 
-/// How a container gets a device node.
+/// How a device node gets into a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
-    /// The node of the host is bind-mounted into the container.
+    /// The host's node is bind-mounted into the container.
     BindMount,
-    /// A node with the device number of the host's node is created in the container, with another
+    /// A node is created in the container. It has the device number of the host's node, but another
     /// mode or group.
     NodeCopy(NodePermissions),
-    /// A node is created in the container, because the host has none although the driver is loaded.
+    /// A node is created in the container, because the host does not have the node although the
+    /// driver is loaded.
     CreatedNode(CreatedNode),
 }
 
 /// A device node that the hook creates in the container, because the host does not have the node
-/// although its driver is loaded.
+/// although the driver is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CreatedNode {
-    /// The name of the driver in /proc/devices.
+    /// The name of the driver, as in /proc/devices.
     pub driver: String,
-    /// Permission bits and group of the node in the container.
+    /// The permission bits and the group of the created node.
     #[serde(flatten)]
     pub permissions: NodePermissions,
-    /// The advice for an administrator who creates the node on the host.
+    /// Advice for an administrator who wants to create the node on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
-/// Permission bits and group of a node that is created in the container.
+/// The permission bits and the group of a node that is created in a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct NodePermissions {
     pub mode: u32,
-    /// The group id in the container's user namespace.
+    /// The group id (gid) in the container's user namespace.
     pub gid: u32,
 }
 
 impl NodePermissions {
-    /// Returns the mode and group that the class file sets for a node. If it sets only one of them,
-    /// the other one is 0660 or root's group. Returns `None` if the class file sets neither.
+    /// Returns the mode and the group that the class file sets for a node. If it sets only the
+    /// group, the mode is 0660; if it sets only the mode, the group is root's. Returns `None` if it
+    /// sets neither.
     pub(super) fn from_node(
         spec: &class::Node,
         host: &dyn HostView,
@@ -120,8 +122,8 @@ impl NodePermissions {
         Self::new(spec.mode, group.as_ref(), host).map(Some)
     }
 
-    /// Returns the mode and group of a node that is created because it is missing on the host. A
-    /// value that `make` does not set is taken from `spec`.
+    /// Returns the mode and the group of a node that is created because the host does not have it.
+    /// What `make` does not set is taken from `spec`.
     pub(super) fn from_node_creation(
         spec: &class::Node,
         node_creation: &class::NodeCreation,
@@ -145,14 +147,13 @@ impl NodePermissions {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLibrary {
-    /// The soname by which the class names the library.
+    /// The soname with which the class file names the library.
     pub soname: String,
     pub abi: ProgramAbi,
-    /// The names of the symbolic links by which the container finds the library. The name of
-    /// the file itself is not among them.
+    /// The names of the symbolic links through which programs in the container find the library.
+    /// The name of the library's own file is not in this set.
     pub link_names: BTreeSet<String>,
-    /// The names of the library for which a link is also created in the image's own library
-    /// directory.
+    /// Those names of the library that also get a link in the image's own library directory.
     pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,
@@ -160,10 +161,10 @@ pub struct FoundLibrary {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundFile {
-    /// The path in the class, which may contain symbolic links.
+    /// The path in the class file. It may contain symbolic links.
     pub path: PathBuf,
     pub container_path: PathBuf,
-    /// Whether the file is a program that the container runs.
+    /// Whether the file is a program that is run in the container.
     pub is_program: bool,
     pub file: Presence<FileSource>,
 }
@@ -174,49 +175,51 @@ pub struct FileSource {
     /// The path on the host, with symbolic links resolved.
     pub path: PathBuf,
     pub kind: FileKind,
-    /// Whether a container may write to the mount of a socket.
+    /// For a socket: whether the container may write to its mount.
     pub is_writable: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDirectory {
-    /// The path in the class, which may contain symbolic links.
+    /// The path in the class file. It may contain symbolic links.
     pub path: PathBuf,
     pub container_path: PathBuf,
     pub is_writable: bool,
-    /// The file names of the libraries in the directory that the container's loader must find.
+    /// The file names of those libraries in the directory that the container's dynamic loader must
+    /// find.
     pub libraries: Vec<String>,
     /// The path of the directory on the host, with symbolic links resolved.
     pub directory: Presence<PathBuf>,
 }
 
-/// A mount (a read-only tmpfs) that hides the contents of a directory from the container. The
-/// container sees only copied files, bit mask files, and the entries of its own devices
+/// A mask: a mount of a read-only tmpfs that hides the contents of a directory from the container.
+/// The container sees only copied files, bit mask files, and the entries of its own devices
 /// ([`UnmaskedEntry`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMask {
     /// The path of the directory, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// Copies of the host's files in the directory.
+    /// The files of the directory that the container gets as copies.
     pub copies: Vec<FoundCopy>,
-    /// Files in the directory with one bit for each device of the container.
+    /// The files in the directory that contain one bit for each device of the container.
     pub bitmask_files: Vec<BitmaskFile>,
 }
 
-/// A file that the hook writes into a hidden directory, with a bit mask of the container's devices.
+/// A file that the hook writes into a masked directory. It contains a bit mask of the container's
+/// devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitmaskFile {
     /// The path of the file in the container.
     pub path: PathBuf,
-    /// The content of the file, in which `BITS` stands for the bit mask.
+    /// The content of the file. `BITS` stands for the bit mask.
     pub content: String,
-    /// The template for the number of a device's bit, from 0 to 63.
+    /// The template for the position of a device's bit, from 0 to 63.
     pub bit_number: Template,
 }
 
 impl BitmaskFile {
-    /// Returns the bit mask with the bit of one device. The mask is 0 if the number of the device's
-    /// bit is not from 0 to 63.
+    /// Returns a bit mask in which only the bit of this device is set. Returns 0 if the position of
+    /// the device's bit is not from 0 to 63.
     pub fn device_bit_mask(&self, device_attributes: &Attributes) -> u64 {
         let number = self.bit_number.fill(device_attributes).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
@@ -225,7 +228,7 @@ impl BitmaskFile {
             .unwrap_or(0)
     }
 
-    /// Returns the content of the file with the bit mask `bits` in hexadecimal.
+    /// Returns the content of the file, with `bits` in hexadecimal as its bit mask.
     pub fn fill_bitmask(&self, bits: u64) -> String {
         self.content.replace("BITS", &format!("{bits:x}"))
     }
@@ -235,36 +238,37 @@ impl BitmaskFile {
 pub struct FoundCopy {
     /// The path of the file, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The content of the file in the container, in which the class may have replaced some lines.
+    /// The content of the file in the container. The class file may have replaced the values of
+    /// some lines.
     pub content: Presence<String>,
 }
 
-/// A file or directory that stays visible, in a hidden directory, for a container with the device.
+/// A file or directory in a masked directory that stays visible to a container with the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmaskedEntry {
     /// The path of the entry, which is the same on the host and in the container.
     pub path: PathBuf,
     /// The path of the entry on the host, with symbolic links resolved.
     pub source: Presence<PathBuf>,
-    /// The target of the entry, if it is a symbolic link of the kernel. The container gets the same
-    /// link.
+    /// If the entry is one of the kernel's symbolic links: the target of the link. The container
+    /// gets the same link.
     pub link: Option<PathBuf>,
 }
 
-/// A directory of the image with libraries that are used instead of the host's
-/// if they are newer.
+/// A directory of the image whose libraries are used instead of the host's if they are newer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImageLibraries {
     pub directory: PathBuf,
-    /// The library whose file name ends with the version.
+    /// The name of the library whose version is compared. Its file name in the directory ends with
+    /// the version.
     pub library: String,
-    /// The major version of the host's library. The image's library is used only if its major
-    /// version is greater.
+    /// The major version of the host's library. The directory is used only if the image's library
+    /// has a greater major version.
     #[serde(rename = "newer_than")]
     pub host_major_version: u64,
 }
 
-/// The nodes, libraries, files and directories of the selected `[[edits]]` of a class, as they were
+/// The nodes, libraries, files and directories of the `[[edits]]` for one container, as they were
 /// found on a host.
 #[derive(Debug, Clone, Default)]
 pub struct FoundEdits {
@@ -278,9 +282,8 @@ pub struct FoundEdits {
 }
 
 impl FoundEdits {
-    /// Returns a copy of these edits for a container without a device, from which the nodes,
-    /// directories and sockets are removed. Through them the container could reach hardware or
-    /// services of the host.
+    /// Returns a copy for a container without a device. It has no nodes, directories and sockets,
+    /// because through them the container could reach hardware or services of the host.
     pub fn without_device_access(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
             Presence::Found(source) => source.kind == FileKind::Socket,
@@ -296,7 +299,7 @@ impl FoundEdits {
     }
 
     /// Returns one reason for each required node, library, file or directory that cannot be used.
-    /// With any such reason, the hook refuses a container that needs these edits.
+    /// If there is any reason, the hook refuses a container that needs these `[[edits]]`.
     pub fn unusable_reasons(&self) -> impl Iterator<Item = &str> {
         let copies = self.masks.iter().flat_map(|mask| &mask.copies);
         let nodes = self.nodes.iter().map(|node| node.number.unusable_reason());

@@ -1,4 +1,4 @@
-//! Resolves the group of a node on the host.
+//! Finds the id of the group that owns a node.
 
 use std::io::ErrorKind;
 
@@ -6,8 +6,8 @@ use crate::class::Group;
 use crate::host::{GROUP_FILE_PATH, HostView};
 use crate::name::GroupName;
 
-/// The reason why the number of a group cannot be found on the host. The message names the group
-/// and what the administrator has to do.
+/// The reason why the id of a group cannot be found on the host. The message names the group, and
+/// says what the administrator should do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GroupError {
     #[error(
@@ -28,7 +28,7 @@ pub(super) enum GroupError {
     },
 }
 
-/// Returns the number of a group on the host.
+/// Returns the id (gid) of a group on the host.
 pub(super) fn resolve_group(group: &Group, host: &dyn HostView) -> Result<u32, GroupError> {
     let name = match group {
         Group::Id(number) => return Ok(*number),

@@ -1,4 +1,4 @@
-//! Reports hardware to which its driver is not bound, and optional device nodes that are missing on
+//! Reports hardware whose driver is not bound to it, and optional device nodes that are missing on
 //! a host. In both cases containers cannot use all of the hardware, although no health check fails.
 
 use super::attributes::FileReader;
@@ -9,12 +9,13 @@ use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Attributes;
 
-/// The maximum number of reports about unclaimed hardware of a class. Further reports are left out.
+/// The maximum number of reports about unclaimed hardware (hardware without its driver) for one
+/// class. Further reports are left out.
 const MAX_UNCLAIMED_REPORTS: usize = 64;
 
-/// Returns one line for each piece of hardware to which its driver is not bound, and for each
-/// optional device node that the host does not have and that a container with this selection needs.
-/// Returns no lines if the driver is not loaded, because then all nodes are missing.
+/// Returns one line for each piece of hardware whose driver is not bound to it, and one for each
+/// optional device node that is missing on the host although a container with this selection needs
+/// it. Returns nothing if the driver is not loaded, because then all nodes are missing.
 pub fn describe_unusable_hardware<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
@@ -32,8 +33,8 @@ pub fn describe_unusable_hardware<'a>(
     reports
 }
 
-/// Returns a line for each piece of hardware to which the driver is not bound. The tables
-/// `[[unclaimed]]` of the class describe how to find such hardware.
+/// Returns one line for each piece of hardware whose driver is not bound to it. The `[[unclaimed]]`
+/// tables of the class describe how to find such hardware.
 pub fn describe_unclaimed_hardware(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
     let tables = class.spec.unclaimed_hardware.iter();
     let reports = tables.flat_map(|table| describe_matching_hardware(table, host));
@@ -64,7 +65,7 @@ fn describe_matching_hardware(table: &UnclaimedHardware, host: &dyn HostView) ->
     reports
 }
 
-/// Returns a line for each optional device node with `needed_for` that is missing on the host
+/// Returns one line for each optional device node with `needed_for` that is missing on the host
 /// although a container with this selection needs it.
 pub fn describe_missing_nodes<'a>(
     class: &'a DeviceClass,

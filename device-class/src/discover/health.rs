@@ -1,4 +1,4 @@
-//! Runs the health checks of a device in one scan.
+//! Runs the health checks of a device for one scan of the host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::inserted;
 use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
 
-/// The health of a device. Only a healthy device is given to containers.
+/// The health of a device. Containers get only healthy devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Healthy,
@@ -36,68 +36,67 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// A value that a health check read in one scan. A [`super::HealthHistory`] compares it with the
-/// values of earlier scans.
+/// What a health check read in one scan. A [`super::HealthHistory`] compares it with earlier scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The position of the check among the checks of the device, from 0.
+    /// The position of the check in the list of the device's checks, from 0.
     pub check_number: usize,
-    /// The file or pattern that the check reads, for messages.
+    /// The file or pattern that the check reads. Messages show it.
     pub source: String,
     pub rule: HistoryRule,
 }
 
-/// A rule of a health check that a single scan cannot decide. It depends on earlier scans, on the
-/// kernel's log, or on a program.
+/// The rule of a health check whose outcome does not follow from a single scan. It also depends on
+/// earlier scans, on the kernel's log, or on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryRule {
-    /// A number that reaches `limit` makes the device unhealthy until the number falls below
-    /// `recovery_limit`. With a gap between the two, a number that varies around the limit does not
+    /// A number with an upper limit. If the number reaches `limit`, the device is unhealthy until
+    /// the number falls below `recovery_limit`. So a number that varies around the limit does not
     /// change the health at each scan.
     Limit {
         number: i64,
-        /// The lowest number that makes a healthy device unhealthy.
+        /// The lowest number with which a healthy device becomes unhealthy.
         limit: i64,
-        /// The number below which an unhealthy device is healthy again.
+        /// The number below which an unhealthy device becomes healthy again.
         recovery_limit: i64,
     },
-    /// A number that must keep changing, as the counter of a firmware's heartbeat does.
+    /// A number that must keep changing, such as the heartbeat counter of a firmware.
     Heartbeat {
         number: i64,
         /// The maximum time for which the number of a healthy device may stay the same.
         max_interval: Duration,
     },
-    /// The device is healthy as long as the kernel's log has no record of one of `faults`.
+    /// The device is healthy as long as the kernel's log has no line that reports one of `faults`.
     NoLoggedFault {
-        /// The beginning of a record for this device, up to the number of the fault.
+        /// The beginning of a log line about this device, up to the number of the fault.
         line_prefix: String,
         faults: LoggedFaults,
-        /// The advice for an administrator about a record of such a fault.
+        /// Advice for the administrator, added to the message about a fault.
         advice: Option<String>,
     },
-    /// A program of the host reports whether the device is healthy. The caller runs it: see
-    /// [`super::HealthCommand`].
+    /// A program of the host reports whether the device is healthy. The caller runs the program;
+    /// see [`super::HealthCommand`].
     Program {
         program: HealthProgram,
-        /// The program on this host, if it is not at the path in the class file.
+        /// The program's path on this host. `None` if the program is at the path in the class file.
         host_program: Option<super::HostProgram>,
-        /// A text for messages that says how an administrator can repair the device.
+        /// Advice for the administrator: how to repair the device.
         advice: Option<String>,
     },
-    /// The outcome of the check in this scan, which is debounced: a new outcome counts only after
-    /// it has lasted for some time, so that a flickering value does not change the health.
+    /// The outcome of the check in this scan. A changed outcome counts only after it has lasted for
+    /// some time, so that a flickering value does not change the health.
     Debounced {
-        /// The fault that this scan found; `None` means that the check passed.
+        /// The fault that this scan found. `None` means that the check passed.
         fault: Option<String>,
-        /// The time for which a new outcome must last before it counts.
+        /// The time for which a changed outcome must last before it counts.
         debounce_time: Duration,
     },
 }
 
-/// Runs the checks of a device. Returns the health as far as one scan shows it, the readings for
-/// [`super::HealthHistory`], and the reason if only parts of the device can be used. A device is
-/// unhealthy because of its first unusable node or, if all nodes can be used, of the first check
-/// that failed.
+/// Runs the checks of a device. Returns the health as far as one scan can tell, the readings for
+/// [`super::HealthHistory`], and a reason if the device cannot be used as a whole but its
+/// partitions can. If several nodes or checks fail, the health has the reason of the first node
+/// that cannot be used, or else of the first check that failed.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
@@ -129,8 +128,9 @@ pub(super) fn check_device<'a>(
     (health, readings, whole_device_fault)
 }
 
-/// Runs one check. Returns the name of the file or pattern that the check reads, for messages; the
-/// rule that one scan cannot decide, if the check has one; and the fault, if this scan shows one.
+/// Runs one check. Returns the file or pattern that the check reads, for messages. If the outcome
+/// does not follow from one scan, also returns the rule that decides it. If this scan shows a
+/// fault, also returns the fault.
 fn run_check(
     check: &HealthCheck,
     candidate: &Candidate,
@@ -205,8 +205,8 @@ fn run_check(
     }
 }
 
-/// Returns whether a device of the inventory is unhealthy because of a driver property. Checks that
-/// concern only the device as a whole, and not its parts, do not count.
+/// Returns whether a driver property makes a device of the inventory unhealthy. Checks that are
+/// only about the device as a whole, and not about its partitions, do not count.
 pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventory) -> bool {
     let sources = &class.spec.discover;
     let attributes = sources.iter().flat_map(|source| &source.attributes);
@@ -234,8 +234,8 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
     })
 }
 
-/// Returns the files whose first bytes show whether the device still responds, each with the bytes
-/// that the file of a device without a response begins with.
+/// Returns the files whose first bytes show whether the device still responds. With each file,
+/// returns the bytes with which it begins if the device does not respond.
 pub fn list_response_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
     let sources = class.spec.discover.iter();
     let source_checks = sources.flat_map(|source| &source.health);
@@ -265,16 +265,17 @@ fn check_existence(
     Err(format!("{pattern} does not exist"))
 }
 
-/// Reads the file of a health check and applies the rule of the check to the content. Returns the
-/// rule that one scan cannot decide, if there is one, and the fault, if this scan shows one.
+/// Reads the file of a health check and applies the check's rule to its content. If the outcome
+/// does not follow from one scan, returns the rule that decides it. If this scan shows a fault,
+/// returns the fault.
 fn check_file(
     path: &Path,
     rule: &FileRule,
     host: &dyn HostView,
 ) -> (Option<HistoryRule>, Option<String>) {
-    // The file may be the PCI configuration space, of which the kernel reads each word from the
-    // device. Reading all of it takes milliseconds, and tens of milliseconds in a virtual
-    // machine, so only the bytes that are compared are read.
+    // The file may be the PCI configuration space, for which the kernel reads each word from the
+    // device. Reading all of it takes milliseconds, or tens of milliseconds in a virtual machine.
+    // So only the bytes that are compared are read.
     let limit = match rule {
         FileRule::ForbiddenPrefix(forbidden_prefix) => forbidden_prefix.len(),
         _ => MAX_ATTRIBUTE_BYTES,

@@ -1,5 +1,5 @@
-//! Builds the command line of a health check that runs a program, and evaluates the program's
-//! output.
+//! Builds the command line of a health check that runs a program, and evaluates the output of the
+//! program.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -10,7 +10,7 @@ use crate::class::{ExpectedOutput, HealthProgram, OutputPart};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
 
-/// The command of a health check for one device. The caller runs the program.
+/// The command line of a health check for one device. The caller runs the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCommand {
     pub program: PathBuf,
@@ -19,14 +19,14 @@ pub struct HealthCommand {
     /// The directories with libraries of the program that are not in the host's ld.so.cache.
     pub library_path: Vec<PathBuf>,
     expected_output: Option<ExpectedOutput>,
-    /// A regular expression. Its first group in the output is the value that the check compares.
+    /// A regular expression. The check compares its first group in the output.
     regex: Option<String>,
     advice: Option<String>,
 }
 
 impl HealthCommand {
-    /// Returns the command for a reading of a device, with the path of the program on this host.
-    /// Returns `None` if the reading needs no program.
+    /// Returns the command line for a reading of a device, with the program's path on this host.
+    /// Returns `None` if the check that produced the reading runs no program.
     pub fn from_reading(reading: &Reading, device: &Device) -> Option<Result<Self, TemplateError>> {
         let HistoryRule::Program {
             program,
@@ -40,8 +40,8 @@ impl HealthCommand {
         Some(command.map(|command| command.with_host_program(host_program.as_ref())))
     }
 
-    /// Fills in the command of a check for the device with these attributes. Attributes are escaped
-    /// in the regular expression, so that they match literally.
+    /// Fills in the command line of a check for a device with these attributes. In the regular
+    /// expression the values are escaped, so that they match literally.
     fn from_check(
         check: &HealthProgram,
         advice: Option<&str>,
@@ -73,8 +73,8 @@ impl HealthCommand {
         })
     }
 
-    /// Replaces the program's path in the class file by the path at which this host has the
-    /// program. With `None` the path is not changed.
+    /// Replaces the program's path from the class file by its path on this host. `None` keeps the
+    /// path.
     fn with_host_program(mut self, host_program: Option<&HostProgram>) -> Self {
         if let Some(HostProgram { path, library_path }) = host_program {
             self.program.clone_from(path);
@@ -83,8 +83,8 @@ impl HealthCommand {
         self
     }
 
-    /// Evaluates the exit status and the output of the program. Returns the reason why the device
-    /// is unhealthy, or `None` if it is healthy.
+    /// Evaluates the program's exit status and output. Returns the reason why the device is
+    /// unhealthy, or `None` if it is healthy.
     pub fn find_fault(&self, status: ExitStatus, output: &str) -> Option<String> {
         let program = self.program.display();
         if !status.success() {
@@ -111,8 +111,8 @@ impl HealthCommand {
         Some(self.append_advice(format!("{program} printed {fault}")))
     }
 
-    /// Returns the reason why the device is unhealthy after the program exceeded its time limit and
-    /// was killed.
+    /// Returns the reason why the device is unhealthy if the program ran longer than its time limit
+    /// and was killed.
     pub fn describe_timeout(&self) -> String {
         let (program, seconds) = (self.program.display(), self.timeout.as_secs());
         self.append_advice(format!(

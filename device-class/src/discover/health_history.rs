@@ -1,5 +1,4 @@
-//! Evaluates the health checks that need the results of earlier scans, and sets the health of the
-//! devices.
+//! Evaluates the health checks that depend on earlier scans, and sets the health of the devices.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,12 +6,12 @@ use std::time::Instant;
 use super::kernel_log::KernelLogRecord;
 use super::{Device, Health, HistoryRule, Reading};
 
-/// The key of a check: the id of the device, the number of the check, and the file that the check
-/// reads. The file is needed for a device that is combined from several ones, because each of them
-/// has a check with this number.
+/// Identifies a check: the id of the device, the position of the check, and the file that the check
+/// reads. The file is needed for a device that is combined from several devices, because each of
+/// these has a check at this position.
 type CheckKey = (String, usize, String);
 
-/// The results of earlier scans of a class, for the checks that need them.
+/// What earlier scans of a class found, for those checks whose outcome depends on it.
 #[derive(Debug, Clone, Default)]
 pub struct HealthHistory(BTreeMap<CheckKey, CheckState>);
 
@@ -20,25 +19,26 @@ pub struct HealthHistory(BTreeMap<CheckKey, CheckState>);
 enum CheckState {
     /// Whether the number reached the limit and has not fallen below `recovery_limit` since then.
     LimitReached(bool),
-    /// The fault that the kernel has logged; `None` if there is none, or if it was repaired later.
+    /// The fault that the kernel has logged. `None` if there is none, or if it has been repaired.
     LoggedFault(Option<String>),
-    /// The last number, and the time of the scan that first showed it.
+    /// The last number, and the time of the first scan that found this number.
     LastNumber(i64, Instant),
-    /// The outcome of a check that changes only if the new outcome lasts for some time.
+    /// The outcome of a check with `steady_for`: a changed outcome counts only after it has lasted
+    /// for some time.
     Debounced {
-        /// The fault of the outcome that counts; `None` means that the check passed.
+        /// The fault in the outcome that counts now. `None` means that the check passed.
         confirmed_fault: Option<String>,
-        /// The time since which all scans have had the opposite outcome; `None` if the last scan
-        /// had the confirmed one.
+        /// The time since which all scans have had the opposite outcome. `None` if the last scan
+        /// had the outcome that counts now.
         opposite_start_time: Option<Instant>,
-        /// The time at which the opposite outcome is confirmed, if all scans until then have it.
+        /// The time from which the opposite outcome counts, if all scans until then have it.
         due_time: Option<Instant>,
     },
 }
 
 impl HealthHistory {
-    /// Returns the earliest time at which the changed outcome of a check may have lasted long
-    /// enough to change the health of a device. The caller should scan again at this time.
+    /// Returns the earliest time at which a changed outcome may have lasted long enough to change
+    /// the health of a device. The caller should scan again at this time.
     pub fn next_due_time(&self) -> Option<Instant> {
         let due_times = self.0.values().filter_map(|state| match state {
             CheckState::Debounced { due_time, .. } => *due_time,
@@ -47,16 +47,16 @@ impl HealthHistory {
         due_times.min()
     }
 
-    /// Sets the health of the devices of the scan at `now` from this scan and the earlier ones. The
-    /// history of devices that are not in this scan is deleted. The health of a new device depends
-    /// on this scan alone.
+    /// Sets the health of the devices that the scan at time `now` found, from this scan and earlier
+    /// ones. Deletes the history of devices that this scan did not find. The health of a new device
+    /// depends on this scan alone.
     pub fn update_health(&mut self, devices: &mut [Device], now: Instant) {
         self.update_health_with_log(devices, now, &[]);
     }
 
-    /// Sets the health of devices as [`HealthHistory::update_health`] does, and also from records
-    /// of the kernel's log. `log` has the records since the previous scan. For the first scan it
-    /// has all records that the kernel still has.
+    /// Sets the health of devices as [`HealthHistory::update_health`] does, but also uses the
+    /// kernel's log. `log` contains the log records since the previous scan. At the first scan, it
+    /// contains all records that the kernel still has.
     pub fn update_health_with_log<'d>(
         &mut self,
         devices: impl IntoIterator<Item = &'d mut Device>,
@@ -109,8 +109,8 @@ impl HealthHistory {
     }
 }
 
-/// Evaluates one reading by its rule and the state of the previous scan. Returns the state
-/// for the next scan, and the fault if the device is unhealthy.
+/// Evaluates one reading with its rule and the state that the previous scan left. Returns the state
+/// for the next scan. If the device is unhealthy, also returns the fault.
 fn evaluate_reading(
     previous_state: Option<CheckState>,
     reading: &Reading,
@@ -119,8 +119,8 @@ fn evaluate_reading(
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
-        // Nothing is evaluated here: `update_health_with_log` searches the kernel's log, and the
-        // caller of `update_health_with_log` runs the programs.
+        // These checks are not evaluated here. `update_health_with_log` searches the kernel's log,
+        // and its caller runs the programs.
         HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }
@@ -166,8 +166,9 @@ fn evaluate_reading(
         } => {
             let (mut confirmed_fault, mut opposite_start_time, mut due_time) =
                 (fault.clone(), None, None);
-            // The confirmed outcome counts until all scans for `steady_for` had the opposite one.
-            // Two faults with different texts, such as different numbers, are the same outcome.
+            // The confirmed outcome counts until all scans during `steady_for` have had the
+            // opposite outcome. Two faults with different texts, for example with different
+            // numbers, are the same outcome.
             if let Some(CheckState::Debounced {
                 confirmed_fault: previous_fault,
                 opposite_start_time: previous_time,

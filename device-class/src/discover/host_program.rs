@@ -1,5 +1,5 @@
-//! Finds the programs of a driver that report properties and health: at the path that the class
-//! names, or in the directories in which the programs for containers are searched.
+//! Finds the programs of a driver that report properties and health: at the path in the class file,
+//! or in `program_directories`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use crate::class::{DeviceClass, PathTemplate};
 use crate::host::{Entry, HostView};
 use crate::template::Attributes;
 
-/// A program of the host.
+/// A program of a driver, as it was found on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProgram {
     pub path: PathBuf,
     /// The directories with libraries of the program that are not in the host's ld.so.cache. The
-    /// list is empty for a program at the path in the class file. A program at another path belongs
-    /// to a driver that is installed in a directory of its own.
+    /// list is empty if the program is at the path in the class file. A program at another path
+    /// belongs to a driver that is installed in a directory of its own.
     pub library_path: Vec<PathBuf>,
 }
 
-/// Finds a program of a driver by the path in the class file, and then by its name in the
-/// directories of `program_directories`. If it is in none of them, the path in the class file is
-/// returned.
+/// Finds a program of a driver: first at the path in the class file, and then by its name in
+/// `program_directories`. If the program is in none of these places, returns the path in the class
+/// file.
 pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) -> HostProgram {
     let is_program = |path: &Path| {
         let host_file = host.find_trusted_file(path);
@@ -31,8 +31,8 @@ pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) 
         path: path.to_owned(),
         library_path: Vec::new(),
     };
-    // If the look-up of the path fails, the program may be there, so the other directories are
-    // searched only if the path certainly does not exist.
+    // If the look-up of the path fails, the program may still be there. So the other directories
+    // are searched only if the path certainly does not exist.
     let is_absent = matches!(host.entry(path), Ok(None));
     let (true, Some(name)) = (is_absent, path.file_name()) else {
         return program_at_path;
@@ -40,8 +40,8 @@ pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) 
     let directories = fill_directories(&class.spec.program_directories).into_iter();
     let candidates = directories.map(|directory| directory.join(name));
     let candidates: Vec<PathBuf> = candidates.filter(|path| is_program(path)).collect();
-    // A script may be a wrapper that works only in the environment of the driver's container, so a
-    // program that is not a script is preferred.
+    // A script may be a wrapper that works only in the driver's container. So a program that is not
+    // a script is preferred.
     let native_program = candidates.iter().find(|path| !host.is_script(path));
     let Some(program_path) = native_program.or(candidates.first()) else {
         return program_at_path;
@@ -54,8 +54,8 @@ pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) 
     }
 }
 
-/// Fills in the templates of directories. A template with an attribute is left out, because the
-/// programs are run before the attributes of the host are known.
+/// Fills in templates for directories. Leaves out a template that uses an attribute, because the
+/// programs are run before the host's attributes are known.
 fn fill_directories(directories: &[PathTemplate]) -> Vec<PathBuf> {
     let no_attributes = Attributes::new();
     let paths = directories

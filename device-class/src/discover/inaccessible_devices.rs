@@ -1,27 +1,27 @@
-//! Marks devices of the machine as unhealthy if the container in which Boathook runs does not have
-//! them.
+//! Marks devices as unhealthy if Boathook runs in a container that does not have the devices'
+//! nodes.
 //!
-//! Boathook may run in a container that has only some of a machine's devices, such as an
-//! unprivileged LXC container with Docker in it. In such a container the driver's files in /proc
-//! and /sys list all devices of the machine, but only some of the device nodes exist. The hook
-//! cannot create the missing nodes: a device node that is created in a user namespace cannot be
-//! opened (mknod(2), user_namespaces(7)).
+//! Such a container may have only some of the machine's devices, for example an unprivileged LXC
+//! container with Docker in it. The driver's files in /proc and /sys list all devices of the
+//! machine, but only some of the device nodes exist. The hook cannot create the missing nodes,
+//! because a device node that is created in a user namespace cannot be opened (mknod(2),
+//! user_namespaces(7)).
 
 use std::path::Path;
 
 use super::{Device, Health, Inventory, NodeForm};
 use crate::host::HostView;
 
-/// The link whose target identifies the user namespace of this process.
+/// The symbolic link whose target identifies the user namespace of this process.
 const USER_NAMESPACE_PATH: &str = "/proc/self/ns/user";
-/// The target of the link in the initial user namespace (`PROC_USER_INIT_INO` in
+/// The target of [`USER_NAMESPACE_PATH`] in the initial user namespace (`PROC_USER_INIT_INO` in
 /// `include/linux/proc_ns.h`).
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Marks devices as unhealthy if their nodes do not exist and cannot be created in this user
+/// Marks a device as unhealthy if its nodes are missing and cannot be created in this user
 /// namespace, while another device of the class has its nodes. If no device has its nodes, the
-/// driver has not created them yet, and the devices are not marked: the hook refuses a container
-/// that requests one, with a message that says how to create the nodes.
+/// driver has not created them yet, and no device is marked. In that case the hook refuses a
+/// container that requests a device, and its message says how to create the nodes.
 pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn HostView) {
     let devices = || inventory.devices.iter();
     let has_complete_device =
@@ -46,8 +46,8 @@ pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
     }
 }
 
-/// Returns the path of the first node of a device that does not exist and that the hook would
-/// create.
+/// Returns the path of the first node of a device that is missing on the host, so that the hook
+/// would create it.
 fn find_missing_node(device: &Device) -> Option<&Path> {
     let mut nodes = device.nodes.iter();
     let node = nodes.find(|node| matches!(node.form, NodeForm::CreatedNode(_)))?;

@@ -1,5 +1,5 @@
-//! Finds the libraries of a class in the ld.so.cache of a host, and in directories that the
-//! class names.
+//! Finds the libraries of a class in a host's ld.so.cache, and in the directories that the class
+//! names.
 
 use crate::inserted;
 use std::collections::BTreeSet;
@@ -16,16 +16,16 @@ use crate::template::Attributes;
 
 const LD_CACHE_PATH: &str = "/etc/ld.so.cache";
 
-/// A search for the libraries of a class: in ld.so.cache, and then in directories.
+/// A search for the libraries of a class: first in ld.so.cache, and then in directories.
 pub(super) struct LibrarySearch<'a> {
-    /// Directories that are searched for a library that is not in ld.so.cache.
+    /// Directories in which a library is searched if it is not in ld.so.cache.
     pub(super) directories: Vec<PathBuf>,
-    /// Directories in which a library may be, and which the host lacks.
+    /// Directories that the class names but the host does not have.
     pub(super) absent_directories: Vec<PathBuf>,
-    /// Patterns for the library names that get a link in the image's own library directory; `None`
-    /// means that all names get one.
+    /// Patterns for library names. A matching name also gets a link in the image's own library
+    /// directory. `None` means that every name gets one.
     pub(super) image_links: Option<&'a [NamePattern]>,
-    /// Whether libraries for 32-bit programs are searched in addition.
+    /// Whether 32-bit libraries are also searched.
     pub(super) includes_32bit: bool,
     pub(super) driver_root: DriverRoot<'a>,
 }
@@ -54,8 +54,8 @@ impl LibrarySearch<'_> {
                 optional,
             )?);
             if self.includes_32bit {
-                // The 32-bit library is always optional, because most libraries do not exist
-                // for 32-bit programs.
+                // A 32-bit library is always optional, because most libraries have no 32-bit
+                // version.
                 let library_32bit =
                     self.find_library(&soname, &spec.links, version, ProgramAbi::Bits32, true)?;
                 found_libraries.extend(Some(library_32bit).filter(is_present));
@@ -73,7 +73,7 @@ impl LibrarySearch<'_> {
         Ok(found_libraries)
     }
 
-    /// Returns the sonames of the host's libraries that match the patterns.
+    /// Returns the sonames of those libraries of the host that match the patterns.
     fn list_matching_names(
         &self,
         names: &LibraryNamePatterns,
@@ -98,8 +98,8 @@ impl LibrarySearch<'_> {
             .collect())
     }
 
-    /// Returns the path of a library for a message: with symbolic links resolved, so that the file
-    /// name ends with the version. If the look-up fails, `path` is returned.
+    /// Returns the path of a library for a message. Symbolic links are resolved, so that the file
+    /// name ends with the version. If the look-up fails, returns `path`.
     fn resolve_for_message(&self, path: &Path) -> PathBuf {
         let host_file = self.driver_root.view.find_trusted_file(path).ok().flatten();
         host_file.map_or_else(
@@ -202,13 +202,12 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// Returns the first path at which a file of this version exists, with symbolic links resolved. The
-/// inner error means that the only such files cannot be trusted, because users other than root can
-/// replace them.
+/// Returns the first path with a file of this version, with symbolic links resolved. The inner
+/// error means that there are such files, but users other than root can replace all of them.
 ///
 /// # Errors
-/// The outer error means that the look-up of a path failed. The library must not be treated as
-/// absent then, because it may exist: an optional library would be left out without a message.
+/// The outer error means that the look-up of a path failed. Then the library may exist, so it must
+/// not be treated as missing. Otherwise an optional library would be left out without a message.
 fn find_version(
     paths: &[PathBuf],
     version: Option<&str>,
@@ -240,7 +239,8 @@ fn find_version(
     Ok(ownership_error.map_or(Ok(None), Err))
 }
 
-/// Returns whether the error is a loop of symbolic links (`ELOOP`). Such a path counts as absent.
+/// Returns whether the error is a loop of symbolic links (`ELOOP`). A path with such a loop counts
+/// as missing.
 fn is_symlink_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }

@@ -1,4 +1,4 @@
-//! Finds the connections between devices, and computes how near two devices are.
+//! Finds the connections between devices, and computes how close two devices are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Attributes;
 
-/// The connections of a device with other devices of its class.
+/// The connections of one device with other devices of its class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// The directory of the device in sysfs, with symbolic links resolved. The paths of devices
-    /// below the same PCI switch have a long prefix in common.
+    /// The device's directory in sysfs, with symbolic links resolved. The paths of devices below
+    /// the same PCI switch have a long common prefix.
     sysfs_dir: Option<PathBuf>,
-    /// The name by which the devices at the other ends of direct connections refer to this device.
+    /// The name by which other devices refer to this device as the other end of a connection.
     name: Option<String>,
-    /// The names of the devices at the other ends of the direct connections, each with the
-    /// bandwidth of the connection: the sum of [`ONE_HOP_BANDWIDTH`] divided by the weight of each
-    /// link.
+    /// The devices at the other ends of the direct connections, by name. The value is the bandwidth
+    /// of the connection: the sum of [`ONE_HOP_BANDWIDTH`] divided by the weight, over all links.
     peers: BTreeMap<String, usize>,
 }
 
 /// The bandwidth of a link with the weight 1. A link with the weight 2 has half of it.
 const ONE_HOP_BANDWIDTH: usize = 10_000;
 
-/// The distance between two devices if the directory of one of them in sysfs is not known. Two
-/// devices with known directories are never further apart.
+/// The distance between two devices if the sysfs directory of one of them is not known. Devices
+/// whose directories are known are never further apart.
 const UNKNOWN_DISTANCE: usize = 64;
 
 impl Connections {
-    /// Creates the connections of a device whose directory in sysfs is `bus`. `name` is the name by
-    /// which other devices refer to this one.
+    /// Creates the connections of a device. `sysfs_dir` is its directory in sysfs, `name` is the
+    /// name by which other devices refer to it, and `peers` has the bandwidth to each connected
+    /// device.
     pub fn new(
         sysfs_dir: Option<PathBuf>,
         name: Option<String>,
@@ -45,8 +45,8 @@ impl Connections {
         }
     }
 
-    /// Returns the directory of the device in sysfs, with symbolic links resolved. Returns `None`
-    /// if the class names no directory.
+    /// Returns the device's directory in sysfs, with symbolic links resolved. Returns `None` if the
+    /// class does not name the directory.
     pub fn sysfs_dir(&self) -> Option<&Path> {
         self.sysfs_dir.as_deref()
     }
@@ -56,7 +56,7 @@ impl Connections {
     }
 
     /// Returns the bandwidth of the direct connection between two devices, or 0 if there is none.
-    /// The unit differs between classes, so only devices of one class can be compared.
+    /// The unit differs between classes, so only values of the same class can be compared.
     pub fn bandwidth(&self, other: &Self) -> usize {
         let directed_bandwidth = |device: &Self, other: &Self| {
             let name = other.name.as_ref();
@@ -66,9 +66,9 @@ impl Connections {
         directed_bandwidth(self, other).max(directed_bandwidth(other, self))
     }
 
-    /// Returns the distance between two devices. It is 0 for devices with a direct connection, and
-    /// otherwise the number of steps between their directories in sysfs, which grows with the
-    /// number of bridges between them.
+    /// Returns the distance between two devices. It is 0 if they have a direct connection.
+    /// Otherwise it is the number of steps between their directories in sysfs, which grows with the
+    /// number of bridges between the devices.
     pub fn distance(&self, other: &Self) -> usize {
         if self.bandwidth(other) > 0 {
             return 0;
@@ -86,8 +86,8 @@ impl Connections {
     }
 }
 
-/// Finds the direct connections of a device by `[device.links]` of its class: from driver
-/// properties, or from one file for each connection.
+/// Finds the direct connections of a device, as `[device.links]` of its class describes: in driver
+/// properties, or in one file for each connection.
 pub(super) fn find_connections(
     spec: &DeviceSpec,
     sysfs_dir: Option<PathBuf>,

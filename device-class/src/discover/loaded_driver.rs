@@ -1,4 +1,4 @@
-//! Finds the major number of a driver in the kernel's list /proc/devices.
+//! Finds the major number of a driver in /proc/devices, the kernel's list of drivers.
 
 use std::path::Path;
 
@@ -9,9 +9,10 @@ use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
-/// The number of major device numbers in Linux, which have 12 bits (`include/linux/kdev_t.h`).
+/// The number of different major numbers in Linux. A major number has 12 bits
+/// (`include/linux/kdev_t.h`).
 const MAJOR_COUNT: u32 = 1 << 12;
-/// The number of minor device numbers in Linux, which have 20 bits.
+/// The number of different minor numbers in Linux. A minor number has 20 bits.
 const MINOR_COUNT: u32 = 1 << 20;
 
 pub(super) struct LoadedDriver {
@@ -21,8 +22,8 @@ pub(super) struct LoadedDriver {
 }
 
 impl LoadedDriver {
-    /// Finds the driver of a node. Returns `None` if the class names no driver, or the kernel
-    /// does not list the driver because it is not loaded.
+    /// Finds the driver of a node in /proc/devices. Returns `None` if the class names no driver for
+    /// the node, or if the driver is not loaded.
     pub(super) fn find(
         spec: &class::Node,
         attributes: &Attributes,
@@ -43,7 +44,7 @@ impl LoadedDriver {
         Ok(major.map(|major| LoadedDriver { name, kind, major }))
     }
 
-    /// Returns the device number with the major number of the driver and this minor number.
+    /// Returns the device number that consists of the driver's major number and this minor number.
     pub(super) fn device_number(&self, minor: &str) -> Result<DeviceNumber, DeviceError> {
         let number = minor.parse().ok().filter(|minor| *minor < MINOR_COUNT);
         let number = number.map(|minor| DeviceNumber {
@@ -59,7 +60,7 @@ impl LoadedDriver {
 }
 
 /// Finds the major number of a driver in the text of /proc/devices. The file lists character
-/// devices first and block devices second, each line with a major number and a name.
+/// devices first and then block devices. Each line is a major number and a name.
 fn find_major(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
     let (character_devices, block_devices) =
         text.split_once("Block devices:").unwrap_or((text, ""));

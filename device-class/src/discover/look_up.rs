@@ -1,4 +1,5 @@
-//! Looks up the devices and the edits of a class on a host in one call.
+//! Looks up a class on a host: its devices, and its edits (the nodes, libraries and files of
+//! `[[edits]]`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,15 +13,16 @@ use crate::host::HostView;
 use crate::name::ClassName;
 use crate::template::Attributes;
 
-/// The devices of a class on a host, and the edits for a container with certain capabilities.
+/// The devices of a class on a host, and the edits (nodes, libraries and files) for one container.
 #[derive(Debug, Clone)]
 pub struct FoundClass {
     pub inventory: Inventory,
-    /// The edits that a container gets once, regardless of the number of its devices.
+    /// The nodes, libraries and files of `[[edits]]`, which a container gets once, regardless of
+    /// the number of its devices.
     pub edits: FoundEdits,
 }
 
-/// An error because of which no edit of a class can be looked up.
+/// The reason why the nodes, libraries and files of a class's `[[edits]]` cannot be looked up.
 #[derive(Debug, thiserror::Error)]
 pub enum LookUpError {
     /// The template `driver_root` of the class cannot be filled in.
@@ -29,14 +31,14 @@ pub enum LookUpError {
         class: ClassName,
         error: PathTemplateError,
     },
-    /// The directory of the driver root does not exist or cannot be opened.
+    /// The directory that `driver_root` names does not exist or cannot be opened.
     #[error("class {class}: driver_root {} cannot be opened: {error}", path.display())]
     DriverRoot {
         class: ClassName,
         path: PathBuf,
         error: io::Error,
     },
-    /// A template cannot be filled in, or the loader's cache cannot be used.
+    /// A template cannot be filled in, or ld.so.cache cannot be used.
     #[error("class {class}: {error}")]
     Edits {
         class: ClassName,
@@ -44,9 +46,9 @@ pub enum LookUpError {
     },
 }
 
-/// Finds the devices of a class, and the edits that a container gets in addition. Nodes are
-/// looked up on the host; libraries and files are looked up in the driver root, which differs
-/// from the host's root if the configuration or the class names one.
+/// Finds the devices of a class, and the edits (nodes, libraries and files) for a container with
+/// this selection. Nodes are looked up on the host. Libraries and files are looked up in the driver
+/// root, which is the host's root unless the class file or config.toml names another directory.
 pub fn look_up_class(
     class: &DeviceClass,
     selection: EditSelection<'_>,
@@ -54,8 +56,8 @@ pub fn look_up_class(
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
-    // If the driver is not loaded, its attributes are unknown, and the paths of its files cannot
-    // be filled in.
+    // If the driver is not loaded, the host attributes that come from it are unknown, so the paths
+    // of its files cannot be filled in.
     if inventory.missing_driver_message.is_some() {
         let edits = FoundEdits::default();
         return Ok(FoundClass { inventory, edits });
@@ -87,8 +89,8 @@ pub fn look_up_class(
     Ok(FoundClass { inventory, edits })
 }
 
-/// Looks up the paths by which a request names devices. Returns each path with the devices to which
-/// it leads.
+/// Looks up the paths with which a request names devices. Returns each path with the devices to
+/// which it leads.
 fn look_up_device_paths(
     inventory: &Inventory,
     paths: &[PathBuf],
@@ -104,9 +106,9 @@ fn look_up_device_paths(
 }
 
 /// Finds the devices of a class, and the edits that can change while a container runs: the nodes of
-/// `[[edits]]`, and the mounts that hide the kernel's directories of links to devices. The edits
-/// are those of a container with the default capabilities of the class. Libraries and files are not
-/// looked up. `paths` are the paths on the host by which containers have requested devices.
+/// `[[edits]]`, and the masks over the kernel's directories of links to devices. The edits are
+/// those for a container with the class's default capabilities. Libraries and files are not looked
+/// up. `paths` are the host paths with which containers have requested devices.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],
@@ -130,8 +132,8 @@ pub fn look_up_nodes(
     Ok(FoundClass { inventory, edits })
 }
 
-/// Returns the reason why the hook would refuse each container with a device of the class and its
-/// default capabilities, for example a missing library. Returns `None` if every required node,
+/// Returns the reason why the hook would refuse every container that has a device of the class and
+/// the default capabilities, for example a missing library. Returns `None` if every required node,
 /// library and file can be used, or if the host has no device of the class.
 pub fn find_refusal_reason(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let capabilities = class.spec.request.find_default_capabilities();
@@ -146,7 +148,8 @@ pub fn find_refusal_reason(class: &DeviceClass, host: &dyn HostView) -> Option<S
     }
 }
 
-/// Opens a driver root. Returns the view of its files, and its path with symbolic links resolved.
+/// Opens a driver root. Returns a [`HostView`] of its files, and its path with symbolic links
+/// resolved.
 fn open_root<'a>(
     host: &'a dyn HostView,
     path: &Path,
@@ -159,7 +162,7 @@ fn open_root<'a>(
     ))
 }
 
-/// Fills in the path of the driver root. Returns `None` if the driver root is the host's root.
+/// Fills in the path of the driver root. Returns `None` if the driver root is the root of the host.
 fn fill_driver_root(
     class: &DeviceClass,
     attributes: &Attributes,

@@ -1,4 +1,5 @@
-//! Looks up the files and directories that a container sees in a masked directory.
+//! Looks up masks, which are mounts that hide a directory from a container, and what the container
+//! still sees in a masked directory.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use crate::class::{Mask, Unmask};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE_BYTES};
 use crate::template::Attributes;
 
-/// Looks up a mask, and reads the host's files that are copied into it.
+/// Looks up a mask, and reads the files of the host that the container gets as copies.
 pub(super) fn find_mask(
     spec: &Mask,
     attributes: &Attributes,
@@ -37,7 +38,8 @@ pub(super) fn find_mask(
     })
 }
 
-/// Looks up a file or directory in a masked directory that a container with the device sees.
+/// Looks up a file or directory that stays visible to a container with the device although it is in
+/// a masked directory.
 pub(super) fn find_unmasked_entry(
     spec: &Unmask,
     attributes: &Attributes,
@@ -58,9 +60,9 @@ pub(super) fn find_unmasked_entry(
 }
 
 /// Returns the target of a symbolic link in /sys/class or /sys/bus. The container gets the same
-/// link, because the target exists in the container too: both have the /sys of the same kernel.
-/// Mounting the target directory at the path of the link would break the relative links in it, such
-/// as `device`.
+/// link. Its target also exists in the container, because host and container have the /sys of the
+/// same kernel. A mount of the target directory in place of the link would break relative links in
+/// the directory, such as `device`.
 fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     if !has_only_links(path) || !host.is_link(path) {
         return None;
@@ -68,9 +70,9 @@ fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     host.read_link(path).ok()
 }
 
-/// Returns whether the kernel has only symbolic links to directories of /sys/devices below `path`.
-/// A mask over such a path keeps programs from listing other devices, but hides no secrets, because
-/// the directories in /sys/devices are visible in any case.
+/// Returns whether `path` is one below which the kernel has only symbolic links to directories in
+/// /sys/devices. A mask over such a path keeps programs from listing other devices, but hides no
+/// secrets: the directories in /sys/devices stay visible.
 pub fn has_only_links(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
@@ -89,8 +91,8 @@ fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> 
     }
 }
 
-/// Replaces the values of those lines `key: value` whose keys are in `set` of the mask, and returns
-/// the new text.
+/// Replaces values in a copied file: if the key of a line `key: value` is in `set` of the mask, the
+/// line gets the value from there. Returns the new text.
 fn replace_lines(text: String, spec: &Mask) -> String {
     if spec.replaced_values.is_empty() {
         return text;

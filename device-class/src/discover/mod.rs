@@ -1,5 +1,5 @@
-//! Scans a host for the devices of a class, and for the files, libraries and nodes that a
-//! container needs to use them.
+//! Scans a host for the devices of a class, and for the nodes, libraries and files that a container
+//! needs to use them.
 
 mod attributes;
 mod device;
@@ -78,39 +78,39 @@ use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The maximum number of devices of one class on a host. A pattern with more matches is probably a
-/// mistake. Further matches are left out with a warning.
+/// The maximum number of devices of one class on a host. If a pattern has more matches, the pattern
+/// is probably wrong, so further matches are left out with a warning.
 pub const MAX_DEVICES: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// The devices that are offered, sorted by index and then by id. An index that is a number
-    /// is compared as a number.
+    /// The devices that are offered, sorted by index and then by id. Indexes that are numbers are
+    /// compared as numbers.
     pub devices: Vec<Device>,
-    /// Devices that are divided into parts and therefore not offered. A request may still name such
-    /// a device and gets the whole device, without its parts.
+    /// Devices that are divided into partitions and therefore not offered. A request may still name
+    /// such a device, and gets the whole device without its partitions.
     pub divided_devices: Vec<Device>,
-    /// Devices that are divided into parts, and that no request may name: only the parts are
-    /// given to containers.
+    /// Devices that are divided into partitions and that no request may name. Containers get only
+    /// the partitions.
     pub parts_only_devices: Vec<Device>,
-    /// Warnings for people, one line each: what the scan left out, and why.
+    /// Warnings for users, one line each: what the scan left out, and why.
     pub warnings: Vec<String>,
-    /// Matches of `[[discover]]` that do not meet a condition of `require` and are therefore not
-    /// devices.
+    /// The candidates that are not devices, because they do not meet a condition in `require` of
+    /// `[[discover]]`.
     pub refused_candidates: RefusedCandidates,
-    /// The ids of the devices that `only` or `except` of config.toml hides.
+    /// The ids of the devices that `only` or `except` in config.toml hides.
     pub hidden_ids: Vec<DeviceId>,
-    /// The paths by which a request names devices, each with the result of its look-up.
+    /// The paths with which a request names devices, each with the result of its look-up.
     pub paths: Vec<(PathBuf, PathTarget)>,
-    /// The attributes that are the same for all devices of the class on this host.
+    /// The attributes of the host, which are the same for all devices of the class.
     pub host_attributes: Attributes,
-    /// A message for people, if the driver of the class is not loaded, so that the host cannot have
+    /// A message for users if the driver of the class is not loaded. The host then cannot have
     /// devices of the class.
     pub missing_driver_message: Option<String>,
 }
 
-/// Formats the inventory with one line for each device and each warning. Golden files have this
-/// format.
+/// Formats the inventory: one line for each device, and one for each warning. The tests compare
+/// this format with golden files.
 impl fmt::Display for Inventory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for device in &self.devices {
@@ -127,14 +127,14 @@ impl fmt::Display for Inventory {
 }
 
 impl Inventory {
-    /// Marks all healthy devices as unhealthy, with `reason`. Devices that are already unhealthy
-    /// keep their own reasons.
+    /// Marks all healthy devices as unhealthy, with `reason`. A device that is already unhealthy
+    /// keeps its own reason.
     pub fn mark_all_unhealthy(&mut self, reason: &str) {
         self.mark_unhealthy(reason, |_| true);
     }
 
-    /// Marks all devices of a resource as unhealthy if they differ in the value of `uniform` in
-    /// `[device]`, because a container that requests the resource could not choose among them.
+    /// Marks all devices of a resource as unhealthy if their values of `uniform` in `[device]`
+    /// differ. A container that requests the resource could not choose among such devices.
     pub fn refuse_mixed_devices(&mut self, class: &DeviceClass) {
         let Some(uniform) = &class.spec.device.uniform else {
             return;
@@ -142,8 +142,8 @@ impl Inventory {
         let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for device in &self.devices {
             let resource_values = values.entry(device.resource.to_string()).or_default();
-            // Filling the template cannot fail, because validation has checked that each attribute
-            // in the template is known.
+            // This cannot fail: validation has checked that each attribute in the template is
+            // known.
             let value = uniform.fill(&device.attributes).unwrap_or_default();
             if !value.is_empty() {
                 resource_values.insert(value);
@@ -174,53 +174,58 @@ impl Inventory {
 
 #[derive(Debug, Clone)]
 pub struct Device {
-    /// The id of the device. Every scan of the same hardware gives the same id.
+    /// The id of the device, which is the same in every scan of the same hardware.
     pub id: DeviceId,
-    /// The resource of the kubelet under which the device is offered.
+    /// The extended resource under which the device is offered to the kubelet.
     pub resource: ResourceName,
-    /// The origin of the id and the resource: files of the host, or driver properties.
+    /// Where the id and the resource name come from: from files of the host, or from driver
+    /// properties.
     pub name_origin: NameOrigin,
-    /// The number that people use for the device, such as `0`, or `1:0` for a part.
+    /// The index by which users know the device, such as `0`, or `1:0` for a partition.
     pub index: Option<String>,
-    /// The whole device of which this device is a part. The whole device is not offered in
-    /// addition to its parts.
+    /// If this device is a partition: the id of the whole device. A whole device that has
+    /// partitions is not offered itself.
     pub part_of: Option<DeviceId>,
-    /// Whether a request may name the whole device of which this device is a part.
+    /// If this device is a partition: whether a request may name the whole device.
     pub can_request_whole_device: bool,
-    /// Further names of the device that a request may use.
+    /// Other names of the device that a request may use.
     pub aliases: Vec<String>,
-    /// The number of containers that may have the device at once. Each of them gets one id of
-    /// [`Device::offered_ids`]. `None` means that the device is not shared.
+    /// The number of containers that may have the device at once. Each of them gets one of the ids
+    /// that [`Device::offered_ids`] returns. `None` means that the device is not shared.
     pub replicas: Option<u16>,
-    /// The health of the device, as far as the last scan and the [`HealthHistory`] show it.
+    /// The health of the device, as the last scan and the [`HealthHistory`] have determined it.
     pub health: Health,
-    /// The reason why only parts of the device can be used: a health check of the device as a whole
-    /// fails. Such a device is not offered to the kubelet, and is unhealthy for other callers.
-    /// `None` means that the device can be used as a whole.
+    /// The reason why the device cannot be used as a whole, although its partitions can: a health
+    /// check that is only about the whole device has failed. Such a device is not offered to the
+    /// kubelet, and is unhealthy for other callers. `None` means that the device can be used as a
+    /// whole.
     pub whole_device_fault: Option<String>,
-    /// Readings of health checks that a [`HealthHistory`] compares with earlier scans.
+    /// What health checks read in this scan. A [`HealthHistory`] compares it with earlier scans.
     pub readings: Vec<Reading>,
-    /// The NUMA node of the device; `None` where the hardware reports none.
+    /// The NUMA node of the device. `None` if the hardware reports none.
     pub numa: Option<u32>,
-    /// The group of the device. Devices with the same group belong together.
+    /// The group of the device. Devices of the same group belong together, for example on one
+    /// board.
     pub group: Option<String>,
     /// The connections of the device with other devices of its class.
     pub connections: Connections,
-    /// The device nodes of the device, with their device numbers on the host.
+    /// The nodes of the device, with their device numbers on the host.
     pub nodes: Vec<FoundNode>,
     /// The network interfaces of the device. `None` if its class has no `netdev`.
     pub net_interfaces: Option<DeviceNetInterfaces>,
-    /// Further files that a container gets with the device.
+    /// Additional files that a container gets with the device.
     pub files: Vec<FoundFile>,
     /// Directories that a container gets with the device.
     pub directories: Vec<FoundDirectory>,
-    /// Entries of masked directories that a container with the device can see.
+    /// Files and directories in masked directories that stay visible to a container with the
+    /// device.
     pub unmasked_entries: Vec<UnmaskedEntry>,
     /// The environment variables that a container gets with the device.
     pub env: BTreeMap<EnvName, String>,
-    /// The file with the state that `[prepare]` of the class changes; `None` without `[prepare]`.
+    /// The file with the state that `[prepare]` of the class changes. `None` if the class has no
+    /// `[prepare]`.
     pub state: Option<StateFile>,
-    /// The attributes of the device, with those of the host.
+    /// The attributes of the device, including those of the host.
     pub attributes: Attributes,
 }
 
@@ -228,19 +233,19 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceNetInterfaces {
     pub search: NetInterfaceSearch,
-    /// The interfaces that are in the host's network namespace now.
+    /// Those interfaces of the device that are in the host's network namespace now.
     pub host_interfaces: Vec<NetInterface>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
     pub path: PathBuf,
-    /// The content of the file without surrounding white space; `None` if it cannot be read.
+    /// The content of the file, without surrounding white space. `None` if the file cannot be read.
     pub content: Option<String>,
 }
 
-/// Finds the devices of a class, with their health as one scan shows it. A device that cannot
-/// be read is left out with a warning, because hardware can disappear during the scan.
+/// Finds the devices of a class, with their health as far as one scan can tell. A device that
+/// cannot be read is left out with a warning, because hardware can disappear during the scan.
 pub fn find_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = scan_devices(class, host);
     let divided_devices = inventory
@@ -252,14 +257,14 @@ pub fn find_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     inventory
 }
 
-/// Finds the devices of a class for a caller that scans repeatedly. The caller passes the
-/// devices to its [`HealthHistory`], which evaluates the checks that compare several scans.
+/// Finds the devices of a class for a caller that scans repeatedly. The caller passes the devices
+/// to its [`HealthHistory`], which evaluates the checks that need several scans.
 pub fn scan_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     scan_with_properties(class, host, None)
 }
 
-/// Finds the devices of a class as [`scan_devices`] does. With `properties`, these driver
-/// properties are used instead of those in the file on the host.
+/// Finds the devices of a class as [`scan_devices`] does. If `properties` are given, they are used
+/// instead of the driver properties in the file on the host.
 fn scan_with_properties(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -286,8 +291,8 @@ fn scan_with_properties(
         reader,
     ) {
         Ok(attributes) => inventory.host_attributes = attributes,
-        // The file of a host attribute is missing, because the driver is not loaded. A host without
-        // the driver has no fault, so there is no warning.
+        // A host attribute is read from a file that exists only if the driver is loaded. A host
+        // without the driver has no fault, so there is no warning.
         Err(read_error @ attributes::ReadError::NotFound(_)) => {
             inventory.missing_driver_message = Some(read_error.to_string());
             return inventory;
@@ -304,9 +309,9 @@ fn scan_with_properties(
         if device_count == 0 || source.is_additional {
             add_devices(class, source, &properties, host, &mut inventory);
         }
-        // A class file has several sources, because versions of a driver have their devices at
-        // different paths. The warnings of a source without devices are reported only if all
-        // sources are empty.
+        // A class file has several `[[discover]]` tables, because the devices are at different
+        // paths with different versions of the driver. A table that finds no device is normal. Its
+        // warnings are reported only if no table finds a device.
         if inventory.devices.len() == device_count {
             warnings_of_empty_sources.extend(inventory.warnings.drain(warning_count..));
         }
@@ -345,14 +350,14 @@ fn scan_with_properties(
     inventory
 }
 
-/// Returns whether at least one path of the host matches a pattern. If the search fails, the result
-/// is `false`.
+/// Returns whether at least one path of the host matches a pattern. Returns `false` if the search
+/// fails.
 pub fn has_matching_path(pattern: &PathPattern, host: &dyn HostView) -> bool {
     search::has_match(pattern, &Attributes::new(), host)
 }
 
-/// Adds the devices that one `[[discover]]` table finds to the inventory, and a warning for each
-/// candidate that cannot become a device.
+/// Adds the devices of one `[[discover]]` table to the inventory. Adds a warning for each candidate
+/// that cannot become a device.
 fn add_devices(
     class: &DeviceClass,
     source: &Source,
@@ -380,8 +385,8 @@ fn add_devices(
 }
 
 impl Device {
-    /// Returns whether the device can be offered in parts: it is healthy, or its only fault
-    /// concerns the use of the whole device.
+    /// Returns whether the partitions of the device can be offered: it is healthy, or its only
+    /// fault is about the use of the device as a whole.
     pub fn has_healthy_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
@@ -389,8 +394,8 @@ impl Device {
         }
     }
 
-    /// Returns the ids under which the device is offered: its own id, or one id for each
-    /// replica if the device is shared.
+    /// Returns the ids under which the device is offered. A device that is not shared has only its
+    /// own id. A shared device has one id for each container that may have it.
     pub fn offered_ids(&self) -> Vec<DeviceId> {
         match self.replicas {
             None => vec![self.id.clone()],
@@ -408,8 +413,8 @@ impl Device {
         }
     }
 
-    /// Returns whether `id` is the id of a replica of this device: the id of the device, `::`, and
-    /// a number from 0.
+    /// Returns whether `id` is one of the ids of this shared device: the id of the device, `::`,
+    /// and a number from 0.
     pub fn has_replica(&self, id: &str) -> bool {
         let number = id
             .strip_prefix(self.id.as_str())

@@ -1,22 +1,22 @@
-//! Finds the devices of a class that have a name. The name is an item of a request, or of `only` or
-//! `except` in config.toml.
+//! Finds the devices of a class by name. Names occur in requests, and in `only` and `except` of
+//! config.toml.
 
 use std::collections::HashMap;
 
 use super::Device;
 use crate::name::canonicalize_name;
 
-/// A hash index of the devices of one class by their names. The time of a look-up does not grow
+/// The devices of one class by their names, in a hash map. So the time of a look-up does not grow
 /// with the number of devices.
 pub struct DeviceNames<'a> {
     devices: &'a [Device],
-    /// The positions of the devices of each name. The key is the name as [`canonicalize_name`]
-    /// returns it.
+    /// The positions of the devices that have each name. The key is the canonical form of the name,
+    /// as [`canonicalize_name`] returns it.
     positions_by_name: HashMap<String, NamePositions>,
 }
 
-/// The positions of the devices that have one name, in the list of devices, by the kind of the
-/// name.
+/// The positions, in the list of devices, of those devices that have one name. There is one list
+/// for each kind of name.
 #[derive(Default)]
 struct NamePositions {
     ids: Vec<usize>,
@@ -24,20 +24,20 @@ struct NamePositions {
     indices: Vec<usize>,
 }
 
-/// A kind of name of a device. If a text is the id of one device and the index of another one, the
-/// kind that comes first in [`NameKind::LOOKUP_ORDER`] is used. The index comes after id and alias,
-/// because it can change when another device is added or removed.
+/// A kind of name of a device. A text may be the id of one device and the index of another device.
+/// Then the kind that comes first in [`NameKind::LOOKUP_ORDER`] decides. The index comes after id
+/// and alias, because it can change when another device is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Id,
     Alias,
     Index,
-    /// The id of one replica of a shared device, `ID::NUMBER`.
+    /// The id of one slot of a shared device, `ID::NUMBER`, which one container can have.
     Replica,
 }
 
 impl NameKind {
-    /// All kinds, in the order in which a text is compared with them.
+    /// All kinds of names, in the order in which they are tried for a text.
     pub const LOOKUP_ORDER: [Self; 4] = [Self::Id, Self::Alias, Self::Index, Self::Replica];
 }
 
@@ -60,7 +60,7 @@ impl<'a> DeviceNames<'a> {
                 positions.indices.push(position);
             }
         }
-        // Two aliases of a device may be the same text.
+        // A device may have the same alias twice.
         for positions in positions_by_name.values_mut() {
             positions.aliases.dedup();
         }
@@ -70,8 +70,8 @@ impl<'a> DeviceNames<'a> {
         }
     }
 
-    /// Returns the positions of the devices that a text names. The list is empty if no device
-    /// has this name.
+    /// Returns the positions of the devices that have the name `name`. The list is empty if there
+    /// is no such device.
     pub fn find(&self, name: &str) -> Vec<usize> {
         let mut results = NameKind::LOOKUP_ORDER
             .into_iter()
@@ -82,9 +82,9 @@ impl<'a> DeviceNames<'a> {
     }
 
     /// Returns the positions of the devices that have the name `name` of this kind. Several devices
-    /// may have the same alias or index. If no device has exactly this name, names are compared in
-    /// canonical form, which ignores case. An id in canonical form that several devices have finds
-    /// none of them.
+    /// may have the same alias or index. If no device has exactly this name, the canonical forms of
+    /// the names are compared, which ignores case. If the canonical form of an id belongs to
+    /// several devices, none of them is returned.
     pub fn find_by_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();
@@ -120,7 +120,7 @@ impl<'a> DeviceNames<'a> {
 }
 
 impl Device {
-    /// Returns whether `text` is exactly one of the device's names of the given kind.
+    /// Returns whether `text` is exactly one of the device's names of this kind.
     fn has_name(&self, text: &str, kind: NameKind) -> bool {
         match kind {
             NameKind::Id => self.id.as_str() == text,

@@ -7,21 +7,22 @@ use crate::driver_properties::DriverProperties;
 use crate::name::AttributeName;
 use crate::template::{Attributes, Template};
 
-/// The source from which the id and the resource name of a device are derived.
+/// What the id and the resource name of a device are derived from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameOrigin {
-    /// The id and the resource come from files of the host. Driver properties do not change them.
+    /// The id and the resource come from files of the host, so driver properties do not change
+    /// them.
     #[default]
     Files,
     /// The id or the resource comes from driver properties.
     DriverProperties,
-    /// The id or the resource comes from defaults in place of driver properties, because no program
-    /// has reported a property about the device. They change when a program reports one.
+    /// The id or the resource comes from the default of an attribute, because no program has
+    /// reported a driver property about the device. It changes as soon as a program reports one.
     Defaults,
 }
 
-/// Returns the origin of the id and the resource of a device with these attributes. `source` is the
-/// table that found the device.
+/// Returns what the id and the resource of a device with these attributes are derived from.
+/// `source` is the `[[discover]]` table that found the device.
 pub(super) fn find_name_origin(
     class: &DeviceClass,
     source: &Source,
@@ -42,8 +43,8 @@ pub(super) fn find_name_origin(
     }
 }
 
-/// Returns the keys, by template, of the properties on which the ids and resources of the devices
-/// of a source depend.
+/// Returns templates for the keys of the driver properties on which the ids and resources of a
+/// `[[discover]]` table's devices depend.
 fn list_name_property_keys<'c>(class: &'c DeviceClass, source: &'c Source) -> Vec<&'c Template> {
     let spec = &class.spec;
     let sharing = spec.sharing.iter();
@@ -56,7 +57,7 @@ fn list_name_property_keys<'c>(class: &'c DeviceClass, source: &'c Source) -> Ve
     let mut used_attributes: BTreeSet<&AttributeName> =
         templates.flat_map(Template::attributes).collect();
     let mut keys = Vec::new();
-    // An attribute may use the attributes before it, so the search begins with the last one.
+    // An attribute may use only attributes before it, so the search begins with the last one.
     let reversed_sources = spec.attributes.iter().chain(&source.attributes).rev();
     for attribute in reversed_sources {
         if !attribute.names().any(|name| used_attributes.contains(name)) {

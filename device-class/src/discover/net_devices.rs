@@ -10,24 +10,24 @@ use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
-/// The longest name of a network interface, in bytes (`IFNAMSIZ` of `include/uapi/linux/if.h`
-/// without the zero byte).
+/// The maximum length of a network interface's name in bytes. It is `IFNAMSIZ` of
+/// `include/uapi/linux/if.h` without the zero byte.
 const MAX_NAME_BYTES: usize = 15;
 
 /// A network interface of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NetInterface {
     pub name: String,
-    /// The name that the interface gets in the container.
+    /// The name that the interface has in the container.
     pub name_in_container: String,
-    /// The index of the interface (`ifindex`), which does not change when the interface is renamed.
-    /// An interface without an index is not moved.
+    /// The kernel's index of the interface (`ifindex`). It stays the same when the interface is
+    /// renamed. An interface without an index is not moved into a container.
     #[serde(skip)]
     pub index: Option<i32>,
 }
 
-/// The rule by which the network interfaces of one device are found. A /sys that is mounted in a
-/// network namespace shows only the interfaces of this namespace, so the same rule also finds the
+/// How the network interfaces of one device are found. A /sys that is mounted in a network
+/// namespace shows only the interfaces of that namespace. So the same search can also find the
 /// interfaces that a container has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetInterfaceSearch {
@@ -46,7 +46,8 @@ impl NetInterfaceSearch {
     /// Returns the interfaces of the device, sorted by their names.
     ///
     /// # Errors
-    /// A directory cannot be read, or the name of an interface is not one that the kernel accepts.
+    /// A directory cannot be read, or the name of an interface is one that the kernel does not
+    /// accept.
     pub fn find(&self, host: &dyn HostView) -> Result<Vec<NetInterface>, DeviceError> {
         let matches = paths::find_matches(&self.spec.path, &self.attributes, host)?;
         let interfaces = matches.into_iter().map(|path_match| {
@@ -74,7 +75,7 @@ impl NetInterfaceSearch {
         interfaces.collect()
     }
 
-    /// Returns the pattern of the class for messages, with the attributes of the device filled in.
+    /// Returns the class's path pattern with the attributes of the device filled in, for messages.
     pub fn pattern(&self) -> String {
         let mut pattern = self.spec.path.to_string();
         for (name, value) in &self.attributes {
@@ -93,9 +94,9 @@ fn read_index(directory: &Path, host: &dyn HostView) -> Option<i32> {
     String::from_utf8(index).ok()?.trim().parse().ok()
 }
 
-/// Returns whether an interface can have a name. The kernel refuses some names (`dev_valid_name` in
-/// `net/core/dev.c`), and replaces `%d` by a number, so `%` is refused too. A replacement character
-/// means that the name was not UTF-8.
+/// Returns whether a text can be the name of a network interface. The kernel refuses some names
+/// (`dev_valid_name` in `net/core/dev.c`). It replaces `%d` by a number, so `%` is also refused. A
+/// replacement character means that the name was not valid UTF-8.
 fn is_interface_name(name: &str) -> bool {
     let is_allowed = |byte: u8| !byte.is_ascii_whitespace() && !b"/:%\x0b".contains(&byte);
     !matches!(name, "" | "." | "..")

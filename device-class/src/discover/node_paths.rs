@@ -1,5 +1,5 @@
-//! Finds the devices that a request names by a path of the host, which is a device node or a link
-//! to one.
+//! Finds the devices that a request names by a path on the host. The path is a device node, or a
+//! symbolic link to one.
 
 use std::path::{Path, PathBuf};
 
@@ -8,43 +8,43 @@ use super::{Device, Presence};
 use crate::host::{Entry, HostView};
 use crate::name::DeviceId;
 
-/// The prefix of a request's text that is a path. No device has a name with this prefix.
+/// The prefix by which an item of a request is recognised as a path. No device name begins with it.
 const DEV_PREFIX: &str = "/dev/";
 
-/// Returns an item of a request as a path if it begins with `/dev/`. Returns `None` for any other
-/// item, which is the name of a device.
+/// Returns an item of a request as a path if it begins with `/dev/`. Any other item is the name of
+/// a device; `None` is returned for it.
 pub fn parse_dev_path(text: &str) -> Option<&Path> {
     text.starts_with(DEV_PREFIX).then_some(Path::new(text))
 }
 
-/// The result of looking up a path of the host.
+/// The result of looking up a path with which a request names devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathTarget {
-    /// The path leads to a node of these devices.
+    /// The path leads to a device node. These devices have the node.
     Devices {
         ids: Vec<DeviceId>,
-        /// The path of the node in the class. The requested path is this path or a link to it.
+        /// The path of the node in the class file. The requested path is this path or a link to it.
         node_path: PathBuf,
     },
-    /// The host has no file at this path. The text is a message for people.
+    /// The path does not exist on the host. The text is a message for users.
     Absent(String),
-    /// The path does not lead to a node of a device of the class. The text says for people where it
-    /// leads instead.
+    /// The path does not lead to a node of a device of the class. The text tells users where it
+    /// leads.
     NoDevice(String),
 }
 
-/// An index of the nodes of devices by their paths on the host.
+/// The nodes of devices by their paths on the host.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
-    /// Two entries for each node: its path in the class, and this path with symbolic links
-    /// resolved.
+    /// Two entries for each node: one with its path in the class file, and one with this path after
+    /// symbolic links are resolved.
     entries: Vec<DevicePath>,
 }
 
-/// A path of a node, and the device that has the node.
+/// A path of a device node, and the device to which the node belongs.
 struct DevicePath {
     path: PathBuf,
-    /// The path of the node in the class, which is `path` or a link to `path`.
+    /// The path of the node in the class file. It is `path`, or a symbolic link to `path`.
     node_path: PathBuf,
     id: DeviceId,
 }
@@ -76,8 +76,8 @@ impl<'a> NodePaths<'a> {
         paths
     }
 
-    /// Finds the devices that have the node to which `path` leads, following links. No device is
-    /// found if a user other than root can create a link on the path.
+    /// Finds the devices that have the node to which `path` leads. Follows symbolic links. Finds no
+    /// device if a user other than root could have created a link on the path.
     pub(super) fn find(&self, path: &Path) -> PathTarget {
         if let Some(devices) = self.find_by_exact_path(path) {
             return devices;
@@ -103,7 +103,7 @@ impl<'a> NodePaths<'a> {
     }
 
     /// Returns the devices that have a node at exactly this path. A linear search is fast enough,
-    /// because the number of paths in a request is bounded.
+    /// because a request has a limited number of paths.
     fn find_by_exact_path(&self, path: &Path) -> Option<PathTarget> {
         let entries = self.entries.iter();
         let entries = entries.filter(|entry| entry.path.as_os_str() == path.as_os_str());

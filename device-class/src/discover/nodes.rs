@@ -13,8 +13,8 @@ use crate::host::{Entry, HostView};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up the nodes that one table of the class describes: one node, or one node for each path
-/// that matches `for_each`. With `is_optional`, the host may lack all of them. The hook refuses a
+/// Looks up the nodes that one entry of `nodes` describes: one node, or one for each path that
+/// matches `for_each`. If `is_optional` is set, none of them is required. The hook refuses a
 /// container if a required node is missing.
 pub(super) fn find_nodes(
     spec: &class::Node,
@@ -44,8 +44,8 @@ fn find_node(
                 host_file.map(|host_file| host_file.entry),
                 Some(Entry::Device(_))
             ),
-            // The look-up failed, so a node may exist at the preferred path. The next path could be
-            // the node of another device, so the preferred path is used and its error is reported.
+            // The look-up failed, so there may be a node at the preferred path. The next path could
+            // be the node of another device, so it is not tried, and the error is reported.
             Err(OwnershipError::Open { .. }) => true,
             Err(_) => false,
         };
@@ -73,8 +73,8 @@ fn find_node(
         if driver.is_some() {
             number = look_up_number(&path, false, host);
         }
-        // A node is created only if the path does not exist. If a file of another type is at the
-        // path, the container is refused, and the administrator has to remove the file.
+        // A node is created only if there is nothing at the path. If there is a file of another
+        // type, the container is refused, and the administrator has to remove the file.
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(node_creation), true) = (&driver, &spec.node_creation, is_absent)
         {
@@ -100,8 +100,9 @@ fn find_node(
             }
         }
     }
-    // A container does not get a node whose group is not known: with the group of the host's node,
-    // or with root's, users for whom the class file does not intend the node could open it.
+    // If the class file names a group that is not known on the host, the container does not get the
+    // node. With another group, such as that of the host's node or root's, the wrong users could
+    // open the node.
     if let (Some(error), Presence::Found(_)) = (group_error, &number) {
         number = Presence::Unusable(format!("{}: {error}", path.display()));
     }
@@ -119,8 +120,8 @@ fn find_node(
     })
 }
 
-/// Looks up a device node of which only the path is known. It is not an error if the host does not
-/// have the node.
+/// Looks up a device node at a given path, without an entry of `nodes`. It is not an error if the
+/// host does not have the node.
 pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNode {
     FoundNode {
         number: look_up_number(&path, true, host),
@@ -134,8 +135,8 @@ pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNod
     }
 }
 
-/// Describes the function that fails without an optional node. Returns `None` if the class does not
-/// set `needed_for`.
+/// Describes what fails without an optional node. Returns `None` if the class does not set
+/// `needed_for`.
 fn describe_node_absence(
     spec: &class::Node,
     path: &Path,
@@ -166,7 +167,7 @@ fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> Presen
     )
 }
 
-/// Returns whether `link` is a symbolic link of the host that leads to `node_path`.
+/// Returns whether `link` is a symbolic link on the host that leads to `node_path`.
 fn is_link_to(link: &Path, node_path: &Path, host: &dyn HostView) -> bool {
     let target = host.is_link(link).then(|| host.canonicalize(link).ok());
     target.flatten().is_some_and(|target| {

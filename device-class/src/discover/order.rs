@@ -1,5 +1,5 @@
-//! Sorts and numbers the devices of a class, and removes duplicates and divided devices from the
-//! list.
+//! Sorts and numbers the devices of a class. Removes duplicates, and devices that are divided into
+//! partitions.
 
 use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Device, Inventory};
 use crate::name::DeviceId;
 
-/// The key by which devices are sorted: whether the index is not a number; the index as a number;
-/// the length and the text of the index; the length and the text of the id.
+/// The key by which devices are sorted. Its fields are: whether the index is not a number; the
+/// index as a number; the length and the text of the index; the length and the text of the id.
 type SortKey = (bool, Option<u64>, Option<(usize, String)>, (usize, String));
 
-/// Returns the sort key of a device. Devices are sorted by index, and devices with the same index
-/// by id. An index that is a number is compared as a number. Of two texts the shorter one comes
+/// Returns the sort key of a device. Devices are sorted by index, and those with the same index by
+/// id. Indexes that are numbers are compared as numbers. Of two other texts the shorter one comes
 /// first, so that `port9` comes before `port10`.
 fn sort_key(device: &Device) -> SortKey {
     let index = device.index.as_ref();
@@ -27,7 +27,7 @@ fn sort_key(device: &Device) -> SortKey {
     )
 }
 
-/// Sorts devices. The parts of a device directly follow the device.
+/// Sorts devices. The partitions of a device come directly after the device.
 pub(super) fn sort_devices(devices: &mut [Device]) {
     let whole_devices = devices.iter().filter(|device| device.part_of.is_none());
     let keys: BTreeMap<DeviceId, SortKey> =
@@ -44,8 +44,9 @@ pub(super) fn sort_devices(devices: &mut [Device]) {
     });
 }
 
-/// Sets the index of sorted devices to their position. A part gets the index of its whole
-/// device, and the alias `INDEX:PART` with its number among the parts, such as `0:1`.
+/// Sets the index of each device to its position in the sorted list. A partition gets the index of
+/// its whole device, and an alias that consists of this index and the partition's number among the
+/// partitions, such as `0:1`.
 pub(super) fn number_devices(devices: &mut [Device]) {
     let mut device_count = 0;
     let mut previous_device: Option<(DeviceId, usize)> = None;
@@ -68,9 +69,9 @@ pub(super) fn number_devices(devices: &mut [Device]) {
     }
 }
 
-/// Removes the devices that are divided into parts from `devices`, because a device is not offered
-/// in addition to its parts. Returns two lists: the divided devices that a request may still name,
-/// and those that no request may name.
+/// Removes devices that are divided into partitions from `devices`, because only the partitions are
+/// offered. Returns two lists: the removed devices that a request may still name, and those that no
+/// request may name.
 pub(super) fn take_divided_devices(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
     let divided_ids =
@@ -83,8 +84,8 @@ pub(super) fn take_divided_devices(devices: &mut Vec<Device>) -> (Vec<Device>, V
     divided_devices.partition(|device| requestable_by_id.get(&device.id) == Some(&true))
 }
 
-/// Removes each device that has the id of an earlier device, and adds a warning. A request could
-/// not distinguish two devices with the same id.
+/// Removes each device that has the same id as an earlier device, and adds a warning. A request
+/// could not distinguish two devices with the same id.
 pub(super) fn remove_duplicate_devices(inventory: &mut Inventory) {
     let mut ids = BTreeSet::new();
     let warnings = &mut inventory.warnings;

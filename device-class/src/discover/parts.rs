@@ -1,4 +1,5 @@
-//! Computes the parts into which devices can be divided, and finds those that exist now.
+//! Computes the partitions ("parts") into which devices can be divided, and finds those that exist
+//! now.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,15 +14,15 @@ use crate::host::HostView;
 use crate::name::{AttributeName, DeviceId, excerpt};
 use crate::template::{Attributes, Template};
 
-/// A device with the parts into which it can be divided.
+/// A device, and the partitions into which it can be divided.
 #[derive(Debug, Clone)]
 pub struct DeviceDivision {
     pub whole_device: Device,
-    /// The amount that the device has of each counter: of its slots, and of the counters that the
-    /// class describes. The parts of the device use up these amounts.
+    /// How much the whole device has of each counter: of its slots, and of the counters that the
+    /// class file describes. The partitions use up these amounts.
     pub counters: BTreeMap<String, u64>,
-    /// The parts that the device can have. A set of parts can exist at the same time if the sums of
-    /// their counters do not exceed the counters of the device.
+    /// The partitions that the device can have. Some of them can exist at the same time if the sums
+    /// of their counters do not exceed the counters of the device.
     pub parts: Vec<PossiblePart>,
 }
 
@@ -29,48 +30,49 @@ pub struct DeviceDivision {
 pub struct PossiblePart {
     pub profile: String,
     pub slots: Range<u16>,
-    /// The amount of each counter of the whole device that the part uses up.
+    /// How much the partition uses up of each counter of the whole device.
     pub consumed_counters: BTreeMap<String, u64>,
-    /// The id of the part as a device; `None` if the part does not exist now.
+    /// The device id of the partition. `None` if the partition does not exist now.
     pub existing_id: Option<DeviceId>,
-    /// Whether all parts of the profile are created and removed in one operation, and not one by
-    /// one.
+    /// Whether all partitions with this profile are created in one operation, and removed in one
+    /// operation, instead of one by one.
     pub is_grouped: bool,
-    /// The steps that create the part, in order.
+    /// The steps that create the partition, in this order.
     pub creation_steps: Vec<Step>,
-    /// The steps that remove the part, in order.
+    /// The steps that remove the partition, in this order.
     pub removal_steps: Vec<Step>,
-    /// The time limit of each step.
+    /// The time limit for each step.
     pub timeout: Duration,
 }
 
-/// A step that creates or removes a part.
+/// A step to create or remove a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A program of the host with its arguments, and the directories with libraries that the
-    /// host's loader does not know.
+    /// Runs a program of the host. `command` is its path and arguments. `library_path` has the
+    /// directories with its libraries that are not in the host's ld.so.cache.
     Run {
         command: Vec<String>,
         library_path: Vec<PathBuf>,
     },
-    /// The path of a file in sysfs, and the text that is written to the file.
+    /// Writes a text to a file in sysfs. The fields are the path of the file and the text.
     Write(PathBuf, String),
 }
 
 impl PossiblePart {
-    /// Returns the first slot of the part. Profile and first slot together name a part.
+    /// Returns the first slot of the partition. The profile and the first slot together identify a
+    /// partition of a device.
     pub fn placement(&self) -> u16 {
         self.slots.start
     }
 
-    /// Returns whether two parts of the same device have a slot in common, so that they cannot both
-    /// exist at the same time.
+    /// Returns whether two partitions of the same device need the same slot, so that they cannot
+    /// both exist at the same time.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.slots.start < other.slots.end && other.slots.start < self.slots.end
     }
 }
 
-/// A message about the reason why a device cannot be divided.
+/// A message that explains why a device cannot be divided.
 struct DivisionError(String);
 
 impl<E: std::error::Error> From<E> for DivisionError {
@@ -79,8 +81,9 @@ impl<E: std::error::Error> From<E> for DivisionError {
     }
 }
 
-/// Returns the devices of the inventory that can be divided into parts or are divided already, and
-/// one warning for each device that cannot be divided as the class file describes.
+/// Returns the devices of the inventory that can be divided, or are already divided, into
+/// partitions. Also returns a warning for each device that cannot be divided as the class file
+/// describes.
 pub fn list_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,
@@ -90,7 +93,8 @@ pub fn list_divisible_devices(
     if class.spec.parts.is_empty() {
         return (divisions, warnings);
     }
-    // Warnings about the properties are dropped, because the inventory has the same warnings.
+    // Warnings about the driver properties are dropped here, because the inventory already has
+    // them.
     let properties = DriverProperties::read(class, host, &mut Vec::new());
     let whole_devices = inventory
         .devices
@@ -111,8 +115,8 @@ pub fn list_divisible_devices(
     (divisions, warnings)
 }
 
-/// Computes the parts into which `whole_device` can be divided, and the counters that limit which
-/// parts can exist at the same time.
+/// Computes the partitions into which `whole_device` can be divided, and the counters that limit
+/// which of them can exist at the same time.
 fn compute_division(
     class: &DeviceClass,
     whole_device: &Device,
@@ -196,8 +200,9 @@ fn compute_division(
     })
 }
 
-/// Returns one set of attributes for each profile that a table describes: the attributes of the
-/// whole device and, if the table has `each`, one value of that property.
+/// Returns a set of attributes for each profile that a `[[parts]]` table describes. A set has the
+/// attributes of the whole device. If the table has `each`, the set also has one value of that
+/// driver property.
 fn list_profile_attributes(
     spec: &PartProfile,
     whole_device: &Device,
@@ -220,8 +225,8 @@ fn list_profile_attributes(
         .collect())
 }
 
-/// Returns the possible parts of one profile, one for each placement. Also adds to `counters` the
-/// amounts that the whole device has, from the key `has` of the profile's table.
+/// Returns the possible partitions with one profile: one for each placement. Also reads the amounts
+/// of the whole device from `has` of the profile's table, and adds them to `counters`.
 fn list_parts_of_profile<'a>(
     class: &DeviceClass,
     spec: &PartProfile,
@@ -300,8 +305,8 @@ fn list_parts_of_profile<'a>(
     slot_ranges.into_iter().map(to_part).collect()
 }
 
-/// Fills in the steps for one part, and finds their programs on the host. A step is left out if an
-/// argument of its command, or the text that it writes, is empty for this part.
+/// Fills in the steps for one partition, and finds their programs on the host. A step is left out
+/// if an argument of its program, or the text that it writes, is empty.
 fn fill_steps(
     class: &DeviceClass,
     specs: &[PartStep],
@@ -339,10 +344,11 @@ fn fill_steps(
     Ok(steps)
 }
 
-/// Adds counters to profiles with `together`, so that the scheduler never allocates parts of two
-/// profiles at the same time. Each part has one counter of its own and uses up all of it, while
-/// each part of another profile uses up one unit of it. The profile with the most parts needs no
-/// counters, because the counters of the other profiles exclude it. Returns the new counters.
+/// Adds counters for profiles with `together`, so that the scheduler never allocates partitions of
+/// two profiles at the same time. Returns the new counters. Each partition gets a counter of its
+/// own and uses up all of it, while each partition of another profile uses up one unit of it. The
+/// profile with the most partitions gets no counters, because the counters of the other profiles
+/// already exclude it.
 fn add_exclusion_counters(
     profiles: &mut [Vec<PossiblePart>],
 ) -> Result<BTreeMap<String, u64>, DivisionError> {
@@ -384,7 +390,8 @@ fn add_exclusion_counters(
     Ok(counters)
 }
 
-/// The prefix of the names of the counters for slots. No counter of a class file has this prefix.
+/// The prefix of the names of counters for slots. A counter in a class file must not have this
+/// prefix.
 const SLOT_PREFIX: &str = "slot-";
 
 fn slot_counter_name(slot: u16) -> String {

@@ -1,4 +1,4 @@
-//! Fills in the templates and patterns of paths, and looks up a path on the host.
+//! Fills in path templates and path patterns, and looks up paths on the host.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// Returns one set of attributes for each path that matches the pattern: `attributes` and the
-/// captures of the path. Without a pattern, `attributes` is the only set.
+/// Returns one set of attributes for each path that matches the pattern: `attributes` and what the
+/// pattern captures from the path. Without a pattern, returns only `attributes`.
 pub(super) fn list_attribute_sets<'a>(
     pattern: Option<&PathPattern>,
     attributes: &'a Attributes,
@@ -28,7 +28,7 @@ pub(super) fn list_attribute_sets<'a>(
     ))
 }
 
-/// Returns the first [`MAX_DEVICES`] paths that match a pattern, sorted by name.
+/// Returns the paths that match a pattern, sorted by name, but no more than [`MAX_DEVICES`].
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,
@@ -38,7 +38,7 @@ pub(super) fn find_matches(
     matches.map_err(|error| DeviceError::io(pattern.to_string(), &error))
 }
 
-/// Fills in the templates of a path on the host and of the path in the container. Without a
+/// Fills in the templates for a path on the host and for the path in the container. Without a
 /// template for the container, both paths are the same.
 pub(super) fn fill_both_paths(
     host_path: &PathTemplate,
@@ -54,8 +54,8 @@ pub(super) fn fill_both_paths(
 }
 
 /// Looks up a path on the host. `convert` returns a value if the file has the expected type, and
-/// `None` for a file of another type. `expected_type` is the name of the type for messages. A path
-/// at which users other than root can create a file is never used.
+/// `None` otherwise. `expected_type` names this type in messages. The path is not used if users
+/// other than root can create a file there.
 pub(super) fn look_up_path<T>(
     path: &Path,
     is_optional: bool,
@@ -73,8 +73,8 @@ pub(super) fn look_up_path<T>(
             } = host_file;
             match convert(host_file) {
                 Some(value) => Presence::Found(value),
-                // A user other than root can create a file at this path. If such a file made the
-                // optional path unusable, that user could keep containers from starting.
+                // Users other than root can create a file at this path. If a file of the wrong type
+                // made the optional path unusable, such a user could keep containers from starting.
                 None if is_optional && can_others_replace => Presence::Optional,
                 None => Presence::Unusable(format!("{path_text} is {entry}, not {expected_type}")),
             }

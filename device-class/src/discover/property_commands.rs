@@ -8,13 +8,13 @@ use crate::host::HostView;
 use crate::inserted;
 use crate::template::Attributes;
 
-/// The maximum number of commands for one program. Further paths and properties are ignored.
+/// The maximum number of times that one program is run. Further paths and properties are ignored.
 const MAX_PROGRAM_RUNS: usize = 64;
 
-/// Returns the commands of a program: one for each path that matches `path_pattern`, one for each
-/// value of `input_property_key`, or a single one if the program has neither. Each command comes
-/// with the attributes that were filled into it. `properties` are the properties that earlier
-/// programs reported.
+/// Returns the command lines of a program: one for each path that matches `path_pattern`, or one
+/// for each value of `input_property_key`, or a single one if the program has neither key. With
+/// each command line, returns the attributes that were filled into it. `properties` are the driver
+/// properties that earlier programs have reported.
 pub fn build_property_commands(
     program: &PropertyProgram,
     properties: &[(String, String)],
@@ -46,8 +46,8 @@ pub fn build_property_commands(
             .command
             .iter()
             .map(|template| template.fill(&attributes));
-        // An argument may have a placeholder, such as `{2}` for the second word of the property's
-        // value. If the value has too few words, the command is left out.
+        // An argument may contain a placeholder such as `{2}`, which stands for the second word of
+        // the property's value. If the value has too few words, the command line is left out.
         Some((arguments.collect::<Result<_, _>>().ok()?, attributes))
     };
     attribute_sets.into_iter().filter_map(to_command).collect()

@@ -1,4 +1,4 @@
-//! Finds the paths of a host that match a pattern.
+//! Finds the paths on a host that match a pattern.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use crate::host::HostView;
 use crate::pattern::{Component, PathPattern};
 use crate::template::Attributes;
 
-/// A path that matches a pattern, with the attributes that were known before and those that the
-/// pattern captures in the path.
+/// A path that matches a pattern. The attributes are those that were already known and those that
+/// the pattern captures from the path.
 #[derive(Debug, Clone)]
 pub(super) struct Match {
     pub(super) path: PathBuf,
     pub(super) attributes: Attributes,
 }
 
-/// Returns the existing paths that match a pattern, sorted by name. The search ends after `limit`
-/// paths. `attributes` are filled into the pattern.
+/// Returns the existing paths that match a pattern, sorted by name. Stops after `limit` paths.
+/// `attributes` are filled into the pattern.
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,
@@ -32,8 +32,8 @@ pub(super) fn find_matches(
     Ok(found_matches)
 }
 
-/// Adds the paths below `parent` that match the remaining components of a pattern to
-/// `found_matches`, up to `limit` paths in total.
+/// Searches below `parent` for paths that match the remaining components of a pattern. Adds them to
+/// `found_matches`, until that has `limit` paths.
 fn add_descendant_matches(
     components: &[Component],
     parent: Match,
@@ -53,8 +53,9 @@ fn add_descendant_matches(
                 .unwrap_or_default(),
         );
         let path = parent.path.join(name);
-        // The directory is not listed for a component with a fixed name. Only the last component of
-        // the pattern is looked up: if a directory in its path is missing, that look-up fails too.
+        // If the name of the component is fixed, the directory is not listed. Only the last
+        // component of a pattern is looked up: if a directory on its path is missing, this look-up
+        // fails too.
         let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
         if remaining_components.is_empty() && !exists() {
             return Ok(());
@@ -93,8 +94,8 @@ fn add_descendant_matches(
     Ok(())
 }
 
-/// Returns whether at least one path of the host matches a pattern. If the search fails, the result
-/// is `false`.
+/// Returns whether at least one path of the host matches a pattern. Returns `false` if the search
+/// fails.
 pub(super) fn has_match(
     pattern: &PathPattern,
     attributes: &Attributes,

@@ -1,5 +1,5 @@
-//! Shares a device between containers, and combines several devices into one (`[sharing]` of the
-//! class file).
+//! Shares a device among containers, and combines several devices into one, as `[sharing]` of the
+//! class file describes.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub(super) fn fill_replica_count(
     }
 }
 
-/// Combines devices as `[sharing]` of the class says: all devices of a resource, or those with
-/// the same value of `combine_by`.
+/// Combines devices into one device as `[sharing]` of the class describes: all devices of a
+/// resource, or those with the same value of `combine_by`.
 pub(super) fn combine_devices(sharing: &Sharing, inventory: &mut Inventory) {
     match &sharing.combination_key {
         Some(template) => combine_devices_with_key(template, inventory),
@@ -40,8 +40,8 @@ pub(super) fn combine_devices(sharing: &Sharing, inventory: &mut Inventory) {
     }
 }
 
-/// Combines the devices of each resource into one device with the nodes of all healthy devices.
-/// The id of the combined device is the name of the resource without the domain.
+/// Combines the devices of each resource into one device. It has the nodes of all healthy devices
+/// of the resource. Its id is the name of the resource without the domain.
 fn combine_by_resource(inventory: &mut Inventory) {
     let mut combined_devices: BTreeMap<ResourceName, Device> = BTreeMap::new();
     for device in inventory.devices.drain(..) {
@@ -53,8 +53,8 @@ fn combine_by_resource(inventory: &mut Inventory) {
         match combined_devices.get_mut(&device.resource) {
             Some(combined_device) => add_member(combined_device, device),
             None => {
-                // The local name of a resource is always a valid id: it is not longer than an id
-                // may be, and a shared id is shortened if needed.
+                // A resource's name without the domain is always a valid id, because it is not
+                // longer than an id may be. The id of a shared device is shortened if needed.
                 let id = DeviceId::shared_from_hardware(resource_name_without_domain(&device));
                 let mut combined_device =
                     new_empty_combined_device(id.unwrap_or_else(|_| device.id.clone()), &device);
@@ -69,8 +69,8 @@ fn combine_by_resource(inventory: &mut Inventory) {
     }
 }
 
-/// Combines the devices with the same resource and the same value of `template` into one device.
-/// The combined devices have the order of their first members, and are numbered from 0.
+/// Combines devices that have the same resource and the same value of `template` into one device.
+/// The combined devices are in the order of their first members, and are numbered from 0.
 fn combine_devices_with_key(template: &Template, inventory: &mut Inventory) {
     let mut combined_devices: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
@@ -103,7 +103,7 @@ fn combine_devices_with_key(template: &Template, inventory: &mut Inventory) {
     inventory.devices = combined_devices;
 }
 
-/// Adds a device to a combined device that is healthy only if all its members are healthy.
+/// Adds a device to a combined device that is healthy only if all its member devices are healthy.
 fn add_required_member(combined_device: &mut Device, mut member: Device) {
     let health = match &combined_device.health {
         Health::Unhealthy { .. } => combined_device.health.clone(),
@@ -119,8 +119,8 @@ fn resource_name_without_domain(device: &Device) -> &str {
     name.split_once('/').map_or(name, |(_, local)| local)
 }
 
-/// Returns a combined device without nodes and files. Its other values, such as the resource, are
-/// copied from `first_member`.
+/// Returns a combined device without nodes and files. Other values, such as the resource, are
+/// copied from its first member device.
 fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
     Device {
         id,
@@ -139,8 +139,8 @@ fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
     }
 }
 
-/// Adds a device to a combined device that is healthy if at least one member is healthy. The names
-/// of every member are added, but only healthy members add nodes and files.
+/// Adds a device to a combined device that is healthy if at least one of its member devices is
+/// healthy. The names of every member are added, but nodes and files only of healthy members.
 fn add_member(combined_device: &mut Device, member: Device) {
     combined_device.aliases.push(member.id.to_string());
     combined_device.aliases.extend(member.aliases);
@@ -162,7 +162,7 @@ fn add_member(combined_device: &mut Device, member: Device) {
     );
 }
 
-/// Adds the values that the list does not have yet.
+/// Adds those new values that the list does not contain yet.
 fn add_missing_values<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
     for value in new_values {
         if !values.contains(&value) {

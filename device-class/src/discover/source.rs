@@ -1,5 +1,5 @@
-//! Finds the candidates for devices of one `[[discover]]` table: the paths of the host that match
-//! it, with their attributes.
+//! Finds the candidates of one `[[discover]]` table: the paths on the host that match its pattern,
+//! with their attributes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,10 +12,11 @@ use crate::host::HostView;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Attributes;
 
-/// A path that matches a `[[discover]]` table and may be a device, with its attributes.
+/// A path that matches a `[[discover]]` table, with its attributes. It becomes a device if it meets
+/// the conditions of the table.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
-    /// The path that matched; `None` for a virtual device.
+    /// The path that matched. `None` for a virtual device.
     pub(super) path: Option<PathBuf>,
     pub(super) attributes: Attributes,
 }
@@ -29,17 +30,18 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The candidates that are not devices, because they do not meet a condition of `require`.
+/// The candidates that are not devices because they do not meet a condition of `require`.
 #[derive(Debug, Clone, Default)]
 pub struct RefusedCandidates {
     pub count: usize,
-    /// Descriptions of the first refused candidates: the path, the unmet condition, and the actual
-    /// value.
+    /// Descriptions of the first few refused candidates: the path, the condition that is not met,
+    /// and the actual value.
     pub descriptions: Vec<String>,
 }
 
 impl RefusedCandidates {
-    /// The maximum number of refused candidates that are described. Further ones are only counted.
+    /// The maximum number of refused candidates that are described. Further refused candidates are
+    /// only counted.
     const MAX_DESCRIPTIONS: usize = 8;
 
     fn add(&mut self, reason: impl FnOnce() -> String) {
@@ -51,7 +53,8 @@ impl RefusedCandidates {
 }
 
 /// Finds the candidates of one `[[discover]]` table. A match that does not meet a condition is
-/// added to `refused_candidates`. A match whose attributes cannot be read causes a warning.
+/// added to `refused_candidates`. If the attributes of a match cannot be read, the match is left
+/// out with a warning.
 pub(super) fn find_candidates(
     source: &Source,
     host_attributes: &Attributes,
@@ -131,8 +134,9 @@ fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<Candida
 }
 
 /// Reads the attributes of a candidate. Each condition is tested as soon as its attributes are
-/// known, so that only few files are read for a candidate that is not a device. Returns the first
-/// condition that the candidate does not meet, or `None` if the candidate is a device.
+/// known, so that few files are read for a candidate that is not a device. Returns the first
+/// condition that the candidate does not meet. Returns `None` if the candidate meets all
+/// conditions.
 fn read_candidate<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
@@ -179,7 +183,7 @@ fn read_candidate<'s>(
     }
 }
 
-/// Returns a message about the reason why a candidate does not meet a condition.
+/// Returns a message that explains why a candidate does not meet a condition.
 fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> String {
     match condition {
         Condition::Value { value, expected } => {
@@ -195,8 +199,8 @@ fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> S
     }
 }
 
-/// Returns the end of a message about an unexpected value: the values that were expected. The text
-/// is empty for `NoneOf`, because the message already has the refused value.
+/// Returns the end of a message about an unexpected value: the values that were expected. Returns
+/// an empty text for `NoneOf`, because the message already contains the refused value.
 pub(super) fn describe_expected_values(expected: &Expectation) -> String {
     match expected {
         Expectation::OneOf(values) => format!(", not `{}`", values.join("` or `")),

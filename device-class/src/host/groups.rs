@@ -1,19 +1,19 @@
-//! Finds the number of a group in the text of /etc/group (group(5)). Groups of LDAP, NIS or
-//! systemd-userdb are not found, because Boathook uses no name service.
+//! Finds the id of a group in the text of /etc/group (group(5)). Groups of LDAP, NIS or
+//! systemd-userdb are not found, because Boathook does not ask name services.
 
-/// The path of the file with the groups of a host.
+/// The path of the file that lists the groups of a host.
 pub const GROUP_FILE_PATH: &str = "/etc/group";
 
 /// The maximum size in bytes of /etc/group. A larger file is not used.
 pub(super) const MAX_GROUP_FILE_BYTES: usize = 1 << 20;
 
-/// Returns the id of the group `name` from the text of /etc/group. If several lines have this
-/// name, the first one is used, as in the C library.
+/// Returns the id of the group `name` from the text of /etc/group. If several lines have this name,
+/// the first one counts, as in the C library.
 pub(super) fn find_group_id(text: &str, name: &str) -> Option<u32> {
     let mut group_ids = text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let gid = (fields.next()? == name).then(|| fields.nth(1))??;
-        // System calls use the largest gid for "no group" (chown(2)), so no group can have it.
+        // System calls use the largest gid to mean "no group" (chown(2)), so no group can have it.
         gid.parse().ok().filter(|gid| *gid != u32::MAX)
     });
     group_ids.next()

@@ -1,4 +1,4 @@
-//! The interface by which a scan reads a host: the files of the real host, or a recorded host.
+//! The interface through which a scan reads the files of a host: the real host, or a recorded one.
 
 mod groups;
 mod real;
@@ -18,31 +18,34 @@ pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
 pub use view::View;
 
-/// The maximum number of bytes that are read from a file with an attribute. A file of sysfs has at
-/// most one page, and the files of procfs that classes read are smaller than this limit, too.
+/// The maximum number of bytes that are read from a file for an attribute. A file in sysfs has at
+/// most one memory page, and the files in procfs that classes read are also smaller than this
+/// limit.
 pub const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 
 /// The maximum size in bytes of an ld.so.cache that is read.
 pub const MAX_LD_CACHE_BYTES: usize = 64 << 20;
 
-/// Read-only access to the file tree of a host. All paths are absolute, as the host's own programs
-/// use them. If the tree is mounted below another directory, the view prepends this directory.
+/// Read-only access to the files of a host. All paths are absolute, as programs on the host use
+/// them. If the host's root directory is mounted at another path, the implementation adds that
+/// path.
 pub trait HostView {
-    /// Returns the type of the file at `path`, following symbolic links. Returns `None` if the file
-    /// does not exist.
+    /// Returns the type of the file at `path`, following symbolic links. Returns `None` if there is
+    /// no file.
     ///
     /// # Errors
-    /// The look-up fails for another reason than a missing file, such as a loop of symbolic links.
+    /// The look-up fails although the file may exist, for example because of a loop of symbolic
+    /// links.
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
 
     fn is_link(&self, path: &Path) -> bool;
 
-    /// Returns the names in a directory, in no particular order. A directory that does not exist
-    /// counts as empty.
+    /// Returns the names of the files in a directory, in no particular order. A directory that does
+    /// not exist counts as empty.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Returns the names in a directory that `is_match` accepts, in no particular order. Only these
-    /// names are written to a recorded host, because the others have no influence on the scan.
+    /// Returns those names in a directory that `is_match` accepts, in no particular order. A
+    /// recorded host contains only these names, because the others do not influence the scan.
     fn list_matching(
         &self,
         path: &Path,
@@ -56,14 +59,15 @@ pub trait HostView {
     /// Reads at most the first `limit` bytes of a file.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
-    /// Returns whether the file is a script: it begins with `#!` and the path of its interpreter.
+    /// Returns whether the file is a script, which begins with `#!` and the path of its
+    /// interpreter.
     fn is_script(&self, path: &Path) -> bool {
         self.read(path, 2).is_ok_and(|bytes| bytes == b"#!")
     }
 
-    /// Returns the file at `path` for a container, after checking that only root can have placed a
-    /// file at this path. The owner of the file may be another user. Returns `None` if the file
-    /// does not exist.
+    /// Returns the file at `path` so that a container can get it. Checks that only root can have
+    /// placed a file at this path, but the file may belong to another user. Returns `None` if there
+    /// is no file.
     ///
     /// # Errors
     /// Users other than root can decide which file is at the path, or the file cannot be opened.
@@ -95,11 +99,12 @@ pub trait HostView {
         text.split(['.', ' ']).next()?.parse().ok()
     }
 
-    /// Returns the number of a group in the host's /etc/group, or `None` if the file lacks it.
+    /// Returns the id of a group from the host's /etc/group, or `None` if the file does not list
+    /// the group.
     ///
     /// # Errors
-    /// The file does not exist, as in a container that has only parts of the host, or cannot be
-    /// read.
+    /// The file cannot be read, or does not exist. For example, it does not exist in a container
+    /// that sees only some directories of the host.
     fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
         let bytes = self.read(Path::new(GROUP_FILE_PATH), groups::MAX_GROUP_FILE_BYTES)?;
         if bytes.len() == groups::MAX_GROUP_FILE_BYTES {
@@ -111,50 +116,50 @@ pub trait HostView {
         ))
     }
 
-    /// Reads the target of the symbolic link at `path`, without resolving it.
+    /// Returns the target of the symbolic link at `path`, exactly as it is stored in the link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Resolves all symbolic links in a path.
+    /// Returns the path with all symbolic links resolved.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Returns the paths of the library `soname` in the host's loader cache for programs of this
-    /// ABI. The loader uses the first path.
+    /// Returns the paths of the library `soname` for programs of this ABI, from the host's
+    /// ld.so.cache. The loader uses the first of these paths.
     ///
     /// # Errors
     /// ld.so.cache exists, but cannot be read or is invalid.
     fn libraries(&self, soname: &str, abi: ProgramAbi) -> io::Result<Vec<PathBuf>>;
 
-    /// Returns the distinct sonames of the libraries in the loader's cache for programs of this
-    /// ABI.
+    /// Returns the sonames of all libraries for programs of this ABI, from the host's ld.so.cache,
+    /// each name once.
     ///
     /// # Errors
     /// ld.so.cache exists, but cannot be read or is invalid.
     fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>>;
 
-    /// Opens the directory at `path` as the root of another view. A driver that is installed in a
-    /// container has such a root directory of its own.
+    /// Opens the directory at `path` as a root directory of its own. A driver that is installed in
+    /// a container has such a root directory.
     ///
     /// # Errors
     /// There is no directory at `path`.
     fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
 }
 
-/// The ABI of the programs for which a library is built.
+/// The ABI for which a library is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramAbi {
-    /// Programs of the architecture for which Boathook is built.
+    /// The ABI of programs for the processor architecture for which Boathook is built.
     Native,
-    /// 32-bit programs, which some machines can run in addition.
+    /// The ABI of 32-bit programs, which some machines can also run.
     Bits32,
 }
 
-/// A file of the host that a container may get, as [`HostView::find_trusted_file`] returns it.
+/// A file of the host that a container may get. [`HostView::find_trusted_file`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFile {
     pub entry: Entry,
     /// The path of the file, with symbolic links resolved.
     pub path: PathBuf,
-    /// Whether users other than root can replace the file by another one.
+    /// Whether users other than root can replace the file with another one.
     pub can_others_replace: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Reads the running host, or the file tree of a host that is mounted below a directory.
+//! Reads the files of the running host, or of a host whose root directory is mounted at another
+//! path.
 
 use crate::inserted;
 use std::cell::{OnceCell, RefCell};
@@ -20,21 +21,21 @@ use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BY
 use crate::ld_cache::{Abi, LdCache};
 use crate::ownership::{self, OwnershipError, Tree};
 
-/// A [`HostView`] of the real file system below a root directory. In a root other than `/`, an
-/// absolute symbolic link is resolved inside the root.
+/// A [`HostView`] of the real files below a root directory. If the root is not `/`, an absolute
+/// symbolic link is resolved inside the root.
 ///
-/// A value must be used for one scan only, because it caches directories and the files that
-/// containers get, and does not notice changes.
+/// A value is for one scan only. It caches directories and the files for containers, so it does not
+/// notice later changes.
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
-    /// The open root directory; `None` if the root is `/`.
+    /// The open root directory. `None` if the root is `/`.
     root_dir: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
-    /// The file tree below `root`, with the ownership checks for files that containers get.
+    /// The same files, with checks of their owners, for files that containers get.
     tree: Tree,
-    /// The cached results of [`HostView::find_trusted_file`]. A class file may name a library
-    /// several times, for example by its soname and by a pattern.
+    /// A cache for the results of [`HostView::find_trusted_file`]. It is useful because a class
+    /// file may name a library several times, for example by its soname and by a pattern.
     found_files: RefCell<HashMap<PathBuf, Option<HostFile>>>,
 }
 
@@ -63,18 +64,19 @@ impl RealHost {
         Ok(file.into())
     }
 
-    /// Opens a file for reading with `O_NONBLOCK`, because the file may be a pipe.
+    /// Opens a file for reading. `O_NONBLOCK` is needed because the file may be a pipe, whose
+    /// opening could block.
     fn open_for_reading(&self, path: &Path) -> io::Result<File> {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
     }
 
-    /// Converts a path of this process, with symbolic links resolved, to the path inside the root.
+    /// Converts a path of this process, with symbolic links resolved, to a path inside the root.
     fn path_in_root(&self, real_path: &Path) -> io::Result<PathBuf> {
         if self.root_dir.is_none() {
             return Ok(real_path.into());
         }
-        // The links of both paths are resolved, so the path of a file in the root has the root's
-        // path as its prefix, and a slash follows.
+        // Both paths have their symbolic links resolved. So the path of a file in the root begins
+        // with the root's path and a slash.
         let path_bytes = real_path.as_os_str().as_bytes();
         match path_bytes.strip_prefix(self.root.as_os_str().as_bytes()) {
             Some([]) => Ok("/".into()),
@@ -93,7 +95,7 @@ impl RealHost {
         }
         let cache = match self.open_for_reading(Path::new("/etc/ld.so.cache")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // It must be an error if the loader's cache cannot be read. If it counted as empty, the
+            // If ld.so.cache cannot be read, this must be an error. If it counted as empty, the
             // host would seem to have no libraries.
             result => {
                 let bytes = read_regular(result?, MAX_LD_CACHE_BYTES)?;
@@ -123,8 +125,7 @@ fn entry_from_stat(stat: &FileStat) -> Entry {
     }
 }
 
-/// Reads at most the first `limit` bytes of a file. A file of another type than a regular file
-/// is an error.
+/// Reads at most the first `limit` bytes of a file. Fails if the file is not a regular file.
 fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
     let stat = fstat(&file)?;
     if FileKind::from_stat(&stat) != FileKind::Regular {
@@ -133,8 +134,8 @@ fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
     RegularFile::new(file, &stat).read(limit as u64)
 }
 
-/// Returns the path of an open file. An error never has the kind `NotFound`, because the file
-/// exists.
+/// Returns the path of an open file. Because the file exists, an error never has the kind
+/// `NotFound`.
 fn real_path(file: &File) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(io::Error::other)
 }
@@ -144,7 +145,7 @@ impl HostView for RealHost {
         let result = match &self.root_dir {
             None => stat(path).map_err(io::Error::from),
             Some(_) => match self.open_at(path, OFlag::O_PATH) {
-                // The file exists, so a failure of this call must not be reported as `NotFound`.
+                // The file exists, so if this call fails, the error must not be `NotFound`.
                 Ok(file) => Ok(fstat(&file).map_err(io::Error::other)?),
                 Err(error) => Err(error),
             },
@@ -201,9 +202,9 @@ impl HostView for RealHost {
             match entry.file_name().to_str() {
                 Ok("." | "..") => {}
                 Ok(name) => names.push(name.to_owned()),
-                // A network interface can have a name that is not UTF-8. The interface cannot be
-                // used, but its name is returned for the message about it. No other device has such
-                // a name.
+                // Of all names in /sys, only that of a network interface can be invalid UTF-8. Such
+                // an interface cannot be used, but its name is returned so that a message can show
+                // it.
                 Err(_) if path.starts_with("/sys") => {
                     names.push(entry.file_name().to_string_lossy().into_owned());
                 }
@@ -217,8 +218,8 @@ impl HostView for RealHost {
         if path.starts_with("/sys") || path.starts_with("/proc") {
             return read_regular(self.open_for_reading(path)?, limit);
         }
-        // A container may get a copy of the content, so the owner of the file is checked as for a
-        // file that a container gets. Only a regular file is opened for reading, because opening a
+        // A container may get a copy of the content, so the owner of the file is checked as for the
+        // files that containers get. Only a regular file is opened for reading, because opening a
         // device or a pipe can have side effects.
         let tree_file = self.tree.find_file(path).map_err(|error| match error {
             OwnershipError::Open { error, .. } => error,
@@ -240,8 +241,8 @@ impl HostView for RealHost {
         ownership::resolve_trusted_program(&self.root, path).map(|_| ())
     }
 
-    /// Returns the time since the boot from the kernel's clock, because /proc/uptime may be
-    /// missing in a container.
+    /// Returns the seconds since the boot. They come from the kernel's clock, because /proc/uptime
+    /// may be missing in a container.
     fn uptime(&self) -> Option<u64> {
         let time = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
         u64::try_from(time.tv_sec()).ok()
@@ -291,8 +292,8 @@ impl HostView for RealHost {
     }
 }
 
-/// Returns whether an error means that the file does not exist. Other errors mean that it is
-/// unknown whether the file exists.
+/// Returns whether an error means that the file does not exist. After any other error it is unknown
+/// whether the file exists.
 fn is_not_found(error: &io::Error) -> bool {
     matches!(
         error.kind(),

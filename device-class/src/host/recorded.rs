@@ -26,7 +26,8 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView, ProgramAbi};
 pub struct RecordedHost {
     tree: BTreeMap<PathBuf, RecordedEntry>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
-    /// The libraries of each root directory that has a loader's cache.
+    /// The libraries in ld.so.cache. The key is the root directory that has this cache: `/` or a
+    /// driver root.
     libraries: BTreeMap<PathBuf, LibraryPaths>,
 }
 
@@ -36,7 +37,7 @@ pub(super) type LibraryPaths = BTreeMap<(String, ProgramAbi), Vec<PathBuf>>;
 pub(super) enum RecordedEntry {
     Link(PathBuf),
     Content(Vec<u8>),
-    /// A file of this type, without content.
+    /// A file of which only the type is recorded, not the content.
     TypeOnly(Entry),
 }
 
@@ -113,12 +114,12 @@ impl RecordedHost {
         Ok(host)
     }
 
-    /// Adds a file with any content.
+    /// Adds a regular file with this content.
     pub fn add_file(&mut self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
         self.insert(path.into(), RecordedEntry::Content(content.into()));
     }
 
-    /// Removes the file at `path`, as when a device is unplugged.
+    /// Removes the file at `path`, for example to simulate that a device was unplugged.
     pub fn remove(&mut self, path: &Path) {
         self.tree.remove(path);
         if let (Some(parent), Some(name)) =
@@ -141,7 +142,8 @@ impl RecordedHost {
         self.tree.insert(path, entry);
     }
 
-    /// Resolves all symbolic links in a path. The components of the path may be missing.
+    /// Resolves all symbolic links in a path. It is not an error if a component of the path does
+    /// not exist.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let mut link_count = 0;
         let mut resolved_path = PathBuf::from("/");
@@ -174,7 +176,7 @@ impl RecordedHost {
         Ok(resolved_path)
     }
 
-    /// Resolves the links in a path, except for the last component.
+    /// Resolves the symbolic links in a path, but not its last component.
     fn resolve_parent(&self, path: &Path) -> io::Result<PathBuf> {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => Ok(self.resolve(parent)?.join(name)),

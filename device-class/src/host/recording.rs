@@ -1,4 +1,4 @@
-//! Records all files that a scan reads, in the text format of a [`super::RecordedHost`].
+//! Records what a scan reads, in the text format of a [`super::RecordedHost`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,21 +13,22 @@ use super::recorded::{LibraryPaths, RecordedEntry};
 use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, ProgramAbi, View};
 use crate::ownership::OwnershipError;
 
-/// A [`HostView`] that passes all calls to another view, and records the files that were read.
+/// A [`HostView`] that passes all calls to another view, and records what was read.
 pub struct Recording<'a> {
     view: View<'a>,
-    /// The path of the view's root directory in the recorded host.
+    /// The path that the root directory of `view` has in the recorded host.
     root: PathBuf,
     recorded_files: Rc<RefCell<RecordedFiles>>,
 }
 
-/// The files and libraries that were read or looked up so far.
+/// The files and libraries that have been read or looked up so far.
 #[derive(Default)]
 struct RecordedFiles {
     tree: BTreeMap<PathBuf, RecordedEntry>,
-    /// The libraries of each root directory that has a loader's cache.
+    /// The libraries in ld.so.cache. The key is the root directory that has this cache: `/` or a
+    /// driver root.
     libraries: BTreeMap<PathBuf, LibraryPaths>,
-    /// The paths that were already recorded, so that each is followed once.
+    /// The paths that are already recorded, so that the links on a path are followed only once.
     recorded_paths: BTreeSet<PathBuf>,
 }
 
@@ -40,12 +41,12 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Converts a path of the view to the path in the recorded host.
+    /// Converts a path of `view` to the path in the recorded host.
     fn to_recorded_path(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Records the type of the file at a path, and every link on the path.
+    /// Records the type of the file at a path, and every symbolic link on the path.
     fn record_path(&self, path: &Path) {
         self.record_links(path, 0);
     }
@@ -96,9 +97,9 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Returns whether a path is below the directory of a process in /proc. Links such as /dev/fd lead
-/// there. Such files are not recorded, because they describe a process and not the devices of the
-/// host.
+/// Returns whether a path is below the directory of a process in /proc, to which links such as
+/// /dev/fd lead. Files there are not recorded, because they describe a process, not the host's
+/// devices.
 fn is_process_path(path: &Path) -> bool {
     let Ok(relative_path) = path.strip_prefix("/proc") else {
         return false;
@@ -154,8 +155,8 @@ impl HostView for Recording<'_> {
         Ok(bytes)
     }
 
-    /// Returns whether the file is a script. The first bytes of a script are recorded, but not the
-    /// content of other programs.
+    /// Returns whether the file is a script. For a script, its first bytes are recorded. The
+    /// content of other programs is not recorded.
     fn is_script(&self, path: &Path) -> bool {
         self.record_path(path);
         self.view.is_script(path) && self.read(path, 2).is_ok()
@@ -170,7 +171,7 @@ impl HostView for Recording<'_> {
         self.view.find_trusted_file(path)
     }
 
-    /// Looks up a group, and records only the line of this group, without its members.
+    /// Looks up a group. Records only the line of this group, without the members of the group.
     fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
         let number = self.view.group_id(name)?;
         let path = self.to_recorded_path(Path::new(GROUP_FILE_PATH));

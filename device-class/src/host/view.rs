@@ -1,11 +1,11 @@
-//! A view of a host that is either borrowed or owned. [`super::Recording`] wraps such a view.
+//! A [`HostView`] that is either borrowed or owned, for [`super::Recording`].
 
 use std::ops::Deref;
 
 use super::HostView;
 
-/// A borrowed view of a host, or an owned view of a driver root from
-/// [`HostView::open_driver_root`].
+/// A borrowed [`HostView`], or an owned one of a driver root, as [`HostView::open_driver_root`]
+/// returns it.
 pub enum View<'a> {
     Borrowed(&'a dyn HostView),
     Owned(Box<dyn HostView + 'a>),

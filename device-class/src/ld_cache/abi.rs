@@ -1,12 +1,12 @@
-//! The flags of an entry of the loader's cache, which identify the format and the ABI of a library.
+//! The flags of an entry in ld.so.cache. They tell the format and the ABI of a library.
 
-/// The flags of an entry: the library format in the low byte, and the ABI in the bytes above it.
-/// Unknown values are preserved.
+/// The flags of an entry. The low byte is the format of the library, and the bytes above it are the
+/// ABI. Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(pub i32);
 
-/// An ABI that Boathook supports. Its [`Flags`] are the format `FLAG_ELF_LIBC6` (3) and the flag of
-/// the architecture (`sysdeps/generic/ldconfig.h` in glibc).
+/// An ABI that Boathook supports. Its [`Flags`] combine the format `FLAG_ELF_LIBC6` (3) with the
+/// flag of the architecture (`sysdeps/generic/ldconfig.h` in glibc).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {
     X86_64,
@@ -22,17 +22,17 @@ impl Abi {
         Self::X86_64
     };
 
-    /// The ABI of 32-bit programs on the same machine, if known.
+    /// The ABI of 32-bit programs on the same machine. `None` if Boathook does not support them.
     pub const BITS_32: Option<Self> = if cfg!(target_arch = "x86_64") {
         Some(Self::I386)
     } else {
         None
     };
 
-    /// Returns whether this ABI's loader accepts an entry with these flags. It accepts its own
-    /// flags, and on i386 also 1, ELF for any C library, which `ldconfig` assigns to a library that
-    /// needs no C library (`_dl_cache_check_flags` in glibc's `sysdeps/generic/dl-cache.h`; other
-    /// architectures have their own).
+    /// Returns whether the loader of this ABI accepts an entry with these flags. It accepts the
+    /// flags of the ABI. On i386 it also accepts 1 (ELF for any C library), which `ldconfig` gives
+    /// to a library that needs no C library (`_dl_cache_check_flags` in glibc's
+    /// `sysdeps/generic/dl-cache.h`; other architectures have their own version of this function).
     pub fn accepts(self, flags: Flags) -> bool {
         flags == self.into() || (self == Self::I386 && flags == Flags(1))
     }

@@ -1,17 +1,18 @@
-//! The extension directory at a cache's end (glibc 2.33 and later).
+//! The extension directory at the end of ld.so.cache (glibc 2.33 and later).
 //!
 //! ```text
 //! directory   magic u32 | count u32                     at the header's offset, a multiple of 4
 //! section 16  tag u32 | flags u32, 0 | offset u32 | size u32     `count` times
 //! ```
 //!
-//! Offsets of sections count from the file's first byte. Two tags are known: 0, the generator's
-//! text; 1, the `glibc-hwcaps` subdirectories, an array of string offsets. Those offsets are
-//! resolved to names here and assigned again on writing, because the strings move.
+//! The offset of a section counts from the first byte of the file. Two tags are known. Section 0 is
+//! the generator's text. Section 1 lists the `glibc-hwcaps` subdirectories, as an array of string
+//! offsets. These offsets are replaced by the names here, and are computed again when the cache is
+//! written, because the strings move.
 //!
-//! A section with any other tag is dropped: its bytes may hold offsets into the strings, which
-//! would be wrong after the strings have moved. The loader skips tags that it does not know, so
-//! the result equals what an older ldconfig would have written.
+//! A section with any other tag is dropped. It may contain offsets of strings, which would be wrong
+//! after the strings have moved. The loader skips tags that it does not know, so the result is the
+//! same as from an older ldconfig.
 
 use std::ffi::CString;
 
@@ -26,11 +27,11 @@ const TAG_GLIBC_HWCAPS: u32 = 1;
 const DIRECTORY_SIZE: usize = 8;
 const SECTION_SIZE: usize = 16;
 
-/// The maximum number of sections. Only two tags are known, and each section may span the whole
-/// file, so the limit bounds the work for a small file.
+/// The maximum number of sections. Only two tags are known. Each section may be as long as the
+/// file, so without a limit a small file could cause much work.
 const MAX_SECTIONS: usize = 16;
 
-/// The maximum number of names of `glibc-hwcaps` subdirectories. An architecture has only a few.
+/// The maximum number of `glibc-hwcaps` subdirectories. An architecture has only a few of them.
 const MAX_HWCAPS: usize = 64;
 
 #[derive(Default)]
@@ -39,11 +40,11 @@ pub(super) struct Extensions {
     pub(super) hwcaps: Vec<CString>,
 }
 
-/// Parses the extensions of a cache. `file` is the whole file, and `image` begins at the header of
-/// the newer format in it.
+/// Parses the extensions of a cache. `file` is the whole file. `image` is the rest of the file from
+/// the header of the newer format on.
 ///
-/// Everything that the loader refuses is an error. Everything that it ignores is ignored here too:
-/// a misaligned table of subdirectories, and all sections of a tag except the last one.
+/// What the loader refuses is an error here. What the loader ignores is also ignored here: a table
+/// of subdirectories that is not aligned, and all sections with the same tag except the last one.
 pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
     const OUTSIDE_FILE_ERROR: LdCacheError =
         LdCacheError::BadExtension("the directory is outside the file");
@@ -93,9 +94,9 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
     })
 }
 
-/// Parses the names of subdirectories. Their offsets count from the header, like those of entries,
-/// as ldconfig writes them. (The loader counts from the file's first byte, which differs
-/// only if the old format precedes the header.)
+/// Parses the names of the `glibc-hwcaps` subdirectories. Their offsets count from the header, as
+/// in the entries and as ldconfig writes them. (The loader counts from the first byte of the file.
+/// The two differ only if the older format precedes the header.)
 fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
     let (offsets, remainder) = section.as_chunks();
     if !remainder.is_empty() {
@@ -116,9 +117,9 @@ fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCach
         .collect()
 }
 
-/// Returns the bytes of the extension directory and its sections, which begin at the file offset
-/// `start`, a multiple of 4. `hwcaps` are the offsets of the names of `glibc-hwcaps`
-/// subdirectories. The result is empty if there is no extension.
+/// Returns the bytes of the extension directory and of its sections. They begin at the file offset
+/// `start`, which is a multiple of 4. `hwcaps` are the string offsets of the `glibc-hwcaps` names.
+/// Returns nothing if there is no extension.
 pub(super) fn to_bytes(
     generator: Option<&[u8]>,
     hwcaps: &[u32],
@@ -128,8 +129,8 @@ pub(super) fn to_bytes(
         .iter()
         .flat_map(|offset| offset.to_le_bytes())
         .collect();
-    // The array of offsets must be aligned to 4 bytes. It comes first, because the end of the
-    // directory is aligned.
+    // The array of string offsets must be aligned to 4 bytes. It comes first, because the end of
+    // the extension directory is already aligned.
     let sections: Vec<(u32, &[u8])> = [
         (
             TAG_GLIBC_HWCAPS,
@@ -157,8 +158,7 @@ pub(super) fn to_bytes(
     Ok(directory)
 }
 
-/// Converts a size or offset to 32 bits, the size of all numbers in the format. A larger value is
-/// an error.
+/// Converts a size or offset to 32 bits, as the format requires. Fails if the value is larger.
 pub(super) fn to_u32(value: usize) -> Result<u32, LdCacheError> {
     u32::try_from(value).map_err(|_| LdCacheError::TooLarge(value))
 }

@@ -1,14 +1,14 @@
-//! The dynamic loader's cache, `/etc/ld.so.cache`: parse, look up, merge, write.
+//! Parses, searches, merges and writes `/etc/ld.so.cache`, the cache of the dynamic loader.
 //!
-//! glibc's loader finds most libraries through this file. An injected library is found
-//! by name only if the cache lists it, and a stale entry for the same soname takes
-//! precedence over any directory. So the hook merges its libraries into the container's
-//! cache, in its own process: running the image's `ldconfig` would be slow and would
-//! run the image's code.
+//! glibc's loader finds most libraries through this file. It finds an injected library by name only
+//! if the cache lists the library. If the cache has an old entry for the same soname, that entry
+//! takes precedence over any directory. So the hook adds its libraries to the container's cache, in
+//! its own process. Running the image's `ldconfig` instead would be slow, and would run code from
+//! the image.
 //!
-//! This module only converts bytes and opens no file. The bytes of a container's cache come from an
-//! image, so every count and offset is checked before use. A cache that is refused here has an
-//! absurd size, or the loader would ignore or misread it. The caller then creates a new cache
+//! This module only converts bytes and opens no file. A container's cache comes from an image, so
+//! every count and offset is checked before it is used. A cache is refused here if its size is
+//! absurd, or if the loader would ignore or misread it. Then the caller creates a new cache
 //! (`None`).
 //!
 //! The format is glibc's `glibc-ld.so.cache1.1` (glibc 2.2 and later;

@@ -1,4 +1,4 @@
-//! The order of sonames in a loader's cache.
+//! The order of sonames in ld.so.cache.
 
 use std::cmp::Ordering;
 use std::ffi::c_char;
@@ -6,20 +6,20 @@ use std::iter;
 
 use super::work;
 
-/// Compares two sonames as glibc's `_dl_cache_libcmp` does. The entries of a cache are in
-/// descending order.
+/// Compares two sonames as glibc's `_dl_cache_libcmp` does. The entries of ld.so.cache are sorted
+/// by this comparison, in descending order.
 ///
-/// A run of digits is compared as one number, so that `libx.so.10` is after `libx.so.9`. A number
-/// is after any other character, and after the end of a name. Other characters are compared as C's
-/// `char`, which is signed on x86 and unsigned on ARM. Names that are equal here are one name for
-/// the loader.
+/// Consecutive digits are compared as one number, so that `libx.so.10` comes after `libx.so.9`. A
+/// number comes after any other character, and after the end of a name. Other characters are
+/// compared as C's `char`, which is signed on x86 and unsigned on ARM. Names that are equal in this
+/// comparison are the same name for the loader.
 ///
 /// Numbers wrap at 32 bits, as they do in the loader. The loader compares two numbers by
-/// subtracting them, which may wrap again, and this function compares them directly. The results
-/// differ only for numbers that are more than 2³¹ apart.
+/// subtraction, which may wrap again; this function compares them directly. The results differ only
+/// for numbers that are more than 2³¹ apart.
 pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
-    // The common prefix of both names is skipped. Digits at its end are compared, because they may
-    // be the first digits of two different numbers.
+    // The common prefix of both names is skipped, except for digits at its end. These may be the
+    // first digits of two different numbers, so they are compared.
     let common_length = iter::zip(a, b).take_while(|(a, b)| a == b).count();
     let digit_count = a[..common_length]
         .iter()
@@ -37,9 +37,9 @@ pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Removes the first token from a name and returns it as a number by which tokens are compared. The
-/// end of the name is 0, a character other than a digit is its code, and a run of digits is its
-/// value plus `NUMBER_OFFSET`, so that it is larger than all codes.
+/// Removes the first token from a name. Returns it as a number, so that tokens can be compared. The
+/// end of the name is 0, and a character that is not a digit is its code. Consecutive digits are
+/// one token: their value plus `NUMBER_OFFSET`, so that it is larger than any code.
 fn take_token(name: &mut &[u8]) -> i64 {
     const NUMBER_OFFSET: i64 = 1 << 33;
     let Some((&first_byte, remaining_bytes)) = name.split_first() else {

@@ -1,4 +1,4 @@
-//! Parses the bytes of a loader's cache.
+//! Parses the bytes of ld.so.cache.
 
 use std::ffi::CStr;
 
@@ -7,35 +7,35 @@ use super::{
     MAX_ENTRIES, MAX_NAME_BYTES, MAX_PATH_BYTES, extension, work,
 };
 
-/// The magic string of the older format, which may precede the newer one in a file. The older
-/// format has the number of entries at offset 12, and entries of 12 bytes from offset 16 on.
+/// The magic string of the older format. In a file, the older format may precede the newer one. It
+/// has the number of entries at offset 12, and entries of 12 bytes from offset 16 on.
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const OLD_HEADER_SIZE: usize = 16;
 const OLD_ENTRY_SIZE: usize = 12;
 
-/// The header's byte-order field: the low two bits of the flags byte (since glibc 2.33).
+/// The bits of the header's flags byte that contain the byte order (since glibc 2.33).
 const BYTE_ORDER_MASK: u8 = 3;
 const BYTE_ORDER_INVALID: u8 = 1;
 const BYTE_ORDER_BIG: u8 = 3;
 
-/// The bytes of a file from the header of the newer format on. Offsets of strings count from this
-/// header. Reading past the end returns `None`.
+/// The bytes of a file from the header of the newer format to the end. Offsets of strings count
+/// from this header. Reading past the end returns `None`.
 #[derive(Clone, Copy)]
 pub(super) struct Image<'a>(pub(super) &'a [u8]);
 
 impl<'a> Image<'a> {
-    /// Returns `N` bytes from `offset`, or `None` if fewer bytes are left.
+    /// Returns `N` bytes from `offset` on, or `None` if there are fewer bytes.
     pub(super) fn read_bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..)?.first_chunk().copied()
     }
 
-    /// Reads a little-endian number of 32 bits.
+    /// Reads a little-endian 32-bit number.
     pub(super) fn read_u32(self, offset: usize) -> Option<u32> {
         self.read_bytes(offset).map(u32::from_le_bytes)
     }
 
-    /// Reads the NUL-terminated string at `offset`, of at most `max_length` bytes including the
-    /// NUL.
+    /// Reads the NUL-terminated string at `offset`. It may have at most `max_length` bytes,
+    /// including the NUL.
     pub(super) fn read_string(
         self,
         offset: u32,
@@ -54,7 +54,8 @@ impl<'a> Image<'a> {
 }
 
 impl LdCache {
-    /// Parses a cache in the format `glibc-ld.so.cache1.1`, alone or behind the older one.
+    /// Parses a cache in the format `glibc-ld.so.cache1.1`. The older format may precede it in the
+    /// file.
     ///
     /// # Errors
     ///
@@ -71,7 +72,8 @@ impl LdCache {
         match header[28] & BYTE_ORDER_MASK {
             BYTE_ORDER_INVALID => return Err(LdCacheError::MarkedInvalid),
             BYTE_ORDER_BIG => return Err(LdCacheError::ForeignByteOrder),
-            // The byte order is little-endian, or the field is not set, as before glibc 2.33.
+            // The byte order is little-endian, or it is not set, as in caches from before glibc
+            // 2.33.
             _ => {}
         }
         let entries = parse_entries(image)?;
@@ -97,8 +99,8 @@ fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
     let end = count
         .saturating_mul(OLD_ENTRY_SIZE)
         .saturating_add(OLD_HEADER_SIZE);
-    // The header of the newer format is aligned to 8 bytes, for its 64-bit numbers, unless the file
-    // was written for i386.
+    // The header of the newer format is aligned to 8 bytes, because it contains 64-bit numbers. In
+    // a file that was written for i386, it is not aligned.
     [end.saturating_add(7) & !7, end]
         .into_iter()
         .find(|start| {

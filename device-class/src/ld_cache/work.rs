@@ -1,5 +1,5 @@
-//! Counts the bytes that are read and compared, in tests only. A limit on this number holds on
-//! every machine, unlike a limit on the time.
+//! Counts the bytes that are read and compared, only in tests. The tests limit this number, because
+//! it is the same on every machine, while a limit on the time is not.
 
 #[cfg(test)]
 thread_local! {

@@ -1,4 +1,4 @@
-//! Converts a loader's cache to the bytes of its file.
+//! Converts a cache to the bytes of the file ld.so.cache.
 
 use super::extension::{self, to_u32};
 use super::{
@@ -8,8 +8,8 @@ use super::{
 const BYTE_ORDER_LITTLE: u8 = 2;
 
 impl LdCache {
-    /// Returns the content of the file, in the newer format only, which every glibc since 2.2
-    /// reads. The entries keep their order.
+    /// Returns the content of the file. It has only the newer format, which every glibc since 2.2
+    /// reads. The entries stay in the same order.
     ///
     /// # Errors
     ///
@@ -74,8 +74,8 @@ fn push_entry(
         entry.path.to_bytes_with_nul(),
     );
     let path_offset = strings.push(path)?;
-    // Most paths end with the soname. For such an entry the soname is the end of the path's
-    // string, so that only one string is stored.
+    // Most paths end with the soname. Then the soname is stored as the end of the path's string, so
+    // that only one string is needed.
     let soname_offset = if path.ends_with(soname) {
         path_offset + to_u32(path.len() - soname.len())?
     } else {
@@ -89,9 +89,9 @@ fn push_entry(
     Ok(())
 }
 
-/// The string table, which grows as entries are written.
+/// The strings of the file, to which each entry that is written adds its own.
 struct StringTable {
-    /// The file offset of the first string.
+    /// The offset of the first string in the file.
     start: usize,
     bytes: Vec<u8>,
 }
@@ -101,7 +101,7 @@ impl StringTable {
         self.start + self.bytes.len()
     }
 
-    /// Adds a string, which includes its NUL, and returns its offset in the file.
+    /// Adds a string that ends with NUL, and returns its offset in the file.
     fn push(&mut self, string: &[u8]) -> Result<u32, LdCacheError> {
         let offset = self.end();
         if offset + string.len() > MAX_CACHE_BYTES {

@@ -1,4 +1,4 @@
-//! Finds the class files that a class file extends, directly and indirectly.
+//! Finds the class files that a class file extends, directly or indirectly.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,15 @@ use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS_KEY, FileError};
 
-/// The maximum number of class files that a class extends, directly or through another class.
+/// The maximum number of class files that a class extends, directly or indirectly.
 const MAX_BASES: usize = 4;
 
-/// The result of a search for a class file. `None` means that no directory has the file.
+/// The result of a search for a class file. `None` means that no directory has the file, or that
+/// the file is empty.
 type Lookup = Option<Result<ClassSource, FileError>>;
 
-/// Finds the file of a class in the last directory that has one. An empty file disables the class.
+/// Finds the file of a class. If several directories have the file, the last of them is used. An
+/// empty file disables the class.
 pub(super) fn find_source(directories: &[PathBuf], name: &ClassName) -> Lookup {
     let file = PathBuf::from(format!("{name}.toml"));
     let mut directories = directories.iter().rev();

@@ -1,7 +1,8 @@
-//! The canonical form of a device's name, which is the same for names with the same meaning.
+//! The canonical form of a device's name. Different spellings of the same name have the same form.
 
-/// Returns the canonical form of a name: the name in lower case. The leading zeros of a PCI address
-/// are removed, because programs write its domain with four or eight digits.
+/// Returns the canonical form of a name, which is in lower case. If the name is a PCI address, its
+/// leading zeros are removed, because some programs write the domain with four digits and others
+/// with eight.
 pub fn canonicalize_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {
@@ -16,7 +17,7 @@ fn is_domain(text: &str) -> bool {
     matches!(text.len(), 1..=8) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Returns whether a text is a PCI address without its domain: bus, device and function as
+/// Returns whether a text is a PCI address without the domain: bus, device and function as
 /// `BB:DD.F`.
 fn is_bus_address(text: &str) -> bool {
     text.len() == 7

@@ -1,17 +1,17 @@
-//! The names of devices in the Container Device Interface (CDI specification, "kind";
+//! Names of devices in the Container Device Interface (CDI specification, "kind";
 //! tags.cncf.io/container-device-interface, `pkg/parser`).
 
 use std::fmt;
 
 use super::excerpt;
 
-/// The maximum length of a vendor in characters, which is that of a DNS subdomain.
+/// The maximum length of the vendor in characters. The vendor is a DNS subdomain.
 const MAX_VENDOR_LENGTH: usize = 253;
 
-/// The maximum length of a class, and of the name of a device, in characters.
+/// The maximum length in characters of the class, and of the device's name.
 const MAX_PART_LENGTH: usize = 63;
 
-/// The fully qualified name of a CDI device: `vendor.com/class=name`.
+/// The full name of a CDI device: `vendor.com/class=name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CdiName(String);
 

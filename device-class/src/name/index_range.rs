@@ -1,16 +1,18 @@
-//! Ranges of indices.
+//! Ranges of device indexes in requests.
 
-/// A range of device indices in a request, written `FIRST-LAST`. The range includes the last index.
+/// A range of device indexes in a request, written as `FIRST-LAST`. The range includes the last
+/// index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexRange {
     pub first: u32,
     pub last: u32,
 }
 
-/// The reason why a text of digits and dashes is not a range.
+/// The reason why a text of digits and dashes is not a valid range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexRangeError {
-    /// The text does not have exactly two numbers, or a number is larger than a `u32`.
+    /// The text does not consist of exactly two numbers, or one of the numbers does not fit into a
+    /// `u32`.
     Malformed,
     Backwards {
         first: u32,
@@ -19,8 +21,8 @@ pub enum IndexRangeError {
 }
 
 impl IndexRange {
-    /// Parses a text that has a dash and otherwise only digits, dashes and blanks. Returns `None`
-    /// for any other text, which may be the name of a device.
+    /// Parses a text that has at least one dash, and otherwise only digits, dashes and blanks.
+    /// Returns `None` for any other text, because it may be the name of a device.
     pub fn parse(text: &str) -> Option<Result<Self, IndexRangeError>> {
         let is_range_char = |c: char| matches!(c, '0'..='9' | '-' | ' ');
         let (first, last) = text

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::excerpt;
 use crate::similar;
 
-/// The names of all Linux capabilities, without `CAP_`, in the order of their bits
-/// (include/uapi/linux/capability.h of Linux 6.12).
+/// The names of all Linux capabilities, without `CAP_`. The position of a name is the capability's
+/// bit (include/uapi/linux/capability.h of Linux 6.12).
 const CAPABILITY_NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -53,11 +53,11 @@ const CAPABILITY_NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// The prefix of capability names in config.json and in class files. The command lines of
-/// container engines (`--cap-add`) omit it.
+/// The prefix that capability names have in config.json and in class files. The command lines of
+/// container engines (`--cap-add`) leave it out.
 const CAPABILITY_PREFIX: &str = "CAP_";
 
-/// A Linux capability (capabilities(7)), such as `CAP_NET_ADMIN`, by its index in
+/// A Linux capability, such as `CAP_NET_ADMIN` (capabilities(7)). It is stored as its position in
 /// [`CAPABILITY_NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
@@ -71,7 +71,8 @@ pub struct LinuxCapabilityError {
 }
 
 impl LinuxCapability {
-    /// Returns the name without `CAP_`, as in `--cap-add` and in manifests of Kubernetes.
+    /// Returns the name without `CAP_`, as it is written in `--cap-add` and in Kubernetes
+    /// manifests.
     pub fn short_name(self) -> &'static str {
         CAPABILITY_NAMES[self.0]
     }

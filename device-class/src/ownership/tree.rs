@@ -1,4 +1,4 @@
-//! Finds the files of a host that containers get. The checks of their owners are weaker than for
+//! Finds files of a host that containers get. The checks of their owners are weaker than those for
 //! files that decide what runs as root.
 
 use std::cell::RefCell;
@@ -21,18 +21,19 @@ use super::{
 
 const OTHERS_WRITE_MODE: u32 = 0o002;
 
-/// The file tree of a host, in which files for containers are found by these rules:
+/// The files of a host, as containers may get them. Files are found by these rules:
 ///
-/// - A path through a directory in which every user of the host can create files, such as /tmp, is
-///   refused, even if the directory has the sticky bit: any user can be the first to create the
-///   file at the path.
-/// - Files and directories may have other owners than root, because only root can have changed the
-///   owner. But a symbolic link is followed only if the link and its directory belong to root, and
-///   a file with several hard links is accepted only in a directory that belongs to root. Otherwise
-///   the owner could give a container a file of another user.
+/// - A path is refused if it leads through a directory in which every user of the host can create
+///   files, such as /tmp. This holds even if the directory has the sticky bit, because any user can
+///   be the first to create the file at the path.
+/// - Files and directories may belong to users other than root, because only root can have changed
+///   the owner. But a symbolic link is followed only if the link and its directory belong to root,
+///   and a file with several hard links is accepted only in a directory that belongs to root.
+///   Otherwise the owner of the directory could give a container a file of another user.
 ///
-/// Each directory is looked up only once: an existing directory stays open, and a missing one is
-/// recorded, because classes name many paths in directories that only other distributions have.
+/// Each directory is looked up only once. An existing directory stays open, and a missing one is
+/// remembered, because classes name many paths in directories that exist only on other
+/// distributions.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -43,8 +44,8 @@ pub struct Tree {
 #[derive(Debug, Clone)]
 enum DirectoryLookup {
     Found(Arc<LocatedFile>),
-    /// The directory does not exist. The path is that of the first missing directory: this one, or
-    /// one of its ancestors.
+    /// The directory does not exist. The path is that of the first missing directory: this
+    /// directory, or one above it.
     Missing(PathBuf),
 }
 
@@ -57,21 +58,21 @@ impl DirectoryLookup {
     }
 }
 
-/// A file that was found in a [`Tree`].
+/// A file that was found in a [`Tree`]. It is not open yet.
 #[derive(Debug)]
 pub struct TreeFile {
-    /// The directory of the file; `None` for the root of the tree.
+    /// The directory that contains the file. `None` for the root of the tree.
     parent: Option<Arc<LocatedFile>>,
     /// The path of the file, with symbolic links resolved. It begins with the path of the tree's
     /// root.
     pub path: PathBuf,
     pub stat: FileStat,
-    /// Whether users other than root can replace the file by another one.
+    /// Whether users other than root can replace the file with another one.
     pub can_others_replace: bool,
 }
 
 impl TreeFile {
-    /// Opens a handle on the file.
+    /// Opens a handle to the file.
     ///
     /// # Errors
     /// The file cannot be opened, or was replaced after it was found.
@@ -95,7 +96,7 @@ impl TreeFile {
 }
 
 impl Tree {
-    /// Creates the view of the tree at `root`, which must be a path without links.
+    /// Creates a tree whose root is `root`, a path without symbolic links.
     pub fn new(root: &Path) -> Self {
         Tree {
             root: root.into(),
@@ -103,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// Finds the file at `path`. Links are followed inside the tree.
+    /// Finds the file at `path`. Symbolic links are followed inside the tree.
     ///
     /// # Errors
     /// Users other than root can decide which file is at the path, or its metadata cannot be read.
@@ -119,8 +120,8 @@ impl Tree {
         Ok(file)
     }
 
-    /// Looks up a file, and follows symbolic links. `link_count` is the number of links that were
-    /// followed so far.
+    /// Looks up a file and follows symbolic links. `link_count` is the number of links that have
+    /// been followed so far.
     fn resolve_path(
         &self,
         path: &Path,
@@ -163,8 +164,8 @@ impl Tree {
                 can_others_replace,
             });
         }
-        // The link cannot change between these checks and `readlinkat`, because only root can
-        // replace it.
+        // The symbolic link cannot change between these checks and `readlinkat`, because only root
+        // can replace it.
         if !is_root_or_this_user(stat.st_uid)
             || can_others_replace
             || self.may_be_on_fuse(&stat, &parent)?
@@ -226,14 +227,16 @@ impl Tree {
         Ok(Arc::new(LocatedFile { handle, path }))
     }
 
-    /// Converts a path that begins with the path of the tree's root to a path inside the tree.
+    /// Converts a path on the host, which begins with the path of the tree's root, to a path inside
+    /// the tree.
     fn path_in_tree(&self, full_path: &Path) -> PathBuf {
         let relative_path = full_path.strip_prefix(&self.root).unwrap_or(full_path);
         Path::new("/").join(relative_path)
     }
 
-    /// Returns whether a link may be in a FUSE file system that is mounted in the tree. The owner
-    /// of such a link cannot be trusted, because the FUSE server of a user can report any owner.
+    /// Returns whether a symbolic link may be in a FUSE file system that is mounted in the tree.
+    /// The owner of such a link cannot be trusted, because a user's FUSE server can report any
+    /// owner.
     fn may_be_on_fuse(
         &self,
         link: &FileStat,
@@ -242,14 +245,14 @@ impl Tree {
         if link.st_dev == self.open_root()?.handle.stat().st_dev {
             return Ok(false);
         }
-        // A link is in the same file system as its directory, because nothing can be mounted on a
-        // link.
+        // Nothing can be mounted on a symbolic link, so the link is in the same file system as its
+        // directory.
         let file_system = fstatfs(&parent.handle);
         Ok(file_system.is_ok_and(|file_system| file_system.filesystem_type() == FUSE_SUPER_MAGIC))
     }
 }
 
-/// Returns whether only root can create and replace files in a directory.
+/// Returns whether only root can create and replace files in this directory.
 fn can_only_root_change(directory: &Handle) -> bool {
     let is_writable = mode_bits(directory) & GROUP_OR_OTHERS_WRITE_MODE != 0;
     is_root_or_this_user(directory.stat().st_uid)

@@ -1,14 +1,15 @@
-//! The errors of values in TOML files, in the words of TOML instead of those of serde.
+//! Errors about values in TOML files. Their messages use the words of TOML instead of those of
+//! serde.
 
 use serde::de::{self, Expected, Unexpected};
 use toml::de::DeValue;
 
 use crate::similar;
 
-/// An error of a value or key.
+/// An error about a value or key in a TOML file.
 ///
-/// The error is a pointer, because the functions that serde derives return it from hundreds of
-/// places, and moving a pointer needs less machine code than moving the fields.
+/// The error is only a pointer, because serde's derived functions return it from hundreds of
+/// places, and moving a pointer needs less machine code than moving all fields.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(super) struct Error(Box<ErrorDetails>);
@@ -17,27 +18,27 @@ pub(super) struct Error(Box<ErrorDetails>);
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct ErrorDetails {
-    /// The byte offset in the text, if it is known.
+    /// The byte offset of the value or key in the text, if it is known.
     pub(super) offset: Option<usize>,
     pub(super) message: String,
-    /// An example of the correct form, if one can be derived from the value.
+    /// An example of the correct form, if there is one for this value.
     pub(super) example: Option<Example>,
-    /// Whether the message already names the key, so that it is not put before the message.
+    /// Whether the message already names the key. Then the key is not put in front of the message.
     pub(super) names_key: bool,
-    /// The key that is not valid in its table, if the error is about such a key.
+    /// If the error is about an unknown key: the key, which is not valid in its table.
     pub(super) unknown_key: Option<String>,
-    /// The valid keys of the table in which the unknown key was found.
+    /// The keys that are valid in the table with the unknown key.
     pub(super) known_keys: &'static [&'static str],
 }
 
-/// An example of the correct form of a value.
+/// An example of how a value should be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Example {
-    /// `key = VALUE`, in which the text is the value.
+    /// `key = VALUE`. The text is the value.
     Value(String),
-    /// An array of tables, whose header has two brackets: `[[key]]`.
+    /// An array of tables, which has a header with two brackets: `[[key]]`.
     ArrayOfTables,
-    /// One table, whose header has one bracket: `[key]`.
+    /// A single table, which has a header with one bracket: `[key]`.
     Table,
 }
 
@@ -65,8 +66,8 @@ impl Error {
         &self.0
     }
 
-    /// Replaces the message about a key that is unknown in its table, but known at the top of the
-    /// file.
+    /// Replaces the message about an unknown key. The new message says that the key belongs to the
+    /// top of the file, and not into this table.
     pub(super) fn with_misplaced_key_hint(mut self) -> Self {
         let key = self.0.unknown_key.as_deref().unwrap_or_default();
         self.0.message = format!(
@@ -76,13 +77,13 @@ impl Error {
         self
     }
 
-    /// Sets the example of the correct form, if one can be derived from the value.
+    /// Sets the example of how the value should be written. `None` means that there is no example.
     pub(super) fn with_example(mut self, example: Option<Example>) -> Self {
         self.0.example = example;
         self
     }
 
-    /// Sets the offset of the error, unless the error has one already.
+    /// Sets the byte offset of the error, unless it is already set.
     pub(super) fn with_offset(mut self, offset: usize) -> Self {
         self.0.offset.get_or_insert(offset);
         self
@@ -141,7 +142,7 @@ fn describe_mismatch(value: Unexpected<'_>, expected: &dyn Expected) -> String {
     format!("must be {expected_form}, and is {}", describe_value(value))
 }
 
-/// Describes a value of a file for a message, in the words of TOML.
+/// Describes a value in the words of TOML, for a message.
 fn describe_value(value: Unexpected<'_>) -> String {
     match value {
         Unexpected::Str(text) => format!("the text {}", quote(text)),
@@ -154,7 +155,7 @@ fn describe_value(value: Unexpected<'_>) -> String {
     }
 }
 
-/// Returns the TOML name of a type that serde expects.
+/// Returns the TOML name for the type that serde expects.
 fn toml_type_name(expected: &str) -> &str {
     match expected {
         "a sequence" => "a list",
@@ -171,8 +172,8 @@ fn toml_type_name(expected: &str) -> &str {
 }
 
 impl Example {
-    /// Returns the value in the expected form, if a small change of the value is enough, such as
-    /// quotes or brackets around it.
+    /// Returns an example with the same value in the expected form, if a small change is enough,
+    /// such as quotes or brackets around the value.
     pub(super) fn from_value(value: &DeValue<'_>, expected: &str) -> Option<Self> {
         let text = match (value, toml_type_name(expected)) {
             (DeValue::Table(_), "a list") => return Some(Example::ArrayOfTables),
@@ -184,7 +185,8 @@ impl Example {
             }
             (DeValue::Integer(number), "a text in quotes") => match number.radix() {
                 10 => quote(number.as_str()),
-                // An octal number without quotes is probably the mode of a node.
+                // A number in octal form without quotes is probably the mode of a node, which must
+                // be a text.
                 8 => quote(&format!("0{}", number.as_str())),
                 _ => return None,
             },
@@ -200,8 +202,8 @@ impl Example {
     }
 }
 
-/// Quotes a text as TOML does. A text with characters that need an escape becomes a literal string
-/// in single quotes.
+/// Quotes a text as TOML does. A text with quotes or backslashes gets single quotes, so that it
+/// needs no escapes.
 fn quote(text: &str) -> String {
     if text.contains(['"', '\\']) && !text.contains('\'') {
         format!("'{text}'")

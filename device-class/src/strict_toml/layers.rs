@@ -1,4 +1,4 @@
-//! Merges a file with the files that it extends. Values of the extending file take
+//! Merges a class file with the files that it extends. The values of the extending file take
 //! precedence.
 
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use super::list_changes::ListChanges;
 use super::value::Value;
 use super::{FileError, deserialize};
 
-/// The key by which a file names the class that it extends.
+/// The key whose value is the class that a file extends.
 pub(crate) const EXTENDS_KEY: &str = "extends";
 
 /// One of the files that are merged: a class file, or a file that it extends.
@@ -21,17 +21,17 @@ pub(crate) const EXTENDS_KEY: &str = "extends";
 pub(crate) struct Layer<'t> {
     pub path: &'t Path,
     pub text: &'t str,
-    /// The value of the key [`EXTENDS_KEY`] that was found without parsing, and by which the next
-    /// layer was selected.
+    /// The class that the file extends, which is the next layer. It was found by a text search for
+    /// the key [`EXTENDS_KEY`], without parsing the file.
     pub extends: Option<&'t str>,
 }
 
-/// Parses files of which each extends the next one. Tables are merged key by key, and any other
+/// Parses files of which each one extends the next one. Tables are merged key by key. Any other
 /// value, also a list, replaces the value of the next file. `[add]` and `[remove]` change the lists
 /// of the next file. An error names the file that has the mistake.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
-    // Each text is indented by the length of all previous texts, so that the offset of an error
-    // identifies the file.
+    // Spaces are put in front of each text: as many as all earlier texts are long. So the offset of
+    // an error tells which file has the mistake.
     let mut next_start = 0;
     let texts = layers.iter().map(|layer| {
         let start = next_start;
@@ -78,7 +78,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
     deserialize(Value::from_table(merged_table)).map_err(to_file_error)
 }
 
-/// Adds the keys of `base` that the table lacks, also in nested tables.
+/// Adds those keys of `base` that the table does not have. Does the same in nested tables.
 fn add_missing_keys<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
     for (key, value) in base {
         match table.get_mut(&key).map(Spanned::get_mut) {

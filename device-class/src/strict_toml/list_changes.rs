@@ -1,6 +1,6 @@
-//! Changes the lists of a file that another one extends. `[add]` and `[remove]` of the extending
-//! file have the same keys as the extended file, with the items that are added to its lists or
-//! removed from them.
+//! Changes lists of an extended file. The tables `[add]` and `[remove]` of the extending file have
+//! the same keys as the extended file. Their values are the items to add to its lists, or to remove
+//! from them.
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -17,7 +17,7 @@ pub(super) struct ListChanges<'t> {
 }
 
 impl<'t> ListChanges<'t> {
-    /// Removes the tables `[add]` and `[remove]` from a file and returns them.
+    /// Takes the tables `[add]` and `[remove]` out of a file.
     pub(super) fn take_from(file: &mut DeTable<'t>) -> Self {
         ListChanges {
             added_items: file.remove(ADD_KEY),
@@ -25,8 +25,8 @@ impl<'t> ListChanges<'t> {
         }
     }
 
-    /// Changes the lists of `table`. It is an error if an item that is removed is not in its list,
-    /// because the item may be misspelled.
+    /// Changes the lists of `table`. Fails if an item to remove is not in its list, because the
+    /// item may be misspelled.
     pub(super) fn apply(self, table: &mut DeTable<'t>) -> Result<(), Error> {
         if let Some(removed_items) = self.removed_items {
             remove_items(table, into_table(removed_items, REMOVE_KEY)?)?;
@@ -50,7 +50,7 @@ fn into_table<'t>(value: Spanned<DeValue<'t>>, key: &str) -> Result<DeTable<'t>,
     }
 }
 
-/// For each list in `added_items`, adds its items to the end of the list with the same key in
+/// Adds the items of each list in `added_items` to the end of the list with the same key in
 /// `table`.
 fn add_items<'t>(table: &mut DeTable<'t>, added_items: DeTable<'t>) -> Result<(), Error> {
     for (key, value) in added_items {
@@ -82,7 +82,7 @@ fn add_items<'t>(table: &mut DeTable<'t>, added_items: DeTable<'t>) -> Result<()
     Ok(())
 }
 
-/// For each list in `removed_items`, removes its items from the list with the same key in `table`.
+/// Removes the items of each list in `removed_items` from the list with the same key in `table`.
 fn remove_items<'t>(table: &mut DeTable<'t>, removed_items: DeTable<'t>) -> Result<(), Error> {
     for (key, value) in removed_items {
         let offset = value.span().start;
@@ -116,9 +116,9 @@ fn remove_items<'t>(table: &mut DeTable<'t>, removed_items: DeTable<'t>) -> Resu
     Ok(())
 }
 
-/// Removes an item from a list. If the item is a table with lists, the items of these lists are
-/// removed from each table of `list` that has the other values of the item. Returns whether
-/// anything was removed.
+/// Removes `item` from a list. If `item` is a table with lists, no whole table is removed: the
+/// items of these lists are removed from each table of `list` that has all other values of `item`.
+/// Returns whether anything was removed.
 fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
     let inner_lists: Vec<(&str, &DeArray<'t>)> = match item {
         DeValue::Table(item) => item
@@ -155,9 +155,9 @@ fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
     has_removed_item
 }
 
-/// Returns whether an item of a list matches the item that is to be removed: an equal value, or a
-/// table that has all values of the removed table. A removed text also matches a table that has it
-/// as a value, such as its path.
+/// Returns whether an item of a list matches the item to remove. It matches if both are equal. A
+/// table also matches if it has all values of a table to remove, or if one of its values, such as
+/// its path, is the text to remove.
 fn matches_item(item: &DeValue<'_>, removed_item: &DeValue<'_>) -> bool {
     match (item, removed_item) {
         (DeValue::Table(table), DeValue::Table(_)) => has_values(table, removed_item),
@@ -168,7 +168,7 @@ fn matches_item(item: &DeValue<'_>, removed_item: &DeValue<'_>) -> bool {
     }
 }
 
-/// Returns whether a table has all values of the table `removed_table`, except for its lists.
+/// Returns whether a table has all values of `removed_table`. Lists are not compared.
 fn has_values(table: &DeTable<'_>, removed_table: &DeValue<'_>) -> bool {
     let DeValue::Table(removed_table) = removed_table else {
         return false;

@@ -1,8 +1,8 @@
 //! Implements serde's `Deserializer` for a value of a TOML file.
 //!
-//! Each Rust type accepts only one form of value. For example, a struct is read from a table,
-//! and never from a list of its fields. [`toml::Deserializer`] accepts every form for every
-//! type, which compiles to several times the code.
+//! Each Rust type accepts only one form of value. For example, a struct is read from a table, and
+//! never from a list of its fields. [`toml::Deserializer`] accepts every form for every type, which
+//! needs several times as much machine code.
 
 use serde::de::value::StringDeserializer;
 use serde::de::{
@@ -15,11 +15,11 @@ use toml::de::{DeArray, DeInteger, DeString, DeTable, DeValue};
 
 use super::error::{Error, Example};
 
-/// The serde name of structs that accept a string in place of a table. The string is the value of
-/// the first key of the table.
+/// The name in serde of a struct that also accepts a string instead of a table. The string is then
+/// the value of the first key of the table.
 const TEXT_OR_TABLE: &str = "text or table";
 
-/// A value of a TOML file, with its byte offset in the text for errors.
+/// A value of a TOML file. It has its byte offset in the text, for errors.
 pub(super) struct Value<'de> {
     offset: usize,
     value: DeValue<'de>,
@@ -40,7 +40,7 @@ impl<'de> Value<'de> {
         }
     }
 
-    /// Converts a string `s` to the table `{ main_key = s }`. Other values are returned unchanged.
+    /// Converts a string `s` to the table `{ main_key = s }`. Any other value stays the same.
     fn with_main_key(self, main_key: &'static str) -> Self {
         let Value { offset, value } = self;
         let value = match value {
@@ -56,7 +56,7 @@ impl<'de> Value<'de> {
         Value { offset, value }
     }
 
-    /// Creates the error for a value of an unexpected type.
+    /// Creates the error for a value that does not have the expected type.
     fn type_error(&self, expected: &dyn de::Expected) -> Error {
         let unexpected = match &self.value {
             DeValue::String(text) => Unexpected::Str(text),
@@ -80,8 +80,8 @@ fn to_i64(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// Declares functions of [`Deserializer`] that accept one type of TOML value and pass it to the
-/// visitor.
+/// Declares functions of [`Deserializer`]. Each accepts one type of TOML value and passes the value
+/// to the visitor.
 macro_rules! deserialize_kinds {
     ($($function:ident: $kind:ident => $visit:expr;)*) => {$(
         fn $function<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -128,7 +128,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
             DeValue::Integer(_) => self.deserialize_i64(visitor),
             DeValue::Array(_) => self.deserialize_seq(visitor),
             DeValue::Table(_) => self.deserialize_map(visitor),
-            // No key of a class file or of config.toml has a float or a date as its value.
+            // No key of a class file or of config.toml has a fraction or a date as its value.
             DeValue::Float(_) | DeValue::Datetime(_) => Err(self.type_error(&visitor)),
         }
     }
@@ -146,8 +146,8 @@ impl<'de> Deserializer<'de> for Value<'de> {
         table.deserialize_map(visitor)
     }
 
-    /// Deserializes an enum from the name of its variant. Variants with data are not supported,
-    /// because no file has them.
+    /// Deserializes an enum from the name of a variant. Variants with fields are not supported,
+    /// because no file needs them.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,

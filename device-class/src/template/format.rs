@@ -1,23 +1,23 @@
-//! The formats of attributes in templates.
+//! Formats for attributes in templates, such as `03` in `{busnum:03}`.
 
 use std::borrow::Cow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Plain,
-    /// The format `03`, by which a value is padded with leading zeros to this width.
+    /// The format `03`: leading zeros are added up to this width.
     Padded(usize),
-    /// The format `.3`, which keeps only this number of characters from the beginning of a value.
+    /// The format `.3`: only this number of characters is kept, from the beginning of the value.
     Truncated(usize),
-    /// The format `016x`, which writes a decimal number in hexadecimal, with leading zeros to this
+    /// The format `016x`: a decimal number is written in hexadecimal, with leading zeros up to this
     /// width.
     Hexadecimal(usize),
     Lowercase,
-    /// The format `label`, which makes a value a valid part of a resource's name: in lower case,
-    /// with a dash for each run of characters other than letters and digits.
+    /// The format `label`: the value becomes a valid part of a resource name. It is changed to
+    /// lower case, and one dash replaces any other characters than letters and digits.
     Label,
-    /// The format `base64`, which writes hexadecimal bytes in the base64 alphabet for URLs, without
-    /// padding (RFC 4648, section 5).
+    /// The format `base64`: hexadecimal bytes are written in base64 with the alphabet for URLs,
+    /// without padding (RFC 4648, section 5).
     Base64,
 }
 
@@ -38,8 +38,8 @@ impl Format {
         }
     }
 
-    /// Formats a value. Returns `None` if the format does not apply to the value, such as `016x` to
-    /// a text that is not a number.
+    /// Formats a value. Returns `None` if the value is not one that the format accepts. For
+    /// example, `016x` accepts only numbers.
     pub(super) fn apply(self, value: &str) -> Option<Cow<'_, str>> {
         Some(match self {
             Format::Plain => value.into(),
@@ -63,8 +63,8 @@ impl Format {
     }
 }
 
-/// Decodes hexadecimal digits to bytes. Returns `None` for an odd number of digits, and for any
-/// other character.
+/// Decodes hexadecimal digits to bytes. Returns `None` if the number of digits is odd, or if there
+/// is any other character.
 pub(crate) fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
         return None;

@@ -1,4 +1,4 @@
-//! Fills in templates, which are texts with attributes in braces: `/dev/npu{index}`,
+//! Fills in templates. A template is a text with attributes in braces, such as `/dev/npu{index}` or
 //! `{busnum:03}`.
 
 mod format;
@@ -13,15 +13,14 @@ pub(crate) use format::decode_hexadecimal;
 
 use crate::name::{AttributeName, NameError};
 
-/// The attributes of one device, by name.
+/// The attributes of one device. The key is the name of the attribute.
 pub type Attributes = BTreeMap<AttributeName, String>;
 
-/// A text in which `{name}` is replaced by the value of an attribute. A format
-/// may follow the name: `{name:03}` adds leading zeros up to that width,
-/// `{name:.3}` keeps only the first characters, `{name:016x}` writes a number in
-/// hexadecimal, `{name:lower}` writes lower case, `{name:label}` makes the value
-/// a part of a resource's name, and `{name:base64}` writes hexadecimal bytes as
-/// base64 for URLs.
+/// A text in which `{name}` is replaced by the value of the attribute `name`. A format may follow
+/// the name: `{name:03}` adds leading zeros up to that width, `{name:.3}` keeps only the first
+/// characters, `{name:016x}` writes a number in hexadecimal, `{name:lower}` writes lower case,
+/// `{name:label}` makes the value a part of a resource name, and `{name:base64}` writes hexadecimal
+/// bytes in base64 for URLs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Template {
@@ -35,25 +34,25 @@ enum TemplatePart {
     Attribute { name: AttributeName, format: Format },
 }
 
-/// The reason why a text is not a template, or why a template cannot be filled in.
+/// The reason why a text is not a valid template, or why a template cannot be filled in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("`{0}` has a brace without its partner")]
     Brace(String),
-    /// The text after the colon is not a format.
+    /// The text after the colon is not a known format.
     #[error(
         "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:label}}, {{x:base64}}; \
          what captures, such as {{x:number}}, belongs in `for_each` or the path of a source"
     )]
     Format(String),
-    /// The format does not apply to the attribute's value.
+    /// The format does not accept the value of the attribute.
     #[error("`{template}` cannot be filled in: {name} is `{value}`")]
     Value {
         template: String,
         name: AttributeName,
         value: String,
     },
-    /// The text in the braces is not an attribute's name.
+    /// The text in the braces is not a valid attribute name.
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("`{template}` needs the attribute `{name}`, which this device does not have")]
@@ -72,7 +71,7 @@ impl Template {
         })
     }
 
-    /// Returns whether some values of the attributes make the template expand to `text`.
+    /// Returns whether the template can become `text` with suitable values of its attributes.
     pub fn matches_filled_text(&self, text: &str) -> bool {
         let mut remaining_text = text;
         let mut is_after_attribute = false;
@@ -96,10 +95,10 @@ impl Template {
         is_after_attribute || remaining_text.is_empty()
     }
 
-    /// Fills in all attributes and returns the text.
+    /// Replaces all attributes by their values and returns the text.
     ///
     /// # Errors
-    /// An attribute is missing, or its format does not apply to it.
+    /// An attribute is missing, or its format does not accept its value.
     pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
         let mut filled_text = String::with_capacity(self.text.len());
         for part in &self.parts {

@@ -1,4 +1,4 @@
-//! Generates the JSON Schemas from the types of class files and of config.toml.
+//! Generates the JSON Schemas of class files and of config.toml from their Rust types.
 
 use std::borrow::Cow;
 
@@ -21,8 +21,8 @@ use crate::name::{
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// Implements `JsonSchema` for types that validate their value: the schema of each is that of the
-/// type from which its value is converted.
+/// Implements `JsonSchema` for types that check their value. Such a type is converted from another
+/// type, and it gets the schema of that type.
 macro_rules! schema_from {
     ($($type:ty => $raw:ty),* $(,)?) => {
         $(impl JsonSchema for $type {
@@ -73,7 +73,7 @@ schema_from! {
     Timeout => Seconds,
 }
 
-/// Declares types whose JSON Schema is an integer within bounds.
+/// Declares types whose JSON Schema is an integer with a lower and an upper bound.
 macro_rules! number_types {
     ($($name:ident: $schema:tt),* $(,)?) => {
         $(struct $name;
@@ -98,7 +98,7 @@ number_types! {
     Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START_TIME.as_secs() },
 }
 
-/// The URL of the directory in which a release publishes the schemas.
+/// The URL of the directory that contains the published schemas.
 const SCHEMA_URL: &str = "https://raw.githubusercontent.com/boathook/boathook/main/device-class";
 
 #[test]
@@ -108,8 +108,8 @@ fn the_schema_of_class_files_is_that_of_the_types() {
     expect_test::expect_file!["../../../schema.json"].assert_eq(&to_json_text(&schema));
 }
 
-/// Generates the JSON Schema of a type. `file` is the name of the schema's file in the directory of
-/// this crate.
+/// Generates the JSON Schema of a type. `file` is the name of the schema's file in this crate's
+/// directory.
 pub(crate) fn generate_schema<T: JsonSchema>(file: &str) -> Value {
     let generator = SchemaSettings::draft07().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
@@ -128,8 +128,8 @@ pub(crate) fn generate_schema<T: JsonSchema>(file: &str) -> Value {
     schema
 }
 
-/// Serializes a schema. It is indented by tabs instead of spaces, because the text becomes a part
-/// of the programs, which must be small.
+/// Serializes a schema to text. It is indented with tabs, because the text becomes a part of the
+/// programs, and these must be small.
 pub(crate) fn to_json_text(schema: &Value) -> String {
     let mut text = Vec::new();
     let formatter = PrettyFormatter::with_indent(b"\t");
@@ -138,9 +138,9 @@ pub(crate) fn to_json_text(schema: &Value) -> String {
     String::from_utf8(text).unwrap() + "\n"
 }
 
-/// Moves the lists of required keys into a condition for files without `extends`, because a file
-/// that extends another one has only the keys that differ. Tables in lists are not merged with
-/// those of the other file, so they keep their required keys.
+/// Moves the lists of required keys into a condition, so that they apply only to files without
+/// `extends`. A file with `extends` has only the keys that differ from the extended file. Tables in
+/// lists keep their required keys, because they are not merged with tables of the extended file.
 fn move_required_keys(schema: &mut Value) {
     let (mut root, Value::Object(mut definitions)) = (schema.clone(), schema["definitions"].take())
     else {
@@ -153,8 +153,8 @@ fn move_required_keys(schema: &mut Value) {
     schema["else"] = required_keys;
 }
 
-/// Removes the lists of required keys from the schema of a table and from those of its subtables.
-/// Returns them in a schema of the same form.
+/// Removes the lists of required keys from the schema of a table and of its subtables. Returns
+/// these lists in a schema with the same structure.
 fn take_required_keys(table: &mut Value, definitions: &mut Map<String, Value>) -> Value {
     let mut required_schema = Map::new();
     let mut subtables = Map::new();
@@ -190,8 +190,8 @@ fn is_table(definition: &Value) -> bool {
     definition.get("properties").is_some()
 }
 
-/// Returns the schema without `null`, which TOML does not have. A reference to a type that is not a
-/// table is replaced by the schema of that type.
+/// Returns the schema without `null`, because TOML has no null. Replaces a reference to a type that
+/// is not a table by the schema of that type.
 fn simplify(schema: &Value, definitions: &Map<String, Value>) -> Value {
     match schema {
         Value::Array(items) => items
@@ -234,8 +234,8 @@ fn simplify_object(
                     }
                 }
             }
-            // Only the values of the variants are kept, because the description of the key
-            // describes them.
+            // Only the values are kept, because the description of the key already explains each of
+            // them.
             ("oneOf", Value::Array(variants)) => {
                 let values = variants.iter().map(|variant| variant["const"].clone());
                 plain_object.insert("enum".into(), values.collect());
@@ -257,8 +257,8 @@ fn simplify_object(
     plain_object
 }
 
-/// Merges the schema of a type into the schema of a key. The description of the key is kept, and
-/// that of the type is dropped.
+/// Adds the schema of a type to the schema of a key. The key's own entries win, and the description
+/// of the type is dropped.
 fn merge_type_schema(object: &mut Map<String, Value>, type_schema: Value) {
     let Value::Object(type_schema) = type_schema else {
         return;

@@ -1,5 +1,5 @@
-//! Checks the rules for followed devices. For example, a device must have the same id when it comes
-//! back.
+//! Checks classes with `follow = true`, whose devices `boathook follow` tracks. For example, a
+//! device must have the same id when it comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,11 +9,12 @@ use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// The names of sysfs files with a number that the kernel assigns anew when a device is plugged in
-/// again: the device number (`dev`), and the number on the USB bus (`devnum`).
+/// The sysfs files that contain a number which the kernel assigns anew when a device is plugged in
+/// again: the device number (`dev`) and the number on the USB bus (`devnum`).
 const NUMBER_FILES: [&str; 2] = ["dev", "devnum"];
 
-/// Refuses `announce` without `follow`, because only followed devices are announced.
+/// Refuses `announce` in a class without `follow`. Only devices that `boathook follow` tracks are
+/// announced to containers.
 pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     if spec.announces_devices && !spec.is_followed {
         Err(BrokenRule::new(
@@ -26,8 +27,8 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-/// Refuses `late` without `follow`, because `boathook follow` is the program that gives a container
-/// a device which arrives after the container's start.
+/// Refuses `late` in a class without `follow`. Only `boathook follow` gives a container a device
+/// that is plugged in after the container's start.
 pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), BrokenRule> {
     if spec.allows_late_devices && !spec.is_followed {
         return Err(BrokenRule::new(
@@ -38,8 +39,8 @@ pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Refuses an id of a followed device if it contains a number of the device's nodes that the kernel
-/// assigns anew when the device is plugged in again.
+/// Refuses an id that can change. In a class with `follow`, a device's id must not contain a number
+/// from the paths of its nodes that the kernel assigns anew when the device is plugged in again.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
     if !spec.is_followed {
         return Ok(());
@@ -66,7 +67,7 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
 }
 
 /// The attributes whose values contain a number that the kernel assigns anew when a device is
-/// plugged in again, by name. The value is the set of the attributes from which these numbers come.
+/// plugged in again. The value is the set of attributes from which these numbers come.
 struct AssignedNumbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
 
 impl<'s> AssignedNumbers<'s> {

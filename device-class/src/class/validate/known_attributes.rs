@@ -1,5 +1,5 @@
-//! Checks that each template of a class file uses only attributes that are known when it is filled
-//! in.
+//! Checks that each template of a class file uses only attributes whose values are known when the
+//! template is filled in.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,7 +16,8 @@ use crate::template::Template;
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownAttributes {
     pub(super) names: BTreeSet<AttributeName>,
-    /// Whether the table is one of `[[edits]]`, where the attributes of devices are not known.
+    /// Whether the table is one of `[[edits]]`, whose templates cannot use the attributes of
+    /// devices.
     pub(super) is_edits_table: bool,
 }
 
@@ -41,8 +42,8 @@ impl KnownAttributes {
         let Some(prepare) = &spec.prepare else {
             return Ok(());
         };
-        // The path of the state file may not use the attribute of `[request.pairs]`, because the
-        // file is also read when no container requests a value.
+        // The path of the state file must not use the attribute that `[request.pairs]` sets. The
+        // file is also read if no container requests a value.
         self.check_template(&prepare.state_file)?;
         let mut templates = prepare.arguments.iter().chain([&prepare.expected_state]);
         templates.try_for_each(|template| known_attributes.check_template(template))?;

@@ -1,4 +1,4 @@
-//! Checks rules that concern several values of a class file together.
+//! Checks the rules that concern several values of a class file together.
 
 mod follow;
 mod known_attributes;
@@ -18,7 +18,7 @@ use crate::name::{
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// Checks all rules that concern several values of a class file.
+/// Checks all rules that concern several values of the class file together.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
@@ -60,9 +60,10 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Checks that at least one source sets each attribute that `[labels]` uses. A device without an
-/// attribute of a label does not get that label. A class that extends another one is not checked,
-/// because it cannot remove the labels of the extended class.
+/// Checks that each attribute that `[labels]` uses is set for the host, or by at least one
+/// `[[discover]]` table. One table is enough, because a device that does not have the attribute
+/// simply does not get the label. A class with `extends` is not checked, because it may be unable
+/// to remove a label of the extended class.
 fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<(), BrokenRule> {
     if spec.extends.is_some() {
         return Ok(());
@@ -78,8 +79,8 @@ fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<()
         .map_err(|error| error.in_table("[labels]", 0))
 }
 
-/// Checks `only` and `except` of config.toml. An attribute that no device of the class has is a
-/// mistake, and so is a word such as `all` that names no single device.
+/// Checks `only` and `except` of config.toml. Refuses an attribute that no device of the class can
+/// have, and a word such as `all` that is not the name of a single device.
 pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
     let mut known_attributes = KnownAttributes::default();
     known_attributes.add_sources(&spec.attributes)?;
@@ -119,8 +120,8 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
     Ok(())
 }
 
-/// Checks the name of the resource by the kubelet's rules. A sample value is filled in for each
-/// attribute of the template, because the real values are known only on a host.
+/// Checks the name of the resource with the kubelet's rules. The attributes in the template get a
+/// sample value, because their real values are known only on a host.
 fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     let sample_value = |name: &AttributeName| (name.clone(), "aa".to_owned());
     let sample_values = inserted(resource.attributes().map(sample_value));
@@ -131,7 +132,7 @@ fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
 }
 
 /// Checks the name of a resource. `resource` is the text in the class file, which may be a
-/// template, and `name` is the text with sample values filled in.
+/// template. `name` is this text with sample values filled in.
 fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
     let refuse = |reason: String| Err(BrokenRule::new(resource, reason));
     let text = excerpt(resource);
@@ -166,7 +167,7 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
     }
 }
 
-/// Checks `count_resource`, which must differ from the resource of the class.
+/// Checks `count_resource`. It must differ from the resource under which the class offers devices.
 fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let sharing = spec.sharing.as_ref();
     let Some(template) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
@@ -179,14 +180,14 @@ fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
             format!("count_resource `{name}` is the name of the devices' resource"),
         ))
     } else {
-        // A name without braces is not a template, so it can be checked here for all hosts.
+        // A name without braces is not a template, so the check here is valid for all hosts.
         check_resource_name(&name, name.clone())
     }
 }
 
-/// Returns whether images, engines or loaders use a variable for another purpose. A class must not
-/// use such a variable for requests: most containers have it, and each of them would be refused for
-/// an invalid request.
+/// Returns whether a variable has another purpose for images, container engines or loaders. A class
+/// must not use such a variable for requests. Most containers have it, and each of them would be
+/// refused because its value is not a valid request.
 fn is_reserved_variable(variable: &EnvName) -> bool {
     const RESERVED_NAMES: [&str; 9] = [
         "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER",
@@ -251,8 +252,8 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-/// Refuses `follow` and `[sharing]` in a class with network interfaces. An interface is in one
-/// network namespace at a time, and is moved only by the hook, when a container starts.
+/// Refuses `follow` and `[sharing]` in a class with network interfaces (`netdev`). An interface can
+/// be in only one network namespace, and only the hook moves it, when a container starts.
 fn check_net_device(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let conflicting_setting = match (spec.is_followed, &spec.sharing) {
         (true, _) => "`follow = true`: a network interface is moved when a container starts",

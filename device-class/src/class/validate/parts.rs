@@ -1,4 +1,4 @@
-//! Checks the rules for `[[parts]]`.
+//! Checks the rules for `[[parts]]`, the partitions of devices.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 
-/// Checks the rules for `[[parts]]` that do not concern attributes.
+/// Checks the rules for `[[parts]]` that are not about attributes.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let refuse = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
-    // `[counters]` without `[[parts]]` are accepted, because a class that extends another one
-    // cannot remove the `[counters]` of that class.
+    // `[counters]` without `[[parts]]` is allowed. A class with `extends` cannot remove the
+    // `[counters]` of the extended class.
     if spec.parts.is_empty() {
         return Ok(());
     }
@@ -42,8 +42,9 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     for (number, parts) in spec.parts.iter().enumerate() {
         let to_table_error = |error: BrokenRule| error.in_table("[[parts]]", number);
         let profile = parts.profile.to_string();
-        // A device name in a ResourceSlice may not have `.`, `+` or `_`, so two profiles that
-        // differ only in these characters would get the same name.
+        // In the name of a device in a ResourceSlice, `.`, `+` and `_` are replaced by `-`, because
+        // they are not allowed. So two profiles that differ only in these characters would get the
+        // same name.
         if is_fixed(&parts.profile) && !device_names.insert(profile.replace(['.', '+', '_'], "-")) {
             let reason = format!("the profile `{profile}` has the name of another one");
             return refuse(&profile, &reason).map_err(to_table_error);
@@ -64,7 +65,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Checks that `[[parts]]` use only attributes that the devices of a source have.
+/// Checks that `[[parts]]` uses only attributes that the devices of this `[[discover]]` entry have.
 pub(super) fn check_source(
     spec: &ClassSpec,
     source: &Source,
@@ -108,8 +109,9 @@ pub(super) fn check_source(
     Ok(())
 }
 
-/// Returns whether a name is valid for a counter: a DNS label (RFC 1123) of at most 32 characters,
-/// and not the name of the counter of a slot.
+/// Returns whether a text is a valid name of a counter: a DNS label (RFC 1123) of at most 32
+/// characters that does not begin with `slot-`. Names with `slot-` are used for the counters of
+/// slots.
 fn is_counter_name(name: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=32).contains(&name.len())

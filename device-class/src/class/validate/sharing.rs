@@ -1,4 +1,4 @@
-//! Checks the rules for shared devices.
+//! Checks the rules for `[sharing]`.
 
 use crate::class::Sharing;
 use crate::strict_toml::BrokenRule;
