@@ -1,4 +1,4 @@
-//! Turns the protos into Rust, without an installed `protoc`.
+//! Generates Rust code from the `.proto` files. An installed `protoc` is not needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-/// Parses a listen address for clap. The error message has an example, because the message of the
+/// Parses a listen address for clap. The error message contains an example: the message of the
 /// standard library only says that the syntax is wrong, even for a plausible text such as `:9911`.
 pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     let error_message = "give an IP address and a port, such as 127.0.0.1:9911 or [::]:9911";

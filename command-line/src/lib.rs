@@ -1,7 +1,7 @@
-//! Code that the command lines of several programs share: error reports, output, logging options
-//! and the options for the programs' Kubernetes node. The plugin, the DRA driver, the installer,
-//! the scheduler and the webhook use it. The hook must not, because it is started for each
-//! container and must be small.
+//! Code that the command lines of several programs share: error reports, output, and options for
+//! the log and for the node. The plugin, the DRA driver, the installer, the scheduler and the
+//! webhook use this crate. The hook must not use it: the hook is started for each container and
+//! must be small.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The log of the programs that run as services, which they write to stderr.
+//! The log of the programs that run as services. They write it to stderr.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The options that the programs on a node have in common: the device plugin and the DRA driver.
+//! The options that all programs on a node have: the device plugin and the DRA driver.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub struct ChrootProgram {
     pub arguments: Vec<String>,
 }
 
-/// Parses a path for clap. A relative path is an error.
+/// Parses a path for clap. Returns an error for a relative path.
 pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() {
@@ -84,8 +84,8 @@ pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses a duration in seconds for clap. A duration below 0.1 seconds or above one day is an
-/// error.
+/// Parses a duration in seconds for clap. Returns an error if it is shorter than 0.1 seconds or
+/// longer than a day.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 0.1..=86_400.0) => Ok(Duration::from_secs_f64(seconds)),

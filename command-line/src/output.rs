@@ -1,18 +1,19 @@
-//! Prints text and JSON documents on stdout. Control characters are escaped, because a text of an
-//! image or a process could otherwise control the terminal.
+//! Prints text and JSON documents on stdout. Control characters are escaped. Otherwise a text from
+//! an image or a process could control the terminal.
 
 use std::io::{self, ErrorKind, Write};
 
 use printable::{OutputForm, Printable};
 use serde::Serialize;
 
-/// Prints lines on stdout. A closed pipe is not an error, because readers such as `head` close the
-/// pipe when they have read enough.
+/// Prints lines on stdout. A closed pipe is not an error: readers such as `head` close the pipe
+/// when they have read enough.
 pub fn print_lines(lines: &str) -> io::Result<()> {
     write_escaped(lines, OutputForm::Lines)
 }
 
-/// Prints a value as a JSON document on stdout. As in [`print_lines`], a closed pipe is not an error.
+/// Prints a value as a JSON document on stdout. A closed pipe is not an error, as for
+/// [`print_lines`].
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     let document = serde_json::to_string_pretty(value)?;
     write_escaped(&(document + "\n"), OutputForm::Json)

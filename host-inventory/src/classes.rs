@@ -1,4 +1,4 @@
-//! Loads the class files of this host, and collects the errors in them.
+//! Loads the class files of this host, and collects the errors in these files.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use device_class::strict_toml::FileError;
 
 use crate::mounted;
 
-/// The classes that read a host path that is not mounted in this process's container, each with the
-/// error.
+/// The classes that read a host path which is not mounted in this process's container. The value is
+/// the error message.
 pub type UnmountedClasses = BTreeMap<ClassName, String>;
 
-/// The classes of a host that one program offers, loaded from their class files.
+/// The classes that one program offers on this host, loaded from their class files.
 #[derive(Debug, Default)]
 pub struct Classes {
     /// The enabled classes without an error, sorted by name.
     pub usable_classes: Vec<DeviceClass>,
-    /// The class files that could be read, including those that cannot be used.
+    /// The class files that could be read. They include the files whose classes cannot be used.
     pub sources: Vec<ClassSource>,
     /// One error for each class file that cannot be used.
     pub errors: Vec<FileError>,
-    /// The usable classes that read an unmounted path. This is an error only on a host that has a
-    /// device of the class, so the scan decides whether to report it.
+    /// The usable classes that read a path that is not mounted in this container. This is an error
+    /// only if the host has a device of the class, so the scan decides whether to report it.
     pub unmounted_classes: UnmountedClasses,
 }
 
 impl Classes {
-    /// Loads every class file of the configured directories, and keeps the enabled classes that
+    /// Loads every class file of the configured directories. Keeps the enabled classes that
     /// `server` offers. An error in one file does not affect the other classes.
     ///
     /// # Errors
-    /// Returns an error, and no class at all, if a directory cannot be read, because a file in
-    /// that directory could replace a file of the same name in another one.
+    /// If a directory cannot be read, returns an error and no classes: a file in that directory
+    /// might replace a file of the same name in another directory.
     pub fn load(config: &Config, server: Server) -> Result<Self, FileError> {
         let mut classes = Classes::default();
         for source in load::read_each_source(&config.classes)? {

@@ -1,5 +1,5 @@
-//! Watches directories with inotify for files that are created, renamed or deleted. A watched
-//! directory itself can be created and deleted as well.
+//! Watches directories with inotify for files that are created, renamed or deleted. The watched
+//! directories may be created and deleted during the watch.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,8 +16,8 @@ use tokio::io::unix::AsyncFd;
 pub enum WatchedEvents {
     /// Only entries that appear in a directory or disappear from it.
     Entries,
-    /// Also files that are written. This is of no use for `/dev`, where inotify reports every write
-    /// to a device.
+    /// The same events, and also every write to a file. This is useless for `/dev`, where inotify
+    /// reports every write to a device.
     Contents,
 }
 
@@ -26,29 +26,28 @@ pub enum WatchedEvents {
 pub enum DirectoryChange<'a> {
     /// An entry with this name has changed in one of the directories.
     Entry(&'a OsStr),
-    /// It is not known which entry has changed, because a directory is new or inotify has lost
-    /// events. Any entry may have changed.
+    /// An unknown entry may have changed, because a directory is new or inotify has lost events.
     Unknown,
 }
 
-/// The inotify events of entries that appear in a directory or disappear from it.
+/// The inotify events that report that an entry appeared in a directory or disappeared from it.
 const ENTRY_EVENTS: AddWatchFlags = CREATION_EVENTS
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_MOVED_FROM);
 
 const CREATION_EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
 
-/// The inotify events of a watched directory that is deleted or renamed itself.
+/// The inotify events that report that a watched directory itself was deleted or renamed.
 const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
-/// An inotify instance that watches directories, including directories that do not exist yet.
+/// An inotify instance that watches directories. A directory may be created later than its watch.
 pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
     /// The inotify events that are watched in `directories`.
     events: AddWatchFlags,
     queue: AsyncFd<InotifyQueue>,
-    /// The active watches. For a directory that does not exist yet there is only the watch on its
-    /// nearest existing ancestor.
+    /// The active watches. If a directory does not exist, only its nearest existing ancestor has a
+    /// watch.
     watches: HashMap<WatchDescriptor, WatchTarget>,
 }
 
@@ -67,7 +66,7 @@ impl AsRawFd for InotifyQueue {
 }
 
 impl DirWatch {
-    /// Starts to watch `directories`.
+    /// Starts to watch `directories`, some of which may not exist yet.
     ///
     /// # Errors
     /// Returns an error if a limit of inotify is reached (`/proc/sys/fs/inotify`).
@@ -96,7 +95,7 @@ impl DirWatch {
     }
 
     /// Calls `on_change` for each change. The first call gets [`DirectoryChange::Unknown`], because
-    /// entries may have changed before the watch started. Returns only an error.
+    /// entries may have changed before the watch started. Returns only if an error ends the watch.
     pub(crate) async fn run(
         mut self,
         mut on_change: impl FnMut(DirectoryChange<'_>),
@@ -121,9 +120,9 @@ impl DirWatch {
         }
     }
 
-    /// Returns whether the watches must be set again after an event. This is so if a watched
-    /// directory was removed, if inotify has lost events, or if a missing directory or one of its
-    /// ancestors may have been created. Other events in ancestors have no effect.
+    /// Returns whether an event requires that all watches are set again. This is so if a watched
+    /// directory was removed, if inotify has lost events, or if the event may be the creation of a
+    /// missing directory or of one of its ancestors. Other events in ancestors have no effect.
     fn requires_new_watches(&self, event: &InotifyEvent) -> bool {
         if event
             .mask
@@ -142,13 +141,13 @@ impl DirWatch {
                 .any(|component| component == name)
     }
 
-    /// Sets a watch on each directory. Also sets one on its nearest existing ancestor, which
-    /// reports that a missing directory was created.
+    /// Sets a watch on each directory and on its nearest existing ancestor. The watch on the
+    /// ancestor reports when a missing directory is created.
     fn set_watches(&mut self) -> io::Result<()> {
         self.watches.clear();
         // Ancestors are watched first. inotify has only one watch for a directory, and the last
-        // call sets its events. Therefore a directory that is also an ancestor of another one must
-        // get the larger set of events last.
+        // call determines its events. So if a directory is also an ancestor of another one, the
+        // last call must set the larger set of events.
         for ancestor in self
             .directories
             .iter()
@@ -166,8 +165,8 @@ impl DirWatch {
         Ok(())
     }
 
-    /// Adds a watch on a directory. Returns `None` if the directory does not exist. The watch on its
-    /// ancestor then reports its creation.
+    /// Adds a watch on a directory. Returns `None` if the directory does not exist. The watch on
+    /// its ancestor then reports when the directory is created.
     fn add_watch(
         &self,
         directory: &Path,

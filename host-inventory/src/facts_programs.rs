@@ -1,7 +1,7 @@
-//! Runs the programs that report driver facts: when the plugin starts, when the devices change,
-//! and every five minutes. The programs run in a thread, so that no scan waits for them. Until
-//! they end, scans use the facts of the last run since the node booted. A device whose name
-//! depends on facts is not offered as long as the running programs could rename it.
+//! Runs the programs that report facts (properties of the driver): when the plugin starts, when the
+//! devices change, and every five minutes. The programs run in a thread, so that no scan waits for
+//! them. Until they end, scans use the facts of the last run since the node booted. If the running
+//! programs could rename a device, the device is not offered until they end.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,32 @@ use crate::{Notifier, host_program};
 /// The time between the end of a run and the start of the next one.
 const RUN_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The shorter interval that applies while a device is unhealthy because of a fact, so that the
-/// device is offered soon after it has recovered.
+/// The interval while a fact says that a device is unhealthy. It is shorter, so that the device is
+/// offered soon after it has recovered.
 const UNHEALTHY_RUN_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The programs of one class that report driver facts, and the state of their runs.
+/// The programs of one class that report facts, and the state of their runs.
 #[derive(Debug, Default)]
 pub(crate) struct PropertyPrograms {
-    /// The device nodes of the host at the start of the last completed run, and the time of its end.
-    /// `None` means that no run has completed yet.
+    /// The device nodes that the host had when the last completed run started, and the time when
+    /// this run ended. `None` means that no run has completed yet.
     last_run: Option<(BTreeSet<PathBuf>, Instant)>,
     current_run: Option<PropertyProgramRun>,
     faults: Vec<String>,
 }
 
-/// A run of all programs of a class that report driver properties. The programs run in a thread.
+/// A run of all programs of a class that report facts. The programs run in a thread.
 #[derive(Debug)]
 struct PropertyProgramRun {
-    /// The device nodes of the host at the start of the run.
+    /// The device nodes that the host had when the run started.
     nodes: BTreeSet<PathBuf>,
-    /// The receiver of the faults of the run, which are sent at its end.
+    /// The receiver of the run's faults. The thread sends them when the run ends.
     faults_receiver: Receiver<Vec<String>>,
 }
 
 impl PropertyPrograms {
-    /// Starts a run of the programs if one is due, and notifies `notifier` when it ends. Returns the
-    /// devices that must not be offered yet, because the run may rename them.
+    /// Starts a run of the programs if one is due, and notifies `notifier` when the run ends.
+    /// Returns the devices that must not be offered yet, because the run may rename them.
     pub(crate) fn start_if_due(
         &mut self,
         class: &DeviceClass,
@@ -75,8 +75,8 @@ impl PropertyPrograms {
             RUN_INTERVAL
         };
         let is_due = |(_, end): &(_, Instant)| now.saturating_duration_since(*end) >= interval;
-        // Runs never overlap, because each run replaces the facts file, and a slow earlier run must
-        // not overwrite the facts of a later one.
+        // Runs never overlap. Each run replaces the facts file, and an earlier run that is slow
+        // must not overwrite the facts of a later run.
         if self.current_run.is_none()
             && (has_changed_nodes || self.last_run.as_ref().is_some_and(is_due))
         {
@@ -93,8 +93,8 @@ impl PropertyPrograms {
         withheld_devices.map(|device| device.id.clone()).collect()
     }
 
-    /// Waits for the end of the current run, and stores its result. Returns `false` if there is no
-    /// run.
+    /// Waits until the current run ends, and stores its result. Returns `false` if no run is in
+    /// progress.
     pub(crate) fn wait_for_run(&mut self, now: Instant) -> bool {
         let Some(run) = self.current_run.take() else {
             return false;
@@ -107,8 +107,8 @@ impl PropertyPrograms {
         true
     }
 
-    /// Stores the result of the current run if it has ended. A scan calls this before it searches for
-    /// devices, so that it reads the facts of the run that is then the last completed one.
+    /// Stores the result of the current run if the run has ended. A scan calls this before it
+    /// searches for devices, so that the stored result belongs to the facts that the scan reads.
     pub(crate) fn collect_result(&mut self, now: Instant) {
         let Some(run) = &self.current_run else {
             return;
@@ -122,17 +122,17 @@ impl PropertyPrograms {
     }
 
     /// Returns whether the next run may rename a device. The driver can give a new device the
-    /// number of a removed one, and the new device then has the facts of the removed one until the
-    /// next run.
+    /// number of a removed device. Until the next run, the new device then has the facts of the
+    /// removed one.
     fn may_be_renamed(&self, device: &Device) -> bool {
         let is_new = |(previous_nodes, _): &(BTreeSet<PathBuf>, _)| {
             !list_device_nodes(device).all(|node| previous_nodes.contains(&node))
         };
         match device.name_origin {
             NameOrigin::Files => false,
-            // A part may be renamed before the first run as well: the device may have had other
-            // parts when the facts were written, and a new part can have the number of an earlier
-            // one.
+            // A partition may be renamed even before the first run of this process. The device may
+            // have had other partitions when the facts were written, and a new partition can have
+            // the number of an earlier one.
             NameOrigin::DriverProperties => self
                 .last_run
                 .as_ref()
@@ -141,7 +141,7 @@ impl PropertyPrograms {
         }
     }
 
-    /// Returns the faults of the last completed run, one line each.
+    /// Returns the faults of the last completed run, each as one line.
     pub(crate) fn faults(&self) -> &[String] {
         &self.faults
     }
@@ -152,7 +152,7 @@ fn list_device_nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
 }
 
 impl PropertyProgramRun {
-    /// Starts a thread that runs the programs and writes the facts file of the class.
+    /// Starts a thread that runs the programs of the class and writes the facts file.
     fn start(
         class: &DeviceClass,
         root: &Path,
@@ -166,8 +166,8 @@ impl PropertyProgramRun {
                 Ok(host) => renew_facts(&class, &root, &host),
                 Err(error) => vec![format!("facts cannot be renewed: {error}")],
             };
-            // Sending fails if the receiver was dropped, because the class is no longer served. The
-            // faults are then not needed.
+            // Sending fails if the receiver was dropped because the class is no longer served.
+            // Nobody needs the faults then.
             let _ = sender.send(faults);
             if let Some(notifier) = notifier {
                 notifier.notify();
@@ -180,7 +180,7 @@ impl PropertyProgramRun {
     }
 }
 
-/// Runs the programs and writes the facts file of the class. Returns one line for each fault. If a
+/// Runs the programs of the class and writes the facts file. Returns one line for each fault. If a
 /// program fails, the file keeps its earlier facts about devices that still exist.
 fn renew_facts(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
     let build_command = |program: &Path, arguments: &[String]| {
@@ -194,8 +194,8 @@ fn renew_facts(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<Str
     )
 }
 
-/// Writes the reported facts to the file of the class. Returns one line for each failed program, and
-/// one if the file cannot be written.
+/// Writes the reported facts to the facts file of the class. Returns one line for each failed
+/// program. If the file cannot be written, also returns a line about this error.
 fn write_facts(
     reported_properties: &ReportedProperties,
     class: &DeviceClass,
@@ -204,7 +204,7 @@ fn write_facts(
 ) -> Vec<String> {
     let mut faults = reported_properties.faults.clone();
     // If the host has none of the programs, the file is not changed, because the administrator may
-    // write it by other means.
+    // write it in another way.
     let has_no_program = reported_properties.programs.is_empty() && faults.is_empty();
     if !has_no_program && let Err(error) = reported_properties.write(class, root, host) {
         faults.push(format!("facts cannot be written: {error}"));

@@ -1,6 +1,6 @@
-//! Logs each fault once, and again only if it has disappeared and returned.
+//! Logs each fault once. A fault is logged again only if it disappears and returns.
 
-/// The current faults of one kind, each as its line in the log.
+/// The current faults of one kind. Each fault is a line for the log.
 #[derive(Debug, Default)]
 pub struct FaultLog(Vec<String>);
 

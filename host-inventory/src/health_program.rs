@@ -1,4 +1,4 @@
-//! Runs a health program: a program of the host that reports whether devices are healthy.
+//! Runs one health program. Such a program of the host reports whether devices are healthy.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -9,25 +9,25 @@ use injection_plan::program_output;
 
 use crate::host_program;
 
-/// The maximum number of bytes of a program's output that are evaluated. Further output is read and
-/// dropped, so that the program does not block on a full pipe.
+/// The maximum number of bytes of a program's output that are evaluated. The rest of the output is
+/// read and dropped, so that the program does not block on a full pipe.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// The result of one run of a health program, which may report on several devices.
+/// The result of one run of a health program. The program may report the health of several devices.
 #[derive(Debug, Clone)]
 pub(crate) enum ProgramOutcome {
     /// The program exited with this status and printed this text.
     Exited(ExitStatus, String),
     /// The program exceeded its timeout and was killed.
     Killed,
-    /// The program could not be started, for this reason. This has no effect on the health of its
-    /// devices.
+    /// The program could not be started, for this reason. The health of its devices does not change
+    /// because of this.
     NotStarted(String),
 }
 
 impl ProgramOutcome {
-    /// Returns the health of one device. `command` has the rule that judges the output, which comes
-    /// from the device's class.
+    /// Returns the health of one device. `command` has the rule of the device's class that judges
+    /// the output of the program.
     pub(crate) fn judge_health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
             ProgramOutcome::Exited(status, text) => command.find_fault(*status, text),
@@ -41,7 +41,8 @@ impl ProgramOutcome {
     }
 }
 
-/// Runs a health program on the host whose root directory is `root`, and waits until it ends.
+/// Runs a health program of the host and waits until it ends. `root` is the path of the host's root
+/// directory.
 pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> ProgramOutcome {
     let HealthCommand {
         program,

@@ -1,8 +1,9 @@
-//! Runs the programs that report the health of a class's devices. Threads run a few programs at
-//! the same time, so that a hanging program does not delay the others. A scan uses the last result
-//! of each program, and a result that changes a device's health starts a scan at once. A
-//! program that has no result yet does not affect the health of its devices. One run of a program
-//! is for all devices that have the same program and arguments.
+//! Runs the programs that report the health of a class's devices. Threads run a few programs at the
+//! same time, so that a program that hangs does not delay the others. If several devices have the
+//! same program and arguments, one run serves all of them.
+//!
+//! A scan uses the last result of each program. A result that changes a device's health starts a
+//! scan at once. As long as a program has no result, it does not affect the health of its devices.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -16,36 +17,37 @@ use device_class::discover::{Device, Health, HealthCommand};
 use crate::Notifier;
 use crate::health_program::{ProgramOutcome, run_health_program};
 
-/// The time between the end of a program and its next start.
+/// The time from the end of a program to its next start.
 const RUN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The maximum number of programs of one class that run at the same time.
 const MAX_RUNNING_PROGRAMS: usize = 4;
 
-/// A program and its arguments, which identify a run.
+/// A program and its arguments. They identify a run.
 type CommandLine = Vec<String>;
 
-/// The health programs of one class and their last results.
+/// The health programs of one class, with the last result of each.
 #[derive(Debug, Default)]
 pub(crate) struct HealthPrograms {
     outcomes: BTreeMap<CommandLine, (ProgramOutcome, Instant)>,
-    /// The receiver of the results of the running programs. The channel is closed when all of them
-    /// have ended.
+    /// The receiver of the results of the running programs. The channel is closed when all these
+    /// programs have ended.
     result_receiver: Option<Receiver<(CommandLine, ProgramOutcome)>>,
 }
 
 /// A health program whose next run is due.
 struct DueProgram {
     command_line: CommandLine,
-    /// For each device: the command, whose rule judges the output of the program, and whether the
-    /// last result was healthy. A device without a result counts as healthy.
+    /// The devices for which the program runs. Each has a command, whose rule judges the output,
+    /// and a flag that says whether the last result was healthy. A device without a result counts
+    /// as healthy.
     devices: Vec<(HealthCommand, bool)>,
 }
 
 impl HealthPrograms {
-    /// Applies the last results to the health of `devices`, and starts the programs that are due.
-    /// `notifier` is notified when a new result changes the health of a device. Returns a message
-    /// for each program that could not be run.
+    /// Applies the last results of the programs to the health of `devices`, and starts the programs
+    /// that are due. Notifies `notifier` when a new result changes the health of a device. Returns
+    /// a message for each program that could not be run.
     pub(crate) fn update_health(
         &mut self,
         devices: &mut [Device],
@@ -129,7 +131,8 @@ impl HealthPrograms {
         }
     }
 
-    /// Stores the results of programs that have ended, and returns whether any program still runs.
+    /// Stores the results of programs that have ended. Returns whether any program is still
+    /// running.
     #[cfg(test)]
     pub(crate) fn is_running(&mut self, now: Instant) -> bool {
         self.collect_results(now);
@@ -137,8 +140,8 @@ impl HealthPrograms {
     }
 }
 
-/// Starts threads that run the programs, and returns the channel for their results. Returns `None`
-/// if `programs` is empty.
+/// Starts threads that run the programs. Returns the channel on which they send their results, or
+/// `None` if `programs` is empty.
 fn start_threads(
     programs: VecDeque<DueProgram>,
     root: &Path,
@@ -158,7 +161,8 @@ fn start_threads(
     Some(results)
 }
 
-/// Runs the programs of the queue one after the other until it is empty, and sends their results.
+/// Runs the programs of the queue one after the other until the queue is empty. Sends the result of
+/// each program.
 fn run_queue(
     programs: &Mutex<VecDeque<DueProgram>>,
     root: &Path,
@@ -174,7 +178,7 @@ fn run_queue(
         devices,
     }) = take_program()
     {
-        // The commands of all devices of an entry have the same program and arguments, so that any of
+        // All devices of an entry have the same program and arguments, so the command of any of
         // them can be run.
         let Some((command, _)) = devices.first() else {
             continue;
@@ -184,8 +188,8 @@ fn run_queue(
         let has_changed = devices.any(|(command, was_healthy)| {
             outcome.judge_health(command).is_healthy() != *was_healthy
         });
-        // Sending fails if the receiver was dropped, because the class is no longer served. The
-        // thread then ends, because the results are not needed.
+        // Sending fails if the receiver was dropped because the class is no longer served. The
+        // thread then ends, because nobody needs the results.
         if results.send((command_line, outcome)).is_err() {
             return;
         }

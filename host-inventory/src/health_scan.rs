@@ -1,5 +1,5 @@
-//! Scans the host for the devices of all classes, and determines the health of each device from
-//! its files, the kernel's log and health programs.
+//! Scans the host for the devices of all classes. Determines the health of each device from its
+//! files, the kernel's log and health programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,23 +24,23 @@ use crate::host_files;
 use crate::kernel_log::KernelLog;
 use crate::response_check::ResponseCheck;
 
-/// The devices that one scan found, for all classes of a host.
+/// The devices of all classes that one scan found on the host.
 #[derive(Debug, Default)]
 pub struct HostScan<'a> {
     pub classes: Vec<ClassScan<'a>>,
-    /// The class to which each request variable and each resource name belongs.
+    /// The owner of each request variable and of each resource name: the class to which it belongs.
     pub name_owners: NameOwners,
-    /// One message for each omitted device or class, with the reason.
+    /// One message for each device or class that was left out, with the reason.
     pub warnings: Vec<String>,
-    /// The configuration errors that the scan found. Because of each error, all devices of a class
-    /// or of one of its resources are omitted.
+    /// The configuration errors that the scan found. Each error leaves out all devices of a class,
+    /// or all devices of one resource of a class.
     pub class_errors: Vec<ClassError>,
-    /// The classes with devices that are not offered until a driver's program has reported the facts
-    /// that determine their names.
+    /// The classes with devices that have no final name yet. Such a device is not offered until a
+    /// driver's program has reported the facts that determine its name.
     pub unnamed_classes: BTreeSet<ClassName>,
 }
 
-/// A configuration error of a class that only a scan of the host can detect.
+/// A configuration error of a class. Only a scan of the host can detect it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassError {
     pub class: ClassName,
@@ -52,10 +52,10 @@ pub struct ClassError {
 #[derive(Debug)]
 pub struct ClassScan<'a> {
     pub class: &'a DeviceClass,
-    /// The devices of the class that can be offered. Devices whose resource name belongs to another
-    /// class are omitted.
+    /// The devices of the class that can be offered. A device is left out if its resource name
+    /// belongs to another class.
     pub inventory: Inventory,
-    /// The device nodes that every container with a device of the class gets.
+    /// The device nodes that a container gets with every device of the class.
     pub control_nodes: Vec<FoundNode>,
 }
 
@@ -64,16 +64,16 @@ pub struct ClassScan<'a> {
 #[derive(Debug, Default)]
 pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
-    /// The classes that read an unmounted path, each with the error.
+    /// The classes that read a path which is not mounted in this container, each with the error.
     pub(crate) unmounted_classes: Arc<UnmountedClasses>,
-    /// The checks of device files that are repeated between two scans.
+    /// The checks of device files that are repeated in the time between two scans.
     response_checks: Arc<Vec<ResponseCheck>>,
-    /// The root directory of the host. `None` means that the kernel's log is not read and that no
+    /// The root directory of the host. If it is `None`, the kernel's log is not read and no
     /// programs are run.
     host_root: Option<PathBuf>,
-    /// The notifier for the end of a program whose result a scan must evaluate.
+    /// The notifier that is used when a program ends and a scan must evaluate its result.
     pub(crate) notifier: Option<Notifier>,
-    /// Whether a scan waits until the programs that report driver facts have ended.
+    /// Whether a scan waits for the end of the programs that report facts.
     pub(crate) waits_for_driver_properties: bool,
 }
 
@@ -82,9 +82,10 @@ pub struct ScanMemory {
 struct ClassMemory {
     health_history: HealthHistory,
     log: Option<KernelLog>,
-    /// The log records that were read between two scans, for the next scan.
+    /// The log records that were read after the last scan. They are kept for the next scan.
     pending_records: Vec<KernelLogRecord>,
-    /// The health rules of the last scan's devices that evaluate log records, each with its device.
+    /// The health rules that evaluate log records, each with its device. They are those of the
+    /// devices that the last scan found.
     log_rules: Vec<(DeviceId, HistoryRule)>,
     health_programs: HealthPrograms,
     facts_programs: PropertyPrograms,
@@ -94,8 +95,8 @@ struct ClassMemory {
 const MAX_PENDING_RECORDS: usize = 65_536;
 
 impl ScanMemory {
-    /// Returns the earliest time at which the health of a device can change only because time
-    /// passes. This is possible if a health rule has a minimum duration.
+    /// Returns the earliest time at which the health of a device can change without an event. This
+    /// is possible because a health rule can have a minimum duration.
     pub(crate) fn next_due_time(&self) -> Option<Instant> {
         let classes = self.classes.values();
         classes
@@ -103,7 +104,7 @@ impl ScanMemory {
             .min()
     }
 
-    /// Returns the checks of device files that are repeated between two scans.
+    /// Returns the checks of device files that are repeated in the time between two scans.
     pub(crate) fn response_checks(&self) -> Arc<Vec<ResponseCheck>> {
         Arc::clone(&self.response_checks)
     }
@@ -113,8 +114,8 @@ impl ScanMemory {
         self.classes.values().any(|class| class.log.is_some())
     }
 
-    /// Reads new records of the kernel's log, without waiting for any. Returns whether one of them
-    /// concerns a device.
+    /// Reads the new records of the kernel's log, without waiting for more. Returns whether one of
+    /// them concerns a device.
     pub(crate) fn has_relevant_log_record(&mut self) -> bool {
         let mut has_relevant_record = false;
         for class in self.classes.values_mut() {
@@ -129,8 +130,8 @@ impl ScanMemory {
         Self::default()
     }
 
-    /// Creates a memory for a single scan that reports the errors of classes that read an unmounted
-    /// path.
+    /// Creates a memory for a single scan. This scan reports the errors of the classes in
+    /// `unmounted_classes`, which read a path that is not mounted.
     pub fn with_unmounted_classes(unmounted_classes: UnmountedClasses) -> Self {
         ScanMemory {
             unmounted_classes: Arc::new(unmounted_classes),
@@ -138,7 +139,7 @@ impl ScanMemory {
         }
     }
 
-    /// Creates an empty memory for repeated scans of the host with the root directory `root`. A
+    /// Creates an empty memory for repeated scans of the host whose root directory is `root`. A
     /// scan with this memory reads the kernel's log and runs programs.
     pub fn for_host(root: &Path) -> Self {
         ScanMemory {
@@ -159,8 +160,8 @@ impl ClassMemory {
         Ok(lines)
     }
 
-    /// Reads the log records since the last call, and returns whether one of them concerns a device.
-    /// An error is ignored, because the next scan reads the log again and reports it.
+    /// Reads the log records since the last call. Returns whether one of them concerns a device. An
+    /// error is ignored here, because the next scan reads the log again and reports the error.
     fn has_relevant_log_record(&mut self) -> bool {
         let Some(Ok(lines)) = self.log.as_mut().map(KernelLog::read_new_records) else {
             return false;
@@ -179,9 +180,9 @@ impl ClassMemory {
 }
 
 /// Scans the host for the devices of all classes. If devices of two classes have the same resource
-/// name, it belongs to the first class, because the resource determines the variable that the plugin
-/// sets. If two classes have the same request variable, the host is only scanned for the first class,
-/// because the hook refuses a container that sets a variable of two classes.
+/// name, it belongs to the first class, because the resource determines the variable that the
+/// plugin sets. If two classes have the same request variable, the host is only scanned for the
+/// first class, because the hook refuses a container that sets a variable of two classes.
 ///
 /// `memory` has the state of earlier scans, and is updated. `now` is the time of this scan.
 pub fn scan_host<'a>(
@@ -227,8 +228,8 @@ pub fn scan_host<'a>(
         if let Some(root) = &memory.host_root {
             let programs = &mut class_memory.facts_programs;
             withheld_devices = programs.start_if_due(class, &inventory, root, now, notifier);
-            // The host is opened again, because the programs may have changed its files, which an
-            // open `RealHost` does not notice.
+            // The host is opened again: the programs may have changed its files, and an open
+            // `RealHost` does not notice this.
             if memory.waits_for_driver_properties
                 && programs.wait_for_run(now)
                 && let Ok(host) = RealHost::open(root)
@@ -262,7 +263,7 @@ pub fn scan_host<'a>(
         });
         class_memory.log_rules = log_rules.collect();
         let devices = &mut inventory.devices;
-        // The health of devices that are divided into parts is determined as well. A part that does
+        // The health of partitioned devices is determined as well, because a partition that does
         // not exist yet has the health of its device.
         let divided_devices = inventory
             .divided_devices
@@ -273,8 +274,8 @@ pub fn scan_host<'a>(
             .health_history
             .update_health_with_log(all_devices, now, &log_records);
         if !withheld_devices.is_empty() {
-            // The log records are kept for the next scan. That scan may rename a withheld device,
-            // which is then a new device that any of the records may concern.
+            // The log records are kept for the next scan. That scan may give a withheld device
+            // another name. It is then a new device, and any of the records may concern it.
             log_records.drain(..log_records.len().saturating_sub(MAX_PENDING_RECORDS));
             class_memory.pending_records = log_records;
         }
@@ -346,7 +347,7 @@ pub fn scan_host<'a>(
     scan
 }
 
-/// Returns whether the host has hardware of a class, even if no device of it can be offered.
+/// Returns whether the host has hardware of a class, even if none of its devices can be offered.
 fn has_hardware(inventory: &Inventory) -> bool {
     let devices = [
         &inventory.devices,
@@ -357,8 +358,8 @@ fn has_hardware(inventory: &Inventory) -> bool {
     has_device || !inventory.hidden_ids.is_empty() || !inventory.warnings.is_empty()
 }
 
-/// Finds the control nodes of a class: the device nodes that every container with one of its devices
-/// gets.
+/// Finds the control nodes of a class: the device nodes that a container gets with every device of
+/// the class.
 ///
 /// # Errors
 /// Returns an error if a required control node is missing or unusable, because the hook would then

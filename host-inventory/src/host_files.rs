@@ -1,4 +1,4 @@
-//! Checks that the host has the libraries and files that a class mounts into containers.
+//! Checks whether the host has the libraries and files that a class mounts into containers.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use device_class::discover;
 use device_class::host::Entry;
 
 /// Describes the first library or file of the class that is missing on the host. Returns `None` if
-/// there is none, or if this process does not see the host's loader cache. The plugin's container
-/// usually has only the directories that discovery reads, so a file that is missing there may exist
-/// on the host.
+/// nothing is missing. Also returns `None` if this process does not see the host's loader cache:
+/// the plugin's container usually has only the directories that discovery reads, so a file that is
+/// missing in the container may exist on the host.
 pub(crate) fn describe_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {

@@ -1,4 +1,4 @@
-//! Runs programs of the host. In a container the host's files are mounted below a directory. A
+//! Runs programs of the host. In a container, the host's files are mounted below a directory. A
 //! program of the host needs this directory as its root directory, because its loader, its
 //! libraries and the paths in its arguments are there.
 
@@ -12,12 +12,13 @@ use injection_plan::program_output::LIBRARY_PATH_ENV;
 /// The name of the hidden subcommand that calls [`enter_root_and_exec`].
 pub const IN_ROOT_SUBCOMMAND: &str = "in-root";
 
-/// The exit status of the subcommand if the program could not be executed. Shells use the same one.
+/// The exit status of the subcommand if the program could not be executed. Shells use the same
+/// status.
 pub const NOT_EXECUTED_STATUS: u8 = 126;
 
-/// Builds the command that runs a program of the host with the root directory `root`. If `root` is
-/// not `/`, the command starts this executable with the hidden subcommand, because a process can
-/// change only its own root directory. The new process calls [`enter_root_and_exec`].
+/// Builds the command that runs a program of the host with the root directory `root`. A process can
+/// change only its own root directory. So if `root` is not `/`, the command starts this executable
+/// with the hidden subcommand, and the new process calls [`enter_root_and_exec`].
 pub fn build_command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     let mut command;
     if root == Path::new("/") {
@@ -30,8 +31,8 @@ pub fn build_command(root: &Path, program: &Path, arguments: &[String]) -> Comma
     command
 }
 
-/// Changes the root directory of this process to `root` and executes the program. Requires
-/// CAP_SYS_CHROOT. Returns only on failure.
+/// Changes the root directory of this process to `root` and executes the program. This requires
+/// CAP_SYS_CHROOT. Returns only if it fails.
 pub fn enter_root_and_exec(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(error) = nix::unistd::chroot(root) {
         let root = root.display();

@@ -8,14 +8,15 @@ use device_class::discover::KernelLogRecord;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// The maximum number of log records that one scan reads. Without this limit, the scan would not end
-/// while a driver writes to the log in a loop.
+/// The maximum number of log records that one scan reads. Without this limit, the scan would not
+/// end while a driver writes to the log in a loop.
 const MAX_RECORDS: usize = 16_384;
 
-/// The maximum size of a record in bytes (`CONSOLE_EXT_LOG_MAX` of the kernel).
+/// The maximum size in bytes of a log record (`CONSOLE_EXT_LOG_MAX` of the kernel).
 const MAX_RECORD_BYTES: usize = 8192;
 
-/// The open kernel log. The first read returns the oldest record that the kernel still has.
+/// The kernel's log, opened for reading. The first read returns the oldest record that the kernel
+/// still has.
 #[derive(Debug)]
 pub(crate) struct KernelLog(File);
 
@@ -31,8 +32,8 @@ impl KernelLog {
         Ok(KernelLog(file.into()))
     }
 
-    /// Returns the records since the previous call, at most [`MAX_RECORDS`]. The next call returns
-    /// the rest.
+    /// Returns the records since the previous call, but at most [`MAX_RECORDS`]. The next call
+    /// returns the other records.
     pub(crate) fn read_new_records(&mut self) -> io::Result<Vec<KernelLogRecord>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD_BYTES];

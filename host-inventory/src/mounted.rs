@@ -1,4 +1,4 @@
-//! Checks that the host paths that a class reads are mounted in this container. A container has
+//! Checks whether the host paths that a class reads are mounted in this container. A container has
 //! only some of the host's directories below `host_root`. If a class reads a file in another
 //! directory, the plugin would find other devices than the hook.
 
@@ -8,18 +8,18 @@ use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
 
-/// A host path that a class reads and that is not mounted in this process's container.
+/// A host path that a class reads, but that is not mounted in this process's container.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnmountedPath {
     pub(crate) path: String,
-    /// Whether the class searches for devices at the path. If so, the scan cannot determine whether
+    /// Whether the class searches for devices at this path. If so, the scan cannot find out whether
     /// the host has devices of the class.
     pub(crate) is_searched: bool,
 }
 
-/// Returns the first path of a class that is not mounted below `root`. Paths at which the class
-/// searches for devices come first. Returns `None` if all paths are mounted, or if `root` is the
-/// root directory of the host itself.
+/// Returns the first path of a class that is not mounted below `root`. The paths at which the class
+/// searches for devices are checked first. Returns `None` if all paths are mounted, or if `root` is
+/// the root directory of the host itself.
 pub(crate) fn find_unmounted_path(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
     let get_device_number = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     if !has_host_mounts_below(root, &list_entry_paths(root), get_device_number) {
@@ -41,9 +41,9 @@ fn list_entry_paths(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns whether `root` is a directory of the container's own file system with mounts of the host
-/// below it. Returns `false` if the host's root directory is mounted at `root`. `get_device_number`
-/// returns the device number of the file system that contains a path.
+/// Returns whether `root` is a directory of the container's own file system that has mounts of the
+/// host below it. Returns `false` if the host's root directory itself is mounted at `root`.
+/// `get_device_number` returns the device number of the file system that contains a path.
 fn has_host_mounts_below(
     root: &Path,
     entries: &[PathBuf],
@@ -58,9 +58,9 @@ fn has_host_mounts_below(
         && devices.any(|device| device.is_some() && device != root_device)
 }
 
-/// Returns whether a path is inside a mount of the host. The path itself need not exist. The
-/// container's own file system has only the directories above the mounts, so a component on another
-/// file system shows a mount.
+/// Returns whether a path is inside a mount of the host, which is so if a component of the path is
+/// on another file system than `root`. The container's own file system has only the directories
+/// above the mounts. The path need not exist completely.
 fn is_mounted(root: &Path, path: &Path, get_device_number: impl Fn(&Path) -> Option<u64>) -> bool {
     let root_device = get_device_number(root);
     let mut prefix = root.to_owned();

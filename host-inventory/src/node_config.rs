@@ -1,24 +1,25 @@
-//! Loads the configuration of a program that runs in a container and offers the node's devices.
+//! Loads the configuration for a program that runs in a container and offers the devices of the
+//! node.
 
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
 
-/// The configuration of a node for a program that runs in a container.
+/// The configuration of this node, for a program that runs in a container.
 #[derive(Debug)]
 pub struct NodeConfig {
-    /// The configuration, whose paths are valid for this process.
+    /// The configuration. Its paths are valid in this process's container.
     pub config: Config,
-    /// The path of the host's root directory that is valid for the hook and the engines.
+    /// The path of the host's root directory as the hook and the engines see it.
     pub host_root: PathBuf,
 }
 
 impl NodeConfig {
-    /// Reads the configuration file `path`, or the default one. If it has an error, logs the error,
-    /// and reads the configuration that is installed on the host: `installed_path`, or the default
-    /// file of the host's directories. `mounted_root` is the path of the host's root directory in
-    /// this process's container.
+    /// Reads the configuration file `path`, or the default file. If the file has an error, logs the
+    /// error and reads the configuration that is installed on the host: `installed_path`, or the
+    /// default file below the host's root directory. `mounted_root` is the path of the host's root
+    /// directory in this process's container.
     pub fn load(
         path: Option<&Path>,
         mounted_root: Option<&Path>,

@@ -1,5 +1,5 @@
-//! Notifications without content, which only say that something has changed. Several notifications
-//! before a wait have the effect of one.
+//! Notifications without content. They only say that something has changed. If several
+//! notifications arrive before a wait, they have the effect of one.
 
 use tokio::sync::watch;
 
@@ -23,8 +23,8 @@ impl Notifier {
 }
 
 impl Notifications {
-    /// Waits for a notification. Returns at once if one was sent since the last wait. Never returns
-    /// if the notifier was dropped.
+    /// Waits for a notification. Returns at once if a notification was sent since the last wait.
+    /// Never returns if the notifier was dropped.
     pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,5 +1,5 @@
-//! Polls devices for a response between two scans, so that the loss of a device is noticed within
-//! seconds. If a device no longer answers, for example after the loss of its PCI link, a read of its
+//! Polls devices between two scans, so that the loss of a device is noticed within seconds. If a
+//! device no longer answers, for example after the loss of its PCI link, a read of its
 //! configuration space returns fixed bytes.
 
 use std::path::{Path, PathBuf};
@@ -9,18 +9,20 @@ use device_class::class::DeviceClass;
 use device_class::discover::{Inventory, list_response_checks};
 use device_class::host::RealHost;
 
-/// The check of whether a device answers, with its result at the last scan.
+/// A check whether a device answers. It has the result of the last scan.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseCheck {
-    /// The device's file that is read, such as its PCI configuration space in /sys.
+    /// The file of the device that is read, such as its PCI configuration space in /sys.
     path: PathBuf,
-    /// The bytes at the beginning of the file that show that the device does not answer.
+    /// The bytes at the beginning of the file. If the file begins with them, the device does not
+    /// answer.
     no_answer_bytes: Vec<u8>,
     has_answered: bool,
 }
 
 impl ResponseCheck {
-    /// Creates a check for each file of a class's devices, and reads the file once.
+    /// Creates a check for each file that shows whether one of the devices answers. Reads each file
+    /// once, so that later reads can be compared with the result.
     pub(crate) fn from_devices(
         class: &DeviceClass,
         inventory: &Inventory,
@@ -30,7 +32,7 @@ impl ResponseCheck {
         let files = devices.flat_map(|device| list_response_checks(class, device));
         let mut checks: Vec<Self> = Vec::new();
         for (path, no_answer_bytes) in files {
-            // The parts of one device have the same file. The file is read only once.
+            // The partitions of one device have the same file. It needs only one check.
             if !checks.iter().any(|check| check.path == path) {
                 let has_answered = is_answering(&path, &no_answer_bytes, host);
                 checks.push(ResponseCheck {
@@ -44,8 +46,7 @@ impl ResponseCheck {
     }
 }
 
-/// Returns whether a device has changed its response since the last scan: it answers now and did
-/// not then, or the reverse.
+/// Returns whether a device answers now and did not answer in the last scan, or the reverse.
 pub(crate) fn has_changed_response(checks: &[ResponseCheck], root: &Path) -> bool {
     let Ok(host) = RealHost::open(root) else {
         return false;

@@ -1,17 +1,17 @@
-//! Detects slow device scans. A driver can block the read of its file for ever, and a thread that is
-//! blocked in the kernel cannot be ended. No other scan starts until the read returns, so that at
-//! most one thread is blocked.
+//! Detects slow scans. A driver can block the read of its file forever, and a thread that is
+//! blocked in the kernel cannot be ended. No other scan starts until the read returns, so at most
+//! one thread is blocked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinHandle};
 
-/// The duration after which a scan is reported as slow, because it is probably blocked in a driver.
+/// The duration after which a scan is reported as slow. Such a scan is probably blocked in a
+/// driver.
 const SLOW_SCAN_THRESHOLD: Duration = Duration::from_secs(30);
 
-/// The progress of the current scan: whether a scan is running, and its start time. All clones
-/// share one state.
+/// Says whether a scan is running, and since when. All clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct ScanProgress(Arc<Mutex<ProgressState>>);
 
@@ -55,8 +55,8 @@ impl ScanProgress {
     }
 }
 
-/// Waits for the end of a scan, without a time limit. Logs a warning when the scan becomes slow,
-/// and a message when a slow scan has ended.
+/// Waits without a time limit until a scan ends. Logs a warning when the scan becomes slow, and a
+/// message when a slow scan has ended.
 pub(crate) async fn wait_for_scan<T>(mut scan_thread: JoinHandle<T>) -> Result<T, JoinError> {
     if let Ok(result) = tokio::time::timeout(SLOW_SCAN_THRESHOLD, &mut scan_thread).await {
         return result;

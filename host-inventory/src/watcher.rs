@@ -22,8 +22,8 @@ use crate::{
     Classes, FaultLog, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
 };
 
-/// The delay between the first event and the scan. The scan then covers all events that arrive
-/// within this time.
+/// The delay between the first event and the scan. Events that arrive during the delay need no
+/// further scan.
 const EVENT_DELAY: Duration = Duration::from_millis(10);
 
 /// The minimum time between two scans.
@@ -32,10 +32,10 @@ const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 /// The interval at which devices are polled for a response and the kernel's log is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The task that is due after a change on the host.
+/// What must be done after a change on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatcherTask {
-    /// Scan the host, because a device may have changed, or because the period has passed.
+    /// Scan the host, because a device may have changed, or because the scan interval has passed.
     Scan,
     /// Read the class files and scan the host, because a class may have changed.
     LoadClasses,
@@ -44,14 +44,14 @@ pub enum WatcherTask {
 /// The result and the duration of one scan.
 #[derive(Debug)]
 pub struct ScanOutcome<T> {
-    /// The value that the caller's `convert` function made from the scan. `None` means that the
-    /// scan failed and that the reason was logged.
+    /// The value that the function `convert` of the caller made from the scan. `None` means that
+    /// the scan failed. The reason was logged.
     pub result: Option<T>,
     pub duration: Duration,
 }
 
-/// Scans one host repeatedly, and keeps the classes and the state that one scan passes to the
-/// next one.
+/// Scans this host repeatedly. Keeps the classes, and the state that one scan passes to the next
+/// one.
 #[derive(Debug)]
 pub struct HostWatcher {
     config: Config,
@@ -61,11 +61,12 @@ pub struct HostWatcher {
     class_files: Vec<ClassSource>,
     /// Whether the last attempt to load the class files could read none of them.
     are_all_files_unreadable: bool,
-    /// The watcher of devices and class files. It is `None` until the first wait.
+    /// The watcher of devices and class files. It is `None` until `wait_for_change` is called for
+    /// the first time.
     change_watcher: Option<ChangeWatcher>,
-    /// The thread that polls the devices for a response. A driver may block it.
+    /// The thread that polls whether the devices answer. A driver may block this thread.
     poll_thread: Option<JoinHandle<bool>>,
-    /// The notifier for the end of a driver's program whose result a scan must evaluate.
+    /// The notifier that is used when a driver's program ends and a scan must evaluate its result.
     program_notifier: Notifier,
     program_notifications: Notifications,
     scan_progress: ScanProgress,
@@ -73,16 +74,16 @@ pub struct HostWatcher {
     class_errors: FaultLog,
     /// The names of the classes whose files cannot be used.
     broken_classes: BTreeSet<String>,
-    /// The classes that read an unmounted path, each with the error.
+    /// The classes that read a path which is not mounted in this container, each with the error.
     unmounted_classes: Arc<UnmountedClasses>,
-    /// The configuration errors of classes that the last scan detected.
+    /// The configuration errors of classes that the last scan found.
     scan_errors: FaultLog,
     unknown_classes: FaultLog,
     logged_class_names: Option<String>,
 }
 
-/// Watches devices and class files for changes: receives the notifications, and owns the tasks that
-/// send them.
+/// Watches devices and class files for changes. Owns the tasks that send notifications of changes,
+/// and receives these notifications.
 #[derive(Debug)]
 struct ChangeWatcher {
     device_notifier: Notifier,
@@ -95,7 +96,7 @@ struct ChangeWatcher {
 }
 
 impl HostWatcher {
-    /// Creates a watcher for the classes that `server` offers to the kubelet, and loads the class
+    /// Creates a watcher for the classes that `server` offers to the kubelet. Loads the class
     /// files.
     pub fn new(config: Config, server: Server) -> Self {
         let (program_notifier, program_notifications) = Notifier::new();
@@ -128,14 +129,14 @@ impl HostWatcher {
         &self.classes
     }
 
-    /// Returns the number of errors that prevent devices from being offered: class files that
-    /// cannot be used, and configuration errors that the last scan detected.
+    /// Returns the number of errors because of which devices are not offered: class files that
+    /// cannot be used, and configuration errors that the last scan found.
     pub fn class_errors(&self) -> usize {
         self.class_errors.count() + self.scan_errors.count()
     }
 
-    /// Returns the names of the classes whose files cannot be used, although their devices may still
-    /// exist. Returns `None` if no class file could be read, so that any class may be affected.
+    /// Returns the names of the classes whose files cannot be used, although their devices may
+    /// still exist. Returns `None` if no class file could be read. Any class may then be affected.
     pub fn broken_classes(&self) -> Option<&BTreeSet<String>> {
         (!self.are_all_files_unreadable).then_some(&self.broken_classes)
     }
@@ -144,9 +145,9 @@ impl HostWatcher {
         self.scan_progress.clone()
     }
 
-    /// Waits until the host must be scanned again: after `period`, after an event that may concern
-    /// a device or a file in `directory`, after a change of a class file, or after one of the
-    /// `reload_notifications`.
+    /// Waits until the host must be scanned again. This is so after `period`, after an event that
+    /// may concern a device or a file in `directory`, after a change of a class file, and after one
+    /// of the `reload_notifications`.
     pub async fn wait_for_change(
         &mut self,
         period: Duration,
@@ -184,8 +185,8 @@ impl HostWatcher {
             () = change_watcher.class_file_notifications.wait() => WatcherTask::LoadClasses,
             () = reload_notifications.wait() => WatcherTask::LoadClasses,
         };
-        // One scan must cover several events, because a driver creates several device nodes at
-        // once, and an editor writes a file in several steps.
+        // One scan should cover several events: a driver creates several device nodes in a row, and
+        // an editor writes a file in several steps.
         tokio::time::sleep(EVENT_DELAY).await;
         change_watcher.device_notifications.clear();
         match task {
@@ -198,7 +199,7 @@ impl HostWatcher {
     }
 
     /// Loads the class files and logs new errors. Returns whether a class file has changed. If no
-    /// class file can be read, the watcher keeps the previous classes.
+    /// class file can be read, the previous classes are kept.
     pub fn load_classes(&mut self) -> bool {
         let load_result = Classes::load(&self.config, self.server);
         let errors = load_result
@@ -206,7 +207,7 @@ impl HostWatcher {
             .map_or_else(std::slice::from_ref, |classes| &classes.errors);
         let broken_classes = errors.iter().filter_map(FileError::class_name).collect();
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // If no class file can be read, the previous classes are kept, because the failure may be
+        // If no class file can be read, the previous classes are kept. The failure may be
         // temporary, for example if the process has no free file descriptor.
         self.are_all_files_unreadable = match &load_result {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
@@ -233,8 +234,8 @@ impl HostWatcher {
         }
         self.broken_classes = broken_classes;
         self.unmounted_classes = Arc::new(unmounted_classes);
-        // An unknown class in the configuration causes no warning if a class file cannot be read,
-        // because it may be the class of that file.
+        // If a class file cannot be read, there is no warning about unknown classes in the
+        // configuration, because such a class may be in that file.
         if self.class_errors.count() == 0 {
             let class_names = sources.iter().map(|source| source.name.as_str());
             let warnings = self.config.warn_of_unknown_classes(class_names);
@@ -267,8 +268,8 @@ impl HostWatcher {
         has_changed
     }
 
-    /// Scans the host once, and calls `convert` with the scan. Both run in a separate thread,
-    /// because a driver may block the reads of its files, while the server's thread must not block.
+    /// Scans the host once, and calls `convert` with the scan. Both run in a separate thread: a
+    /// driver may block the reads of its files, and the server's thread must not block.
     pub async fn scan<T: Send + 'static>(
         &mut self,
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
@@ -279,8 +280,8 @@ impl HostWatcher {
         ScanOutcome { result, duration }
     }
 
-    /// Scans like [`HostWatcher::scan`], without measuring the time. If the scan fails, logs the
-    /// reason and returns `None`.
+    /// Scans the host like [`HostWatcher::scan`], but does not measure the time. If the scan fails,
+    /// logs the reason and returns `None`.
     async fn scan_without_timing<T: Send + 'static>(
         &mut self,
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
@@ -290,8 +291,8 @@ impl HostWatcher {
         let mut memory = std::mem::replace(&mut self.memory, ScanMemory::for_host(&root));
         memory.unmounted_classes = Arc::clone(&self.unmounted_classes);
         memory.notifier = Some(self.program_notifier.clone());
-        // The DRA driver holds the locks of divisible devices only during a scan. If a program
-        // ended after the scan, it could overwrite facts that the creation of a part has changed.
+        // The DRA driver holds the locks of divisible devices only during a scan. A program that
+        // ended after the scan could overwrite facts that change when a partition is created.
         memory.waits_for_driver_properties = self.server == Server::Dra;
         let scan_thread = tokio::task::spawn_blocking(move || {
             let scan_result = match RealHost::open(&root) {
@@ -330,8 +331,8 @@ impl HostWatcher {
     }
 }
 
-/// Waits until a device stops answering or answers again, or until a new record of the kernel's log
-/// concerns a device.
+/// Waits until a device stops answering, until it answers again, or until a new record of the
+/// kernel's log concerns a device.
 async fn wait_for_health_change(
     memory: &mut ScanMemory,
     root: &Path,
@@ -349,8 +350,8 @@ async fn wait_for_health_change(
         if checks.is_empty() {
             continue;
         }
-        // The read of a lost device's file can block. No other read starts while it is blocked. The
-        // kernel's log is not read either until the caller waits again.
+        // The read of a lost device's file can block. While it is blocked, no other read starts.
+        // The kernel's log is then not read either, until the caller waits again.
         let thread = poll_thread.get_or_insert_with(|| {
             let (checks, root) = (Arc::clone(&checks), root.to_owned());
             tokio::task::spawn_blocking(move || has_changed_response(&checks, &root))

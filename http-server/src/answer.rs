@@ -1,5 +1,5 @@
-//! Answers to requests. An answer counts toward the server's memory limit until it has been
-//! sent, because it stays in memory if the client does not read it.
+//! Answers to requests. An answer stays in memory if the client does not read it. So it counts
+//! toward the server's memory limit until it has been sent.
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -31,7 +31,7 @@ pub(crate) fn build_answer(
     answer
 }
 
-/// The body of an answer, with the lease of the memory that it occupies.
+/// The body of an answer, and the lease of the memory that this body uses.
 pub(crate) struct LeasedBytes {
     pub(crate) bytes: Vec<u8>,
     #[expect(

@@ -9,8 +9,8 @@ use hyper::body::{Body, Incoming};
 use crate::answer::{Answer, build_text_answer};
 use crate::connections::MemoryLease;
 
-/// The time limit for the body of a request. If it has not arrived completely by then, the request is
-/// answered with status 408.
+/// The time limit for the body of a request. If the whole body has not arrived by then, the answer
+/// has status 408.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why the body of a request was not read.
@@ -18,7 +18,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum BodyError {
     #[error("the body is longer than {0} bytes")]
     TooLong(usize),
-    /// The server's memory limit is reached by the bodies and answers of other requests.
+    /// The bodies and answers of other requests have used up the server's memory limit.
     #[error("too many requests at once")]
     MemoryLimitReached,
     /// The client did not send the whole body within [`BODY_TIMEOUT`].
@@ -42,9 +42,9 @@ impl BodyError {
     }
 }
 
-/// Reads a body of at most `max_bytes` bytes. The lease grows as bytes arrive. The length that the
-/// client has announced is only used to refuse a body that is too long. Otherwise a client could
-/// reserve memory for bytes that it never sends.
+/// Reads a body of at most `max_bytes` bytes. The memory lease grows as bytes arrive. The length
+/// that the client announces is only used to refuse a body that is too long. Otherwise a client
+/// could reserve memory for bytes that it never sends.
 pub(crate) async fn read_body(
     body: Incoming,
     max_bytes: usize,
@@ -66,7 +66,7 @@ async fn receive_body(
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| BodyError::Disconnected)?;
-        // Trailer fields after a chunked body are ignored.
+        // Trailer fields, which can follow a chunked body, are ignored.
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -82,8 +82,8 @@ async fn receive_body(
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&data);
-        // Without this, a client that sends as fast as the server reads would keep the tasks of other
-        // connections from running.
+        // If this task did not yield, a client that sends as fast as the server reads would keep
+        // the tasks of other connections from running.
         tokio::task::yield_now().await;
     }
     Ok(bytes)

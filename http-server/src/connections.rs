@@ -1,5 +1,5 @@
-//! Decides which connections a server keeps open, and how much memory each of them may use for the
-//! bodies of its requests and answers.
+//! Decides which connections a server keeps open, and how much memory the requests and answers of
+//! each connection may use.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 
 use crate::Limits;
 
-/// The minimum time for which a new connection is kept open, even if another one waits for
-/// admission. In this time the server can read a request that the client has sent at once.
+/// The minimum time for which a new connection is kept open, even if another connection waits for
+/// admission. It is enough to read a request that the client sends immediately.
 const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
-/// The minimum time for which a connection is kept open if another one of the same address waits
-/// for admission, divided by the maximum number of connections. With at most 128 connections the
-/// time is 128 milliseconds. Then the clients of one address cannot begin more than a thousand TLS
-/// handshakes in a second.
+/// A connection is kept open for at least this time, multiplied by the maximum number of
+/// connections, if another connection of the same client address waits for admission. With 128
+/// connections the product is 128 milliseconds. So the clients of one address cannot begin more
+/// than a thousand TLS handshakes per second.
 const SAME_ADDRESS_GRACE_PERIOD: Duration = Duration::from_millis(1);
 
 /// The open connections of a server.
@@ -32,24 +32,24 @@ pub(crate) struct Connections {
 struct ConnectionTable {
     last_id: u64,
     connections: BTreeMap<u64, Connection>,
-    /// The number of bytes of memory that all connections use together.
+    /// The number of bytes of memory that all connections use, added up.
     memory_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
-    /// The time at which the connection was admitted, or its last request was answered.
+    /// The time at which the connection was admitted, or at which its last request was answered.
     idle_start: Instant,
     /// Whether the server has answered at least one request of the connection.
     was_answered: bool,
-    /// The number of bytes of memory that the bodies of the connection's requests and answers use.
+    /// The number of bytes of memory that the requests and answers of this connection use.
     memory_bytes: usize,
-    /// The notification that the connection must be closed.
+    /// Notifies the task of the connection that it must close the connection.
     close_notify: Arc<Notify>,
 }
 
-/// The permission to serve one connection. Dropping the permit lets the server admit another
+/// The permission to serve one connection. If the permit is dropped, the server can admit another
 /// connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
@@ -58,7 +58,8 @@ pub(crate) struct ConnectionPermit {
     close_notify: Arc<Notify>,
 }
 
-/// An amount of memory that one connection may use. Dropping the lease returns it to the server.
+/// An amount of memory that one connection may use. If the lease is dropped, the server gets the
+/// memory back.
 #[derive(Debug)]
 pub(crate) struct MemoryLease {
     connections: Arc<Connections>,
@@ -66,8 +67,8 @@ pub(crate) struct MemoryLease {
     bytes: usize,
 }
 
-/// The error of a lease that cannot grow: the server's memory limit is reached, and this connection
-/// itself is the one that would be closed.
+/// The error of a lease that cannot grow. The server's memory limit is reached, and the server
+/// would have to close the connection of this lease itself.
 #[derive(Debug)]
 pub(crate) struct MemoryLimitError;
 
@@ -83,10 +84,13 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes a connection from the queue `waiting_clients`, and returns it with its permit. The
-    /// connection is the oldest one of the address with the fewest open connections. If the limit
-    /// of open connections is reached, one of them is closed. Returns `None` if the queue is empty,
-    /// or if the connection that would be closed is still in its grace period.
+    /// Admits one connection from the queue `waiting_clients`. Removes it from the queue, and
+    /// returns it with its permit. The chosen connection is the oldest one of the client address
+    /// that has the fewest open connections. If the maximum number of connections is open, one of
+    /// them is closed.
+    ///
+    /// Returns `None` if the queue is empty, or if the connection that must be closed is still in
+    /// its grace period.
     pub(crate) fn admit<T>(
         self: &Arc<Self>,
         waiting_clients: &mut VecDeque<(IpAddr, T)>,
@@ -119,8 +123,8 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    /// Inserts a connection. If the table already has `max_connections` connections, first closes
-    /// one of them. Returns `None` if the connection to close is still in its grace period.
+    /// Inserts a connection. If the table already has `max_connections` connections, one of them is
+    /// closed first. Returns `None` if that one is still in its grace period.
     fn insert(&mut self, address: IpAddr, max_connections: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= max_connections {
             let id = self.choose_connection_to_close(
@@ -152,7 +156,7 @@ impl ConnectionTable {
         Some((self.last_id, close_notify))
     }
 
-    /// Returns the total weight of the connections of each client address.
+    /// Returns for each client address the sum of the weights of its connections.
     fn sum_weights_by_address(
         &self,
         get_weight: impl Fn(&Connection) -> usize,
@@ -164,10 +168,10 @@ impl ConnectionTable {
         sums
     }
 
-    /// Chooses the connection to close, and returns its id. It is a connection of the client
-    /// address whose connections have the largest total weight, and of these the one with the
-    /// smallest `get_sort_key`. `new_address` is the address of a connection that waits for
-    /// admission. It adds one to the total weight of its address.
+    /// Chooses the connection that must be closed, and returns its id. First the client address
+    /// with the largest total weight is chosen. Of its connections, the one with the smallest
+    /// `get_sort_key` is returned. A connection from `new_address` waits for admission, and adds
+    /// one to the total weight of this address.
     fn choose_connection_to_close<O: Ord>(
         &self,
         new_address: Option<IpAddr>,
@@ -186,8 +190,8 @@ impl ConnectionTable {
             .map(|(id, _)| *id)
     }
 
-    /// Replaces `old_bytes` by `new_bytes` in the memory usage of a connection. Does nothing if the
-    /// connection was closed, because its memory is no longer counted.
+    /// Changes the memory usage of a connection from `old_bytes` to `new_bytes`. Does nothing if
+    /// the connection was closed, because its memory is no longer counted.
     fn update_memory_usage(&mut self, id: u64, old_bytes: usize, new_bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.memory_bytes = connection.memory_bytes - old_bytes + new_bytes;
@@ -204,14 +208,14 @@ impl ConnectionTable {
 }
 
 impl ConnectionPermit {
-    /// Waits until the server needs the connection's permit or memory for another connection. The
-    /// caller then closes this connection.
+    /// Waits until the server needs the permit or the memory of this connection for another one.
+    /// The caller must then close this connection.
     pub(crate) async fn wait_for_close_request(&self) {
         self.close_notify.notified().await;
     }
 
-    /// Records that a request of the connection was answered. Connections without an answer are
-    /// closed first, and then those that have been idle the longest.
+    /// Records that a request of this connection was answered. Connections without an answer are
+    /// closed first, then those that have been idle for the longest time.
     pub(crate) fn record_answer(&self) {
         if let Some(connection) = self.connections.lock_table().connections.get_mut(&self.id) {
             connection.was_answered = true;
@@ -219,7 +223,7 @@ impl ConnectionPermit {
         }
     }
 
-    /// Returns a lease for the connection, which has 0 bytes at first.
+    /// Returns a memory lease for the connection. Its size is 0 bytes at first.
     pub(crate) fn lease_memory(&self) -> MemoryLease {
         MemoryLease {
             connections: Arc::clone(&self.connections),
@@ -236,10 +240,10 @@ impl Drop for ConnectionPermit {
 }
 
 impl MemoryLease {
-    /// Changes the size of the lease to `bytes`. If the memory limit is reached, the server looks
-    /// for the client address that uses the most memory, and closes the largest connection of that
-    /// address. If this is the connection of the lease itself, the call fails and the lease is not
-    /// changed. Therefore a large request does not displace small ones.
+    /// Changes the size of the lease to `bytes`. If the memory limit is exceeded, the server finds
+    /// the client address that uses the most memory, and closes the connection of this address that
+    /// uses the most. If this is the connection of the lease itself, the call fails and the lease
+    /// is not changed. So a large request does not displace small requests.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryLimitError> {
         let mut table = self.connections.lock_table();
         if !table.connections.contains_key(&self.id) {
@@ -264,7 +268,7 @@ impl MemoryLease {
 
 impl Drop for MemoryLease {
     fn drop(&mut self) {
-        // The error is ignored: it only occurs if the connection was closed, and the memory of a
+        // The error is ignored. It only occurs if the connection was closed, and the memory of a
         // closed connection is no longer counted.
         let _ = self.resize(0);
     }

@@ -1,9 +1,11 @@
-//! An HTTP/1.1 server that stays available to honest clients while hostile ones attack it. The
-//! plugin, the DRA driver, the scheduler extender and the webhook serve metrics, probes and
-//! reviews with it. Request heads, bodies, TLS handshakes and answers have limits of size and
-//! time. If connections or memory run short, the server closes a connection of the client address
-//! that uses the most, so that a client that opens too many connections only harms clients of its
-//! own address. The server serves no files, and never connects to an address in a request.
+//! An HTTP/1.1 server that stays available to honest clients while hostile clients attack it. The
+//! plugin, the DRA driver, the scheduler extender and the webhook use it for metrics, probes and
+//! reviews.
+//!
+//! Requests, TLS handshakes and answers are limited in size and time. If the server runs out of
+//! connections or memory, it closes a connection of the client address that uses the most. So a
+//! client that opens too many connections harms only clients of its own address. The server does
+//! not serve files, and never connects to an address that a request contains.
 
 mod answer;
 mod body;
@@ -38,43 +40,42 @@ use answer::LeasedBytes;
 use body::BodyError;
 use connections::{ConnectionPermit, Connections, MemoryLimitError};
 
-/// The maximum length in bytes of a request's head, which is its request line and header fields. A
+/// The maximum length in bytes of a request's head: the request line and the header fields. A
 /// longer head is answered with status 431.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The time limit for a TLS handshake, and also for the head of the first request after it. If a
-/// limit is exceeded, the connection is closed without an answer.
+/// The time limit for a TLS handshake. The head of the first request has the same limit. If one of
+/// them is exceeded, the connection is closed without an answer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time after which the server closes an idle connection. It is longer than the 90 seconds
-/// after which a client written in Go closes its idle connections. If the server closed a connection
-/// first, a request that the client sends at this moment would be lost.
+/// The time after which the server closes an idle connection. Clients written in Go close an idle
+/// connection after 90 seconds, so this time is longer. If the server closed a connection first, a
+/// request that the client sends at that moment would be lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The time after which a connection accepts no further request. The server still answers the
-/// request in progress, and then closes the connection.
+/// The age after which a connection accepts no more requests. The server still answers the request
+/// in progress, and then closes the connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The time limit for the answer to the last request of a connection. If it is exceeded, the
-/// connection is closed. Without keep-alive, the last request is also the first one.
+/// connection is closed. Without keep-alive, a connection has only one request.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The number of connections that the kernel queues until they are accepted (listen(2)), at most
-/// `net.core.somaxconn`. If the queue is full, the kernel drops a client's SYN, and the client
-/// sends it again after a second.
+/// The maximum number of new connections that wait in the kernel until they are accepted
+/// (listen(2)). The kernel also limits it to `net.core.somaxconn`. If the queue is full, the kernel
+/// drops the SYN of a client, and the client sends it again after a second.
 const LISTEN_BACKLOG: u32 = 4096;
 
-/// The time between two attempts to admit connections from the server's queue.
+/// The time between two attempts to admit connections from the queue of waiting connections.
 const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The maximum resources that a server uses, whatever its clients do.
+/// The limits of the resources that a server uses, whatever its clients do.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The maximum number of connections that are served at the same time. Half as many more can wait
-    /// in the server's queue.
+    /// The maximum number of connections that are served at the same time. In addition, half as
+    /// many connections can wait in the queue.
     pub max_connections: usize,
-    /// The maximum length in bytes of a request's body. A longer body is answered with status
-    /// 413.
+    /// The maximum length in bytes of a request's body. A longer body is answered with status 413.
     pub max_body_bytes: usize,
     /// The maximum memory in bytes for the bodies and answers of all connections together.
     pub max_memory_bytes: usize,
@@ -92,10 +93,10 @@ impl Limits {
     };
 }
 
-/// Computes the answers to requests. The trait is implemented for every function of method, path
-/// and body that returns the answer without waiting.
+/// Computes the answers to requests. Every function that takes a method, a path and a body and
+/// returns an answer implements this trait.
 pub trait Handler: Send + Sync + 'static {
-    /// Computes the answer to a request, whose body has arrived completely.
+    /// Computes the answer to a request. The body of the request has arrived completely.
     fn answer(
         &self,
         method: &Method,
@@ -115,8 +116,9 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Handler for 
     }
 }
 
-/// Returns a socket that listens on a TCP address. With `SO_REUSEADDR`, a restarted server can listen
-/// on the address even if closed connections of the previous process are in the state TIME_WAIT.
+/// Returns a socket that listens on a TCP address. Because of `SO_REUSEADDR`, a restarted server
+/// can listen on the address even if closed connections of the previous process are still in the
+/// state TIME_WAIT.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -127,12 +129,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(LISTEN_BACKLOG)
 }
 
-/// Serves HTTP on the listener until the future is dropped.
+/// Serves HTTP on a listening socket until the future is dropped.
 pub async fn serve<S: Handler>(listener: TcpListener, limits: Limits, handler: S) {
     accept_connections(listener, limits, handler, |client| async { Some(client) }).await;
 }
 
-/// Serves HTTPS on the listener until the future is dropped.
+/// Serves HTTPS on a listening socket until the future is dropped.
 #[cfg(feature = "tls")]
 pub async fn serve_tls<S: Handler>(
     listener: TcpListener,
@@ -166,10 +168,11 @@ async fn accept_connections<S, H, F, C>(
 {
     let open_connections = Arc::new(Connections::new(limits));
     let handler = Arc::new(handler);
-    // Dropping the set ends the tasks of all connections, so that no connection outlives the server.
+    // If the set is dropped, the tasks of all connections end. So no connection outlives the
+    // server.
     let mut connection_tasks = JoinSet::new();
-    // Connections wait in this queue and not in the kernel's backlog, so that a client with
-    // few open connections is served before one with many.
+    // Connections wait in this queue instead of the kernel's backlog. So a client with few open
+    // connections can be served before a client with many.
     let mut waiting_clients = VecDeque::new();
     loop {
         tokio::select! {
@@ -201,9 +204,9 @@ async fn accept_connections<S, H, F, C>(
     }
 }
 
-/// Answers the requests of one connection until the connection ends. Errors are neither returned nor
-/// logged, because clients could fill the log by disconnecting, or by sending something else than
-/// HTTP.
+/// Answers the requests of one connection until the connection ends. Errors are not returned or
+/// logged. Otherwise clients could fill the log: they only need to disconnect, or to send something
+/// else than HTTP.
 async fn serve_requests(
     client: impl AsyncRead + AsyncWrite + Unpin,
     permit: &ConnectionPermit,
@@ -224,7 +227,7 @@ async fn serve_requests(
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        // A client may shut down its sending direction after the request, and still read the answer.
+        // A client may close its sending direction after the request, and still read the answer.
         .half_close(true)
         .keep_alive(limits.keep_alive);
     let connection = server.serve_connection(TokioIo::new(client), service);

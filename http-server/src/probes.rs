@@ -1,5 +1,5 @@
-//! The pages for monitoring: `/healthz` and `/readyz` for the kubelet's probes, and
-//! `/metrics` for Prometheus.
+//! The pages for monitoring. `/healthz` and `/readyz` are for the kubelet's probes, and `/metrics`
+//! is for Prometheus.
 
 use crate::answer::{self, build_text_answer};
 use crate::{Answer, Method, StatusCode};
@@ -7,9 +7,9 @@ use crate::{Answer, Method, StatusCode};
 /// The content type of the page `/metrics` (OpenMetrics 1.0).
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers a request for `/healthz`, `/readyz` or `/metrics`. `write_metrics` returns the page
-/// `/metrics`. `check_readiness` returns a human-readable text if the process is ready to work, and
-/// otherwise the reason why it is not ready.
+/// Answers a request for `/healthz`, `/readyz` or `/metrics`. `write_metrics` returns the content
+/// of `/metrics`. `check_readiness` returns a text for people if the process is ready to work.
+/// Otherwise it returns the reason why the process is not ready.
 pub fn answer_probe(
     method: &Method,
     path: &str,
@@ -23,7 +23,7 @@ pub fn answer_probe(
         "/metrics" => {
             answer::build_answer(StatusCode::OK, OPEN_METRICS_TYPE, write_metrics().into())
         }
-        // The text has no meaning. An answer at all shows that the process does not hang.
+        // The text does not matter. Any answer shows that the process does not hang.
         "/healthz" => build_text_answer(StatusCode::OK, "ok\n"),
         "/readyz" => match check_readiness() {
             Ok(state) => build_text_answer(StatusCode::OK, format!("{state}\n")),

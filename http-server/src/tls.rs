@@ -14,12 +14,12 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-/// The time between two reads of the certificate files. The delay does no harm, because
-/// cert-manager replaces a certificate weeks before the old one expires.
+/// The time between two reads of the certificate files. This delay does no harm, because
+/// cert-manager replaces a certificate weeks before the old certificate expires.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The maximum size in bytes of a file with a certificate chain or a key. The files come from a
-/// Kubernetes Secret, which has at most 1 MiB.
+/// The maximum size in bytes of the file with the certificate chain, and of the file with the key.
+/// Both come from a Kubernetes Secret, which has at most 1 MiB.
 const MAX_TLS_FILE_BYTES: u64 = 1 << 20;
 
 /// The certificate and key with which a server proves its identity to clients.
@@ -33,8 +33,8 @@ pub struct Identity {
 struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
-    /// Reads the certificate chain and the key from the files `tls.crt` and `tls.key` of a
-    /// directory, which are the names in a Secret of the type `kubernetes.io/tls`.
+    /// Reads the certificate chain from the file `tls.crt` and the key from the file `tls.key` in a
+    /// directory. A Secret of the type `kubernetes.io/tls` has files with these names.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
         let (certificate_chain, key) = read_tls_files(dir)?;
         let current_certificate = Arc::new(CurrentCertificate(RwLock::new(parse_certified_key(
@@ -53,7 +53,7 @@ impl Identity {
         }))
     }
 
-    /// Replaces the certificate chain and the key, which are PEM texts. Later handshakes use the new
+    /// Replaces the certificate chain and the key. Both are PEM texts. Later handshakes use the new
     /// ones. Open connections are not affected.
     ///
     /// # Errors
@@ -75,8 +75,8 @@ impl Identity {
     }
 }
 
-/// Replaces the certificate whenever the files tls.crt and tls.key of a directory change. If the new
-/// files cannot be used, logs the error once, and keeps the previous certificate. Never returns.
+/// Replaces the certificate whenever the file tls.crt or tls.key in a directory changes. If the new
+/// files cannot be used, logs the error once and keeps the previous certificate. Never returns.
 pub async fn reload_on_change(identity: Arc<Identity>, dir: PathBuf) {
     let mut last_files = read_tls_files(&dir).ok();
     loop {

@@ -1,6 +1,6 @@
-//! The records of prepared resource claims, one file for each claim. `boathook-dra` writes them. The
-//! plugin reads them so that it does not offer the devices of claims. The installer does not remove
-//! the DRA driver while there is a record.
+//! The records of prepared resource claims. Each claim has one file. `boathook-dra` writes the
+//! records. The plugin reads them, because it must not offer the devices in them. The installer
+//! keeps the DRA driver as long as there is a record.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::{Deserialize, Serialize};
 
-/// The path of the DRA driver's directory, relative to the kubelet's root directory.
+/// The path of the DRA driver's directory below the kubelet's root directory.
 pub const DRIVER_DIR_PATH: &str = "plugins/boathook.dev";
 
-/// The name of the directory of claim records in the DRA driver's directory.
+/// The name of the subdirectory for claim records. It is in the DRA driver's directory.
 const RECORDS_DIR_NAME: &str = "claims";
 
-/// The maximum size in bytes of a claim record. A claim has at most 32 devices, each with parameters
-/// of at most 10 KiB, which take up to four times as much in the record.
+/// The maximum size in bytes of a claim record. A claim has at most 32 devices. The parameters of a
+/// device have at most 10 KiB, and take up to four times as much in the record.
 pub const MAX_RECORD_BYTES: u64 = 4 << 20;
 
 const FILE_NAME_SUFFIX: &str = ".json";
 
-/// Returns the path of the directory of claim records in the DRA driver's directory.
+/// Returns the path of the directory for claim records, which is in the DRA driver's directory.
 pub fn records_dir_path(driver_directory: &Path) -> PathBuf {
     driver_directory.join(RECORDS_DIR_NAME)
 }
 
-/// The uid of a resource claim. It is valid as a file name, because it has only letters, digits
+/// The uid of a resource claim. It can be used as a file name, because it has only letters, digits
 /// and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -36,7 +36,7 @@ impl ClaimUid {
         &self.0
     }
 
-    /// Returns the file name of the claim's record.
+    /// Returns the file name of the record for this claim.
     pub fn file_name(&self) -> String {
         format!("{}{FILE_NAME_SUFFIX}", self.0)
     }
@@ -62,15 +62,15 @@ impl From<ClaimUid> for String {
     }
 }
 
-/// Returns the uid in the file name of a record, without checking the uid. Returns `None` for any
+/// Returns the uid in the file name of a record. The uid is not checked. Returns `None` for any
 /// other file, such as a temporary file, whose name begins with a dot.
 pub fn parse_uid_from_file_name(name: &OsStr) -> Option<&str> {
     let uid = name.to_str()?.strip_suffix(FILE_NAME_SUFFIX)?;
     (!uid.starts_with('.')).then_some(uid)
 }
 
-/// The record of a prepared claim. Unknown fields, which a later version may have added, are ignored.
-/// `P` is the type of the parameters of a device, which only the DRA driver reads.
+/// The record of a prepared claim. Fields that a later version has added are ignored. `P` is the
+/// type of a device's parameters, which only the DRA driver reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize + Default + PartialEq",
@@ -81,19 +81,19 @@ pub struct ClaimRecord<P = IgnoredParameters> {
     pub uid: ClaimUid,
     pub namespace: String,
     pub name: String,
-    /// The uids of the pods that can use the claim. `None` means that they are not known, because an
-    /// older version wrote the record, or because the claim is not reserved for pods.
+    /// The uids of the pods that can use the claim. `None` means that the pods are not known,
+    /// because an older version wrote the record, or because the claim is not reserved for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Vec<String>>,
     pub devices: Vec<PreparedDevice<P>>,
-    /// The devices of the claim that are not prepared, because they are still being created or their
+    /// The devices of the claim that are not ready, because they are still being created or their
     /// creation has failed.
     #[serde(default, rename = "making", skip_serializing_if = "Vec::is_empty")]
     pub pending_devices: Vec<PendingDevice>,
 }
 
-/// A device that the DRA driver is changing for a claim: a part that it creates, or a device whose
-/// other parts it removes, so that there is enough capacity for a new part.
+/// A device that the DRA driver is changing for a claim. It is a partition that the driver creates,
+/// or a device from which the driver removes partitions to make room for a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDevice {
     pub pool: String,
@@ -102,40 +102,42 @@ pub struct PendingDevice {
     pub class: ClassName,
 }
 
-/// A device of a claim that is ready for containers.
+/// A device of a claim that containers can use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize + Default + PartialEq",
     deserialize = "P: Deserialize<'de> + Default"
 ))]
 pub struct PreparedDevice<P = IgnoredParameters> {
-    /// The name of the request in the claim, without the name of the subrequest.
+    /// The name of the request in the claim. If the request has subrequests, it does not include
+    /// their names.
     pub request: String,
     pub pool: String,
     /// The name of the device in the pool.
     pub device: String,
     pub class: ClassName,
     pub id: DeviceId,
-    /// The id of the share that the claim has, if several claims can share the device.
+    /// The id of the claim's slot (`share`) on the device, if several claims can use the device at
+    /// the same time.
     #[serde(default, rename = "share", skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
-    /// The number of shares of the device that the claim has. Records of older versions lack this
-    /// field, and count as one share.
+    /// The number of slots (`shares`) of the device that the claim has. Older versions wrote
+    /// records without this field, which means one slot.
     #[serde(
         default = "default_shares",
         rename = "shares",
         skip_serializing_if = "is_one"
     )]
     pub share_count: u64,
-    /// Whether the claim has admin access (`adminAccess`) to the device, which other claims and
-    /// pods may then have as well.
+    /// Whether the claim has admin access (`adminAccess`) to the device. Other claims and pods may
+    /// then have the device at the same time.
     #[serde(default, rename = "admin")]
     pub has_admin_access: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: P,
 }
 
-/// The parameters of a device for programs that do not read them.
+/// The parameters of a device, for programs that do not read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IgnoredParameters {}
 
@@ -159,10 +161,10 @@ impl<P> PreparedDevice<P> {
 }
 
 impl<P> ClaimRecord<P> {
-    /// The version of the records that this program writes.
+    /// The format version of the records that this program writes.
     pub const VERSION: u32 = 1;
 
-    /// Returns the claim's name for messages, `NAMESPACE/NAME`.
+    /// Returns the name of the claim as `NAMESPACE/NAME`, for messages.
     pub fn qualified_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }

@@ -1,4 +1,5 @@
-//! Runs a class's programs that report driver facts, and writes the facts to the class's file.
+//! Runs the programs of a class that report properties of the driver (facts), and writes these
+//! facts to a file of the class.
 
 mod programs;
 #[cfg(test)]
@@ -13,15 +14,16 @@ use device_class::driver_properties::{self, DriverProperties};
 use device_class::{DeviceClass, HostView, discover};
 use rooted_path::replace_file;
 
-/// The driver facts that the programs of one class reported.
+/// The facts (driver properties) that the programs of one class reported.
 #[derive(Debug, Default)]
 pub struct ReportedProperties {
     facts: DriverProperties,
     /// The command lines of the programs that reported facts.
     pub programs: Vec<String>,
-    /// The programs that failed, each in one line with the reason.
+    /// One line for each program that failed, with the reason.
     pub faults: Vec<String>,
-    /// The positions in the class's list of the programs whose runs all succeeded and reported facts.
+    /// The positions of successful programs in the class's list of programs. Every run of such a
+    /// program succeeded and reported facts.
     successful_positions: Vec<usize>,
 }
 
@@ -31,9 +33,10 @@ impl ReportedProperties {
         self.facts.first_value("version")
     }
 
-    /// Writes the facts to the class's file below `root`, together with facts of earlier runs since
-    /// the host's boot that [`discover::keep_earlier_properties`] keeps. If there are no facts, the file
-    /// is removed. Returns the path of the file, and whether the file exists afterwards.
+    /// Writes the facts to the file of the class, which is below `root`. Facts of earlier runs
+    /// since the host's boot are kept as [`discover::keep_earlier_properties`] decides. If there
+    /// are no facts, the file is removed. Returns the path of the file, and whether the file exists
+    /// afterwards.
     pub fn write(
         &self,
         class: &DeviceClass,
@@ -45,8 +48,8 @@ impl ReportedProperties {
         let (earlier_properties, earlier_programs) = DriverProperties::read_since_boot(class, host);
         let (mut facts, mut programs) = (self.facts.clone(), self.programs.clone());
         if !earlier_properties.is_empty() {
-            // If the host has none of the programs, an upgrade may be replacing them at the moment,
-            // so that this is treated as a failure of the programs.
+            // If the host has none of the programs, an upgrade may be replacing them at the moment.
+            // So this counts as a failure of the programs.
             let have_failed = !self.faults.is_empty() || programs.is_empty();
             let programs_with_position = class.spec.property_programs.iter().zip(0..);
             let successful_programs = programs_with_position

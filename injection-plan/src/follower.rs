@@ -1,5 +1,6 @@
-//! The lock that shows whether `boathook follow` runs on a host. The command holds a flock(2) lock as
-//! long as it runs. The kernel releases the lock when the process ends.
+//! The lock that shows whether `boathook follow` runs on a host. `boathook follow` is the daemon
+//! that updates running containers, called the follower here. It holds a flock(2) lock as long as
+//! it runs. The kernel releases the lock when the process ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -9,23 +10,23 @@ use std::time::Duration;
 
 use rooted_path::{open_lock_file, open_own_file};
 
-/// The name of the follower for messages: its command, and the systemd unit that runs it.
+/// The name of the follower in messages: its command and its systemd unit.
 pub const FOLLOWER_NAME: &str = "`boathook follow` (boathook-follow.service)";
 
-/// The commands that start the follower, for messages.
+/// The commands with which the user can start the follower, for messages.
 pub const START_COMMANDS: &str =
     "systemctl enable --now boathook-follow.service, or run boathook follow";
 
 /// The name of the lock file in Boathook's state directory.
 const LOCK_FILE_NAME: &str = "follow.lock";
 
-/// The maximum number of attempts to take the lock. An attempt can fail, because [`is_running`] holds
-/// the lock for a short time.
+/// The maximum number of attempts to take the lock. An attempt fails if another process runs
+/// [`is_running`], which holds the lock for a short time.
 const MAX_ATTEMPTS: usize = 50;
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// The shared lock that a follower holds. Several followers can hold it at the same time. Dropping
-/// the value releases the lock.
+/// The shared lock that a follower holds while it runs. Several followers can hold it at the same
+/// time. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct FollowerLock {
     _file: File,

@@ -1,7 +1,7 @@
-//! Reads the kubelet checkpoint `kubelet_internal_checkpoint`, in which the kubelet's device manager
-//! records the devices of each container (Kubernetes, pkg/kubelet/cm/devicemanager/checkpoint).
-//! Fields that Boathook does not need are ignored. The checksum is not verified, because kubelet
-//! versions compute it differently.
+//! Reads the kubelet checkpoint `kubelet_internal_checkpoint`. In this file the kubelet's device
+//! manager records which devices each container has (Kubernetes,
+//! pkg/kubelet/cm/devicemanager/checkpoint). Fields that Boathook does not need are ignored. The
+//! checksum is not verified, because kubelet versions compute it differently.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 use rooted_path::read_regular_file;
 use serde::Deserialize;
 
-/// The name of the checkpoint file in the kubelet's directory for device plugins.
+/// The name of the checkpoint file. It is in the kubelet's directory for device plugins.
 pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
 /// The content of a kubelet checkpoint.
@@ -38,8 +38,8 @@ struct PodDevices {
     devices: DeviceIds,
 }
 
-/// The device ids of one container and resource. Since Kubernetes 1.20 they are grouped by NUMA node;
-/// earlier versions write a plain list.
+/// The ids of the devices that one container has of one resource. Since Kubernetes 1.20 they are
+/// grouped by NUMA node. Earlier versions write a plain list.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum DeviceIds {
@@ -47,7 +47,7 @@ enum DeviceIds {
     List(Vec<String>),
 }
 
-/// The reason why a checkpoint file of the kubelet cannot be read.
+/// The reason why a kubelet checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("it cannot be read")]
@@ -66,8 +66,8 @@ impl CheckpointError {
     }
 }
 
-/// The devices of one resource that the kubelet allocated to one container. The texts are
-/// not validated, because the ids of other device plugins can have any form.
+/// The devices of one resource that the kubelet allocated to one container. The texts are not
+/// validated, because other device plugins may use ids of any form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation<'a> {
     pub pod_uid: &'a str,
@@ -77,8 +77,8 @@ pub struct Allocation<'a> {
 }
 
 impl KubeletCheckpoint {
-    /// The maximum size in bytes of a checkpoint that is read. For 110 pods with 16 devices each it
-    /// has about half a megabyte.
+    /// The maximum size in bytes of a checkpoint. A larger file is not read. A checkpoint for 110
+    /// pods with 16 devices each has about half a megabyte.
     pub const MAX_BYTES: usize = 16 << 20;
 
     /// Reads the checkpoint at `path`. A checkpoint larger than [`KubeletCheckpoint::MAX_BYTES`] is
@@ -91,8 +91,8 @@ impl KubeletCheckpoint {
         Ok(json_text::parse(bytes)?)
     }
 
-    /// Returns all allocations in the order of the file. Their number is bounded by the maximum size
-    /// of the file ([`KubeletCheckpoint::MAX_BYTES`]).
+    /// Returns all allocations in the order of the checkpoint. The maximum size of the file
+    /// ([`KubeletCheckpoint::MAX_BYTES`]) bounds their number.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         let entries = self.data.entries.iter().flatten();
         entries.map(|entry| Allocation {

@@ -1,7 +1,8 @@
-//! Reads the checkpoint `dra_manager_state`, in which the kubelet records the pods of each resource
-//! claim (Kubernetes, pkg/kubelet/cm/dra/state). The kubelet writes the file before a claim is
-//! prepared, and therefore before a container with the claim starts. Fields that Boathook does not
-//! need are ignored. The checksum is not verified, because kubelet versions compute it differently.
+//! Reads the kubelet checkpoint `dra_manager_state`. In this file the kubelet records which pods
+//! have each resource claim (Kubernetes, pkg/kubelet/cm/dra/state). It writes the file before a
+//! claim is prepared, and therefore before a container with the claim starts. Fields that Boathook
+//! does not need are ignored. The checksum is not verified, because kubelet versions compute it
+//! differently.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,13 +12,13 @@ use serde::de::IgnoredAny;
 
 use crate::kubelet_checkpoint::{self, CheckpointError};
 
-/// The name of the file in the kubelet's root directory.
+/// The name of the checkpoint file. It is in the kubelet's root directory.
 pub const FILE_NAME: &str = "dra_manager_state";
 
-/// The resource claims of all pods of this node, from the kubelet's checkpoint.
+/// The resource claims of all pods on this node, as the kubelet's checkpoint lists them.
 #[derive(Debug, Default, Deserialize)]
 pub struct KubeletClaims {
-    // A checkpoint without both keys is an error, because it has an unknown layout.
+    // A checkpoint that has neither of the two keys has an unknown layout, which is an error.
     #[serde(
         rename = "ClaimInfoStateList",
         alias = "Entries",
@@ -39,7 +40,8 @@ struct Claim {
     pods: Option<BTreeMap<String, IgnoredAny>>,
 }
 
-/// The outer JSON object of the checkpoint. The value of `Data` is a string with a JSON document.
+/// The outer JSON object of the checkpoint. The value of `Data` is a string that contains another
+/// JSON document.
 #[derive(Deserialize)]
 struct ClaimsFile {
     #[serde(rename = "Data")]
@@ -61,8 +63,8 @@ impl KubeletClaims {
         self.find_claim_of_pod(uid, |_| true).is_some()
     }
 
-    /// Returns the claim with this uid as `namespace/name`, if `is_pod` accepts the uid of
-    /// a pod that has the claim.
+    /// Returns the claim with this uid as `namespace/name`. Returns `None` if no pod of the claim
+    /// has a uid that `is_pod` accepts.
     pub fn find_claim_of_pod(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
         let has_pod = |claim: &Claim| claim.pods.iter().flatten().any(|(pod, _)| is_pod(pod));
         let mut claims = self.claims.iter().flatten();

@@ -1,4 +1,4 @@
-//! Runs programs of the host with a time limit, and reads the beginning of their output.
+//! Runs host programs with a time limit, and reads the beginning of their output.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -15,12 +15,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// The environment variable that [`set_library_path`] sets. It is the only one that [`run_program`]
-/// passes to a program.
+/// The environment variable that [`set_library_path`] sets. [`run_program`] passes no other
+/// variable to a program.
 pub const LIBRARY_PATH_ENV: &str = "LD_LIBRARY_PATH";
 
-/// Sets `LD_LIBRARY_PATH` for a program: the directories that the dynamic loader searches before the
-/// standard ones. If the list is empty, the variable is not set.
+/// Sets `LD_LIBRARY_PATH` for a program. The dynamic loader searches these directories before the
+/// standard ones. If `directories` is empty, the variable is not set.
 pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     if !directories.is_empty()
         && let Ok(value) = std::env::join_paths(directories)
@@ -29,22 +29,22 @@ pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     }
 }
 
-/// The time between two checks of whether a running program has ended.
+/// The time between two checks whether a running program has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The time that [`run_program`] waits for a program to end after SIGKILL. A program that is
-/// blocked in the kernel may not end at all.
+/// The time for which [`run_program`] waits after SIGKILL until the program has ended. A program
+/// that is blocked in the kernel may never end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum number of `read` calls in one call of [`ProgramOutput::read_available`]. The limit lets
-/// the caller check its deadline even if the program prints endlessly.
+/// The maximum number of `read` calls in one call of [`ProgramOutput::read_available`]. Because of
+/// this limit, the caller can check its deadline even if the program prints endlessly.
 const MAX_CONSECUTIVE_READS: usize = 64;
 
 /// The size in bytes of the buffer for one `read` call.
 const BUFFER_SIZE_BYTES: usize = 16 * 1024;
 
-/// The beginning of a program's output. The rest is read and dropped, so that the program does not
-/// block on a full pipe, and a long output does not use up the memory.
+/// The beginning of a program's output. The rest of the output is read and dropped. So the program
+/// does not block on a full pipe, and a long output does not use up the memory.
 #[derive(Debug)]
 pub struct ProgramOutput<R> {
     pipe: R,
@@ -53,8 +53,8 @@ pub struct ProgramOutput<R> {
 }
 
 impl<R: Read + AsFd> ProgramOutput<R> {
-    /// Returns an empty output, for at most `max_bytes` bytes from `pipe`. Sets O_NONBLOCK on the
-    /// pipe.
+    /// Returns an output that is empty at first, and keeps at most `max_bytes` bytes from `pipe`.
+    /// Sets O_NONBLOCK on the pipe.
     pub fn new(pipe: R, max_bytes: usize) -> io::Result<Self> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(ProgramOutput {
@@ -64,8 +64,8 @@ impl<R: Read + AsFd> ProgramOutput<R> {
         })
     }
 
-    /// Reads the output that is available now, without waiting. A read error is treated as
-    /// the end of the output. Bytes beyond the limit are dropped.
+    /// Reads the output that is available now, without waiting for more. A read error counts as the
+    /// end of the output. Bytes beyond `max_bytes` are dropped.
     pub fn read_available(&mut self) {
         let mut buffer = [0; BUFFER_SIZE_BYTES];
         for _ in 0..MAX_CONSECUTIVE_READS {
@@ -78,20 +78,20 @@ impl<R: Read + AsFd> ProgramOutput<R> {
         }
     }
 
-    /// Returns the beginning of the output, with invalid UTF-8 replaced by U+FFFD.
+    /// Returns the beginning of the output. U+FFFD replaces invalid UTF-8.
     pub fn to_text(&self) -> String {
         String::from_utf8_lossy(&self.captured_bytes).into_owned()
     }
 }
 
-/// A program that has not ended after SIGKILL. A process in uninterruptible sleep, for example in a
-/// driver that hangs, does not react to signals.
+/// A program that has not ended although it was killed with SIGKILL. A process in uninterruptible
+/// sleep, for example in a driver that hangs, does not react to signals.
 struct LeftoverProcess {
     command_line: Vec<OsString>,
     child: Child,
 }
 
-/// The programs that did not end after SIGKILL. Each command line is in the list at most once,
+/// The programs that have not ended after SIGKILL. The list has each command line at most once,
 /// because [`run_program`] does not start a command line that is in the list.
 static LEFTOVER_PROCESSES: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
 
@@ -104,9 +104,12 @@ fn lock_leftover_processes() -> MutexGuard<'static, Vec<LeftoverProcess>> {
     leftover_processes
 }
 
-/// Runs a program with an empty environment, and kills all processes of its process group at the
-/// end. Returns the exit status and the first `max_bytes` bytes of the output. Returns `None` if the
-/// program exceeded `timeout`, or if a killed earlier run of the same command line has not ended.
+/// Runs a program with an empty environment. When the program ends or `timeout` has passed, kills
+/// all processes of its process group. Returns the exit status and the first `max_bytes` bytes of
+/// the output.
+///
+/// Returns `None` if the program exceeded `timeout`. Also returns `None` without starting the
+/// program if an earlier run of the same command line was killed and has not ended yet.
 pub fn run_program(
     mut command: Command,
     timeout: Duration,
@@ -145,15 +148,15 @@ pub fn run_program(
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let mut is_in_time = true;
-    // With WNOWAIT the ended program remains a zombie until `killpg`, so that the kernel does not
-    // reuse its process id, which is also the id of its process group.
+    // Because of WNOWAIT, the program stays a zombie after its end until `killpg`. So the kernel
+    // does not reuse its process id, which is also the id of the process group.
     while is_in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
         output.read_available();
         is_in_time = Instant::now() < deadline;
         thread::sleep(POLL_INTERVAL);
     }
-    // The error is ignored, because `killpg` fails if the program has left its process group, which
-    // is then empty.
+    // The error is ignored: `killpg` fails if the program has left its process group, which is then
+    // empty.
     let _ = killpg(group, Signal::SIGKILL);
     child.kill()?;
     output.read_available();

@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{RequirementName, excerpt};
 
-/// The values of the host and a device, by name, with which an image's requirements are compared.
-/// The value of a device is `None` if the container gets no device. Every term with it then holds.
+/// The values with which an image's requirements are compared, by name. They describe the host and
+/// one device. If the container gets no device, the values of a device are `None`, and every term
+/// with such a value holds.
 pub(crate) type HostValues = BTreeMap<RequirementName, Option<String>>;
 
-/// The comparison operators, in the order in which the vendor's library tries them. The library also
-/// accepts the first character of an operator, so that `!` means `!=`.
+/// The comparison operators, in the order in which the vendor's library tries them. The library
+/// also accepts an operator of which only the first character is written, so `!` means `!=`.
 const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,9 +27,9 @@ pub enum RequirementError {
     Malformed(String),
     #[error("this host has {host}{}", describe_unknown_names(.unknown_names))]
     Unmet {
-        /// The values of the host, as text for the message.
+        /// The values of the host that are known, as text for the message.
         host: String,
-        /// The names in the requirement that have no value on this host.
+        /// The names in the requirement for which this host has no value.
         unknown_names: BTreeSet<String>,
     },
 }
@@ -41,31 +42,32 @@ fn describe_unknown_names(unknown_names: &BTreeSet<String>) -> String {
     format!("; not known here: {}", excerpt(&unknown_names.join(", ")))
 }
 
-/// Checks a requirement against the values of the host, in one pass over its text. Returns the
-/// unknown names, which have no value on the host, for a note.
+/// Checks a requirement against the values of the host. Returns the unknown names, for which the
+/// host has no value, so that a note can list them.
 ///
-/// An alternative with an unknown name cannot be evaluated. If every alternative has one, terms with
-/// unknown names are assumed to hold, so that an image is not refused because the host cannot
-/// determine a value. If at least one alternative could be evaluated and none is met, the requirement
-/// is not met, because alternatives with unknown names are probably about other hardware.
+/// An alternative with an unknown name cannot be evaluated. If every alternative has an unknown
+/// name, terms with unknown names are assumed to hold. So an image is not refused only because the
+/// host cannot determine a value. If at least one alternative could be evaluated and none is met,
+/// the requirement is not met, because the other alternatives are probably about other hardware.
 pub(crate) fn check(text: &str, host: &HostValues) -> Result<Vec<String>, RequirementError> {
     check_versions(text, host, None)
 }
 
-/// Returns whether the host would meet a requirement with another minor number of the version
-/// `name`, and the same major number.
+/// Returns whether the host would meet a requirement if the version `name` had another minor number
+/// and the same major number.
 pub(crate) fn can_be_met_with_major(text: &str, host: &HostValues, name: &RequirementName) -> bool {
     check_versions(text, host, Some(name)).is_ok()
 }
 
-/// Checks a requirement, as [`check`] does. If `major_only_name` is set, only the major number of
-/// the version with this name is compared.
+/// Checks a requirement like [`check`]. If `major_only_name` is set, only the major number of the
+/// version with this name is compared.
 fn check_versions(
     text: &str,
     host: &HostValues,
     major_only_name: Option<&RequirementName>,
 ) -> Result<Vec<String>, RequirementError> {
-    // The unknown names of the met alternative that has the fewest of them so far.
+    // The unknown names of one alternative that is met. Of these alternatives, it is the one with
+    // the fewest unknown names.
     let mut fewest_unknown_names: Option<BTreeSet<String>> = None;
     let mut all_unknown_names = BTreeSet::new();
     let mut has_evaluated_alternative = false;
@@ -190,7 +192,7 @@ fn parse_version(text: &str) -> Option<Vec<u64>> {
     numbers.filter(|numbers| !numbers.is_empty())
 }
 
-/// Compares two versions. The shorter one is padded with zeros, so that 12 equals 12.0.
+/// Compares two versions. The shorter version is padded with zeros, so 12 equals 12.0.
 fn compare_versions(version: &[u64], other_version: &[u64]) -> Ordering {
     let length = version.len().max(other_version.len());
     let pad = |numbers: &[u64]| {

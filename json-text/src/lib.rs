@@ -1,11 +1,12 @@
-//! Edits a JSON text without changing any other byte of it: unknown members, the digits of
-//! numbers, the order of members and white space stay as they are. The wrapper runtime edits
-//! config.json with it, and the installer edits daemon.json. It reads and writes no files.
+//! Edits a JSON text without changing any other byte of it. Unknown members, the digits of numbers,
+//! the order of members, and white space stay as they are. The wrapper runtime edits config.json
+//! with this crate, and the installer edits daemon.json. The crate reads and writes no files.
 //!
 //! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of its own.
-//! [`set_member`] and [`remove_member`] undo each other. They are for files whose readers use the last
-//! value of a duplicate key, as Go's decoder does. [`append_item`] is for files whose readers disagree
-//! about duplicate keys. It returns an error if an object that it edits has a duplicate key.
+//! [`set_member`] and [`remove_member`] undo each other. They are for files whose readers use the
+//! last value of a duplicate key, as Go's decoder does. [`append_item`] is for files whose readers
+//! disagree about duplicate keys. It returns an error if an object that it edits has a duplicate
+//! key.
 
 #![forbid(unsafe_code)]
 
@@ -22,15 +23,15 @@ use serde_json::value::RawValue;
 /// The reason why [`append_item`] cannot add an item.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The text is not JSON, or the value at `key_path` has another type than the expected one.
+    /// The text is not JSON, or the value at `key_path` does not have the expected type.
     #[error("`{key_path}` is not {expected}")]
     UnexpectedType {
-        /// The keys that lead to the value, joined by dots.
+        /// The keys on the way to the value, joined by dots.
         key_path: String,
         expected: &'static str,
         source: serde_json::Error,
     },
-    /// An object has this key twice. OCI runtimes disagree about which of the two values they use.
+    /// An object has this key twice. OCI runtimes disagree about which of the two values counts.
     #[error("duplicate key `{0}`")]
     DuplicateKey(String),
 }
@@ -40,11 +41,12 @@ pub enum EditError {
 /// # Errors
 /// Returns an error if the text is not JSON, or if its value does not have the type `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
-    // It is faster to check the whole text for UTF-8 once than to let serde_json check each string.
+    // Checking the whole text for UTF-8 once is faster than letting serde_json check each string.
     serde_json::from_str(&String::from_utf8_lossy(text))
 }
 
-/// The members of a JSON object in the order of the text, including those with duplicate keys.
+/// The members of a JSON object, in the order of the text. If a key occurs twice, both members are
+/// listed.
 struct Members<'t>(Vec<(String, &'t RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -76,8 +78,8 @@ pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the byte range of the value to which a chain of keys leads. Returns `None` if a key is
-/// missing, or if one of the outer values is not an object.
+/// Returns the byte range of the value at the end of a chain of keys. Returns `None` if a key is
+/// missing, or if one of the values on the way is not an object.
 pub fn find_value(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     let start = text.len() - text.trim_start().len();
     let whole_range = start..start + text.trim().len();
@@ -88,9 +90,9 @@ pub fn find_value(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     })
 }
 
-/// Sets the member `key` of the object at the byte range `object` to the JSON text `value`, and
-/// returns the new text. The value of an existing member is replaced. A new member is inserted before
-/// all others, with the same white space before it as the next member has.
+/// Sets the member `key` of an object to the JSON text `value`, and returns the new text. `object`
+/// is the byte range of the object. The value of an existing member is replaced. A new member
+/// becomes the first one, with the same white space before it as before the next member.
 pub fn set_member(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
     let members = list_members(text, object.clone());
     if let Some((_, old_value)) = members.iter().rfind(|(name, _)| name == key) {
@@ -112,8 +114,8 @@ pub fn set_member(text: &str, object: Range<usize>, key: &str, value: &str) -> S
     )
 }
 
-/// Removes the member `key` and its comma from the object at the byte range `object`, and
-/// returns the new text. The text is unchanged if there is no such member.
+/// Removes the member `key` and its comma from an object, and returns the new text. `object` is the
+/// byte range of the object. If there is no such member, the text is unchanged.
 pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
     let members = list_members(text, object.clone());
     let Some(index) = members.iter().rposition(|(name, _)| name == key) else {
@@ -131,12 +133,12 @@ pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
     splice(text, removed_range, "")
 }
 
-/// Appends the JSON text `item` to the list to which `keys` lead, and returns the new text. A missing
-/// list and missing objects above it are created. `null` counts as missing.
+/// Appends the JSON text `item` to the list at the end of the chain `keys`, and returns the new
+/// text. If the list or an object above it is missing or `null`, it is created.
 ///
 /// # Errors
-/// Returns an error if the text is not JSON, if one of the values to which the keys lead has another
-/// type, or if one of the objects has a key of `keys` twice.
+/// Returns an error if the text is not JSON, if one of the values on the way has another type, or
+/// if one of the objects has a key of `keys` twice.
 pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
     let (value, missing_keys) = find_innermost(text, keys)?;
     if value == "null" {
@@ -164,15 +166,16 @@ pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, Edit
             splice(text, end..end, &format!(",{addition}"))
         }
         None => {
-            // The list or object is empty, so the addition follows the opening bracket.
+            // The list or object is empty, so the addition comes directly after the opening
+            // bracket.
             let content_start = find_range(text, value.trim_start()).start + 1;
             splice(text, content_start..content_start, &addition)
         }
     })
 }
 
-/// Returns the JSON text of each item of the list to which `keys` lead. The result is empty if there
-/// is no such list.
+/// Returns the JSON text of each item of the list at the end of the chain `keys`. If there is no
+/// such list, the result is empty.
 pub fn list_items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     let list = match find_innermost(text, keys) {
         Ok((value, [])) => serde_json::from_str(value),
@@ -183,7 +186,7 @@ pub fn list_items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
 }
 
 /// Follows a chain of keys from the whole text. Returns the innermost value that exists, and the
-/// remaining keys. The value does not have the first of these keys.
+/// keys that are left. That value does not have the first of these keys.
 fn find_innermost<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],
@@ -204,7 +207,8 @@ fn find_innermost<'t, 'k>(
     Ok((value, &[]))
 }
 
-/// Deserializes the JSON text `value`, to which `keys` lead. `expected` names the type in the error.
+/// Deserializes the JSON text `value`. `keys` are the keys on the way to it. `expected` names the
+/// type in the error message.
 fn deserialize<'t, T: Deserialize<'t>>(
     value: &'t str,
     keys: &[&str],
@@ -217,8 +221,8 @@ fn deserialize<'t, T: Deserialize<'t>>(
     })
 }
 
-/// Returns the keys of the object at the byte range `object`, each with the byte range of
-/// its value. The result is empty if the range does not contain an object.
+/// Returns the keys of an object, each with the byte range of its value. `object` is the byte range
+/// of the object. If there is no object, the result is empty.
 pub fn list_members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
     let parsed_members = text.get(object).map(serde_json::from_str);
     let Some(Ok(Members(members))) = parsed_members else {
@@ -245,14 +249,15 @@ fn splice(text: &str, range: Range<usize>, replacement: &str) -> String {
     )
 }
 
-/// Returns the white space at the beginning of the line that contains byte `offset`.
+/// Returns the white space at the beginning of the line that contains the byte `offset`.
 fn find_indent(text: &str, offset: usize) -> &str {
     let line = text[..offset].rfind('\n').map_or(0, |line| line + 1);
     let rest = &text[line..];
     &rest[..rest.len() - rest.trim_start_matches([' ', '\t']).len()]
 }
 
-/// Returns the JSON text of a list with one item, inside an object for each of the keys.
+/// Returns the JSON text of a list with one item. The list is nested in one object for each of the
+/// keys.
 fn build_nested(keys: &[&str], item: &str) -> String {
     let list = format!("[{item}]");
     keys.iter()

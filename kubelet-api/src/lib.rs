@@ -1,6 +1,6 @@
-//! The kubelet's gRPC interfaces, generated from the files in `proto`: messages, servers and clients.
-//! The plugin, the DRA driver and the tests' simulated kubelet use them. The crate only connects to
-//! sockets and encodes messages.
+//! The gRPC interfaces of the kubelet: messages, servers and clients. They are generated from the
+//! files in `proto`. The plugin, the DRA driver and the simulated kubelet of the tests use them.
+//! This crate only connects to sockets and encodes messages.
 #![forbid(unsafe_code)]
 
 mod pod_resources;
@@ -12,7 +12,7 @@ pub use watcher::WatcherStream;
 
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 mod generated {
-    /// The container runtime interface (CRI), version v1, with which the kubelet controls an engine.
+    /// The container runtime interface (CRI), version v1. The kubelet controls an engine with it.
     pub mod cri {
         tonic::include_proto!("runtime.v1");
     }
@@ -22,36 +22,38 @@ mod generated {
         tonic::include_proto!("v1beta1");
     }
 
-    /// The API of dynamic resource allocation (DRA), with which the kubelet calls a driver.
+    /// The API of dynamic resource allocation (DRA). The kubelet calls a DRA driver with it.
     pub mod dra {
         pub mod v1 {
             tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
         }
 
-        /// The API for kubelets before 1.34, with the same messages as `v1`.
+        /// The same API for kubelets before 1.34. Its messages are the same as those of `v1`.
         pub mod v1beta1 {
             tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
         }
     }
 
-    /// The DRA API with which a driver reports the health of its devices, version v1alpha1.
+    /// The API with which a DRA driver reports the health of its devices, version v1alpha1.
     pub mod dra_health {
         tonic::include_proto!("v1alpha1");
     }
 
-    /// The API with which the kubelet's plugin watcher registers plugins and drivers, version v1.
+    /// The registration API, version v1. With it the kubelet's plugin watcher registers device
+    /// plugins and DRA drivers.
     pub mod pluginregistration {
         tonic::include_proto!("pluginregistration");
     }
 
-    /// The kubelet's pod resources API, version v1. It lists the devices that the kubelet can allocate,
-    /// and the devices that it has allocated to pods.
+    /// The kubelet's pod resources API, version v1. It lists the devices that the kubelet can
+    /// allocate, and the devices that it has allocated to pods.
     pub mod podresources {
         tonic::include_proto!("v1");
     }
 }
 
-/// The version of the device plugin API, which a plugin states in `Register` and `GetInfo`.
+/// The version of the device plugin API. A plugin states it in the messages of `Register` and
+/// `GetInfo`.
 pub const DEVICE_PLUGIN_API_VERSION: &str = "v1beta1";
 
 /// The value of `Device.health` for a device that may be allocated.
@@ -67,19 +69,19 @@ pub const PLUGIN_TYPE: &str = "DevicePlugin";
 pub const DRA_PLUGIN_TYPE: &str = "DRAPlugin";
 
 /// The value of `PluginInfo.supported_versions` for a DRA driver: the services of [`dra::v1`],
-/// [`dra::v1beta1`] and [`dra_health`]. The kubelet uses the first version of `DRAPlugin` that it
-/// supports.
+/// [`dra::v1beta1`] and [`dra_health`]. Of the `DRAPlugin` versions, the kubelet uses the first one
+/// that it supports.
 pub const DRA_VERSIONS: [&str; 3] = [
     "v1.DRAPlugin",
     "v1beta1.DRAPlugin",
     "v1alpha1.DRAResourceHealth",
 ];
 
-/// The file name of the socket at which device plugins register with the kubelet. The socket is in the
+/// The file name of the socket on which the kubelet registers device plugins. The socket is in the
 /// kubelet's directory for device plugins.
 pub const KUBELET_SOCKET_NAME: &str = "kubelet.sock";
 
-/// The path of the socket of the pod resources API, relative to the kubelet's root directory.
+/// The path of the socket of the pod resources API. It is relative to the kubelet's root directory.
 pub const POD_RESOURCES_SOCKET_PATH: &str = "pod-resources/kubelet.sock";
 
 /// The maximum size in bytes of a gRPC message that the kubelet accepts. It is gRPC's default.

@@ -8,11 +8,11 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
 
-/// The time limit for connecting to the kubelet and receiving its response, together.
+/// The time limit for a whole query: connecting to the kubelet and receiving its response.
 const POD_RESOURCES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum size in bytes of the kubelet's response, which lists all devices of the node, or the
-/// devices of all pods. A larger response is treated as a failure.
+/// The maximum size in bytes of the kubelet's response. The response lists all devices of the node,
+/// or the devices of all pods. A larger response counts as a failure.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Connects to the gRPC server on a Unix socket, such as that of the kubelet or of an engine.
@@ -22,7 +22,8 @@ pub async fn connect(socket_path: &Path) -> Result<Channel, tonic::transport::Er
 }
 
 /// Connects to the kubelet and makes one call of the pod resources API. Returns `None` after any
-/// failure: the kubelet may not serve the API, or its socket may not be mounted in this container.
+/// failure. For example, the kubelet may not serve this API, or its socket may not be mounted in
+/// this container.
 pub async fn query_pod_resources<A>(
     socket_path: &Path,
     call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,

@@ -1,9 +1,10 @@
 //! Corrects the requests of the kubelet's plugin watcher, so that the HTTP/2 library accepts them.
 //!
-//! The kubelet's client (grpc-go, called with a path in
-//! pkg/kubelet/pluginmanager/operationexecutor) sends the socket's path as the header `:authority`,
-//! with `%2F` for `/`. The library h2 refuses such a request, because a host name has no
-//! percent sign. Therefore this module replaces the value before h2 reads it.
+//! The kubelet's client is grpc-go, which is called with a path
+//! (pkg/kubelet/pluginmanager/operationexecutor). It sends the path of the socket as the header
+//! `:authority`, with `%2F` for `/`. The library h2 refuses such a request, because a host name
+//! cannot contain a percent sign. So this module replaces the value of the header before h2 reads
+//! it.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -13,33 +14,33 @@ use loona_hpack::Decoder;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// The length in bytes of a client's connection preface (RFC 9113, section 3.4).
+/// The length in bytes of the connection preface that a client sends first (RFC 9113, section 3.4).
 const PREFACE_LENGTH: usize = 24;
-/// The length in bytes of a frame's header: the frame's length, type, flags and stream (RFC 9113,
-/// section 4.1).
+/// The length in bytes of a frame's header. It has the length, the type, the flags and the stream
+/// of the frame (RFC 9113, section 4.1).
 const FRAME_HEADER_LENGTH: usize = 9;
 /// The maximum length in bytes of a frame's payload. It is the default of SETTINGS_MAX_FRAME_SIZE,
 /// which the server does not change (RFC 9113, section 6.5.2).
 const MAX_PAYLOAD_BYTES: usize = 1 << 14;
-/// The type of a frame with the headers of a request (RFC 9113, section 6.2).
+/// The type of a frame that contains the headers of a request (RFC 9113, section 6.2).
 const HEADERS_FRAME: u8 = 1;
-/// The type of a frame with the headers that did not fit into the preceding HEADERS frame.
+/// The type of a frame with more headers, which did not fit into the preceding HEADERS frame.
 const CONTINUATION_FRAME: u8 = 9;
-/// The flag of a HEADERS frame that is not followed by a CONTINUATION frame.
+/// The flag END_HEADERS of a HEADERS frame. It means that no CONTINUATION frame follows.
 const END_HEADERS_FLAG: u8 = 4;
-/// The flags PADDED and PRIORITY of a HEADERS frame. With one of them, other fields precede the
-/// headers.
+/// The flags PADDED and PRIORITY of a HEADERS frame. If one of them is set, other fields come
+/// before the headers.
 const PADDED_OR_PRIORITY_FLAGS: u8 = 0x28;
-/// The maximum size in bytes of the client's dynamic table of headers. It is the default of
+/// The maximum size in bytes of the client's dynamic table of headers. It is the default value of
 /// SETTINGS_HEADER_TABLE_SIZE (RFC 9113, section 6.5.2).
 const MAX_HEADER_TABLE_BYTES: usize = 4096;
 
 const AUTHORITY_HEADER: &[u8] = b":authority";
-/// The value of `:authority` that the kubelet's other clients send.
+/// The new value of `:authority`. The kubelet's other clients send the same value.
 const LOCALHOST_AUTHORITY: &[u8] = b"localhost";
 
-/// A connection of the kubelet's plugin watcher. In every request that is read from this stream, the
-/// header `:authority` is replaced by `localhost`.
+/// A connection from the kubelet's plugin watcher. If a request is read from this stream, the value
+/// of its header `:authority` is `localhost`.
 #[derive(Debug)]
 pub struct WatcherStream<S> {
     stream: S,
@@ -102,15 +103,15 @@ impl<S> Connected for WatcherStream<S> {
     fn connect_info(&self) {}
 }
 
-/// The bytes of a client's requests. They are split into frames, and the header `:authority` of each
+/// The bytes that a client sends. They are split into frames, and the header `:authority` of each
 /// request is replaced.
 #[derive(Default)]
 struct RequestBytes {
-    /// Whether the client's connection preface has arrived completely.
+    /// Whether the client's whole connection preface has arrived.
     has_preface: bool,
-    /// The bytes of the preface or of a frame that has not arrived completely.
+    /// The bytes of the preface or of a frame, as long as it has not arrived completely.
     incomplete_frame: Vec<u8>,
-    /// The bytes with the replaced header, which the server can read.
+    /// The bytes for the server, in which the header is already replaced.
     corrected_bytes: Vec<u8>,
     decoder: HeaderDecoder,
 }
@@ -167,7 +168,7 @@ impl RequestBytes {
     }
 }
 
-/// The decoder of header blocks, with the dynamic table of one connection (HPACK, RFC 7541).
+/// Decodes header blocks. It has the dynamic table of one connection (HPACK, RFC 7541).
 struct HeaderDecoder(Decoder<'static>);
 
 impl Default for HeaderDecoder {
@@ -179,9 +180,9 @@ impl Default for HeaderDecoder {
 }
 
 impl HeaderDecoder {
-    /// Returns a header block in which `:authority` is replaced. All headers are written as literals
-    /// without indexing (RFC 7541, section 6.2.2): h2 has a dynamic table of its own, so the block must
-    /// not depend on the client's table.
+    /// Returns a header block in which `:authority` is replaced. All headers are written as
+    /// literals without indexing (RFC 7541, section 6.2.2). h2 has its own dynamic table, so the
+    /// block must not depend on the client's table.
     fn replace_authority(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
         let mut new_block = Vec::new();
         let result = self.0.decode_with_cb(block, |name, value| {
@@ -204,8 +205,8 @@ impl HeaderDecoder {
     }
 }
 
-/// Appends a string to a header block (RFC 7541, section 5.2). The length of the string is encoded as
-/// an integer with a prefix of 7 bits (section 5.1).
+/// Appends a string to a header block (RFC 7541, section 5.2). The length of the string is written
+/// as an integer with a 7-bit prefix (section 5.1).
 fn append_string(block: &mut Vec<u8>, text: &[u8]) {
     const MAX_PREFIX: usize = 127;
     match text.len().checked_sub(MAX_PREFIX) {

@@ -1,20 +1,20 @@
-//! Escapes untrusted text for terminals and logs: text from an image, a request, a process or a file
-//! of the host. Every program of the project prints and logs through this crate.
+//! Escapes untrusted text for terminals and logs. Such text comes from an image, a request, a
+//! process or a file of the host. Every program of the project prints and logs through this crate.
 //!
-//! A terminal acts on control characters, and some Unicode characters reorder or hide the
-//! text around them. The author of an untrusted text could use these characters to forge
-//! messages or to type into a terminal. This crate writes them as escape sequences.
+//! A terminal acts on control characters. Some Unicode characters reorder or hide the text around
+//! them. With these characters, the author of an untrusted text could forge messages or type into a
+//! terminal. This crate writes them as escape sequences.
 
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 
-/// The maximum length of a line in characters. The project's own messages are shorter. A line of
+/// The maximum length of a line in characters. All messages of this project are shorter. A line of
 /// this length fits into one datagram to syslog.
 const MAX_LINE_LENGTH: usize = 4096;
 
-/// The form of an output. It determines whether line feeds are escaped, and how control characters are
-/// escaped.
+/// The format of an output. It determines whether line feeds are escaped, and how control
+/// characters are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputForm {
     /// Each write is one line. A line feed at its end is kept; all others are escaped.
@@ -22,12 +22,12 @@ pub enum OutputForm {
     /// Each write may have several lines. Line feeds are not escaped.
     Lines,
     /// The output is a JSON document. Line feeds are not escaped. Control characters are escaped as
-    /// `\uXXXX`, so that the document has the same meaning.
+    /// `\uXXXX`, so that the meaning of the document does not change.
     Json,
 }
 
-/// Returns `text` as one line in which control characters are escaped. A text of more than 4096
-/// characters is cut, and then ends with an ellipsis.
+/// Returns `text` as one line. Control characters are escaped. A text of more than 4096 characters
+/// is cut and gets an ellipsis at its end.
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
@@ -38,8 +38,8 @@ pub fn line(text: &str) -> String {
     escaped_line
 }
 
-/// Returns a JSON document in which the characters that control a terminal are escaped. Its meaning is
-/// not changed.
+/// Returns a JSON document with the same meaning, in which the characters that control a terminal
+/// are escaped.
 #[must_use]
 pub fn json(document: &str) -> String {
     escape(document.chars(), OutputForm::Json)
@@ -67,15 +67,15 @@ fn escape(characters: impl Iterator<Item = char>, form: OutputForm) -> String {
 fn is_printable(character: char) -> bool {
     !(character.is_control()
         || matches!(character,
-            // Unicode's line and paragraph separators, marks and overrides of the text direction,
+            // Line and paragraph separators of Unicode, marks and overrides of the text direction,
             // characters without width, and tag characters.
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             | '\u{061c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
             | '\u{e0000}'..='\u{e007f}'))
 }
 
-/// A writer that escapes unsafe characters and passes the text to another writer. Each write must
-/// consist of complete UTF-8 characters; incomplete ones become U+FFFD.
+/// A writer that escapes unsafe characters and passes the text on to another writer. Each write
+/// must consist of complete UTF-8 characters. Incomplete ones become U+FFFD.
 #[derive(Debug)]
 pub struct Printable<W> {
     inner: W,

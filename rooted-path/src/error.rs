@@ -1,4 +1,4 @@
-//! The errors of path resolution.
+//! The errors that can occur while a path is resolved.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use nix::errno::Errno;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason why a path could not be resolved. The field `path` is the caller's path, relative to
-/// the root directory.
+/// The reason why a path could not be resolved. `path` is the path that the caller gave, relative
+/// to the root directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]
     System {
-        /// The failed operation as a verb, such as "open", for the message.
+        /// The operation that failed, as a verb for the message, such as "open".
         action: &'static str,
         path: PathBuf,
         errno: Errno,
@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
         path: PathBuf,
-        /// The reason why the path is not usable, such as "it is empty", for the message.
+        /// The reason why the path is not usable, as text for the message, such as "it is empty".
         reason: &'static str,
     },
     /// The path leads through a symbolic link of `/proc`, or through more than
@@ -31,8 +31,7 @@ pub enum Error {
         path.display()
     )]
     TooManyLinks { path: PathBuf },
-    /// A component of the path is a symbolic link now, although none was when the path was resolved
-    /// first.
+    /// The path leads through a symbolic link, although it did not when it was resolved before.
     #[error(
         "{} leads through a symbolic link that was not there before: it was replaced",
         path.display()
@@ -54,8 +53,8 @@ impl Error {
         Self::TooManyLinks { path: path.into() }
     }
 
-    /// Returns the error number of the failed system call. For other errors, returns the error number
-    /// with which the kernel would refuse the path.
+    /// Returns the error number of the failed system call. If no system call failed, returns the
+    /// error number with which the kernel would refuse the path.
     pub fn errno(&self) -> Errno {
         match self {
             Self::System { errno, .. } => *errno,

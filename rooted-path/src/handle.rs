@@ -1,4 +1,4 @@
-//! Handles on files (`O_PATH` file descriptors), and the kind and the identity of a file.
+//! Handles on files, which are `O_PATH` file descriptors. Also the kind and the identity of a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,11 +9,11 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 
 use crate::{Error, Result};
 
-/// The flags of open(2) for a handle on a file of any kind. A symbolic link is followed. The handle
-/// cannot be used to read or write the file.
+/// The flags of open(2) that open a handle on a file of any kind and follow symbolic links. The
+/// file cannot be read or written through the handle.
 pub const HANDLE_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-/// The flags of open(2) for a handle on a file of any kind. A symbolic link is not followed: the
-/// handle is on the link itself.
+/// The flags of open(2) that open a handle on a file of any kind, but do not follow a symbolic link
+/// at the end of the path. The handle is then on the link itself.
 pub const HANDLE_NOFOLLOW_FLAGS: OFlag = HANDLE_FLAGS.union(OFlag::O_NOFOLLOW);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum FileKind {
     BlockDevice,
     Fifo,
     Socket,
-    /// A file whose mode has no file type, such as that of an eventfd(2).
+    /// A file whose mode does not show its kind, such as an eventfd(2).
     Unknown,
 }
 
@@ -64,9 +64,9 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// The numbers that identify a file: its file system, its inode and, if the file is a device
-/// node, its device number. A new file can have the same identity as one that was removed, because
-/// inode numbers are reused.
+/// The numbers that identify a file: those of its file system and its inode, and the device number
+/// if the file is a device node. A new file can have the same numbers as a file that was removed,
+/// because inode numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,
@@ -89,14 +89,14 @@ impl Identity {
         [self.dev, self.ino, self.rdev]
     }
 
-    /// Returns whether the inode of the file has this number. The file system is not compared.
+    /// Returns whether the inode of the file has this number. The file system may be any.
     pub fn has_inode_number(self, number: u64) -> bool {
         self.ino == number
     }
 }
 
 /// An `O_PATH` descriptor of a file, and the metadata that the file had when the descriptor was
-/// opened. The handle refers to the same file even after the file was renamed or removed.
+/// opened. The descriptor refers to the same file even if the file is renamed or removed.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -104,8 +104,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Creates a handle from a descriptor, and reads the file's metadata. `path` is only for the error
-    /// message.
+    /// Creates a handle from a descriptor, and reads the metadata of the file. `path` is only used
+    /// in the error message.
     pub fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),

@@ -1,15 +1,15 @@
 //! Resolves paths below a root directory. No path leads out of the root.
 //!
 //! A root is the `/` of another system: the root of a container, or the root of a host that is
-//! mounted in a container. Every symbolic link is followed inside the root. The result is a
-//! handle (`O_PATH`) on the file, so that the path need not be resolved again.
+//! mounted in a container. Every symbolic link is followed inside the root. The result is a handle
+//! (`O_PATH`) on the file, so the path need not be resolved again.
 //!
-//! [`RootDir::lookup`] needs one system call if the kernel has `openat2`. [`Walk`] opens one
-//! name at a time. It is for kernels without `openat2`, and for callers that check each
-//! directory and link on the way, or create the missing names at the end.
+//! If the kernel has `openat2`, [`RootDir::lookup`] needs only one system call. [`Walk`] opens one
+//! name at a time. It is for kernels without `openat2`. It is also for callers that check each
+//! directory and link on the way, or that create the missing names at the end of the path.
 //!
-//! [`open_own_file`] and [`open_regular_file`] open single files of the host, and [`replace_file`]
-//! replaces one.
+//! [`open_own_file`] and [`open_regular_file`] open single files of the host. [`replace_file`]
+//! replaces a file.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

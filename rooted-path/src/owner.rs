@@ -1,16 +1,18 @@
-//! Checks whether a file belongs to root or to the user of this process, which may run in a user
-//! namespace.
+//! Checks whether a file belongs to root or to the user of this process. The process may run in a
+//! user namespace.
 
 use std::fs;
 
 use nix::unistd::geteuid;
 
-/// The default uid that the kernel shows in a user namespace for all users that are not mapped there
-/// (user_namespaces(7)). An administrator can change it in `/proc/sys/kernel/overflowuid`.
+/// The default overflow uid. In a user namespace, the kernel shows this uid for all users that are
+/// not mapped there (user_namespaces(7)). An administrator can change it in
+/// `/proc/sys/kernel/overflowuid`.
 const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
 /// Returns whether `uid` is root or the user of this process. In a user namespace, the overflow uid
-/// is accepted as well: files of the host's root user have it there, if root is not mapped.
+/// is accepted as well: if root is not mapped there, the files of the host's root user have this
+/// uid.
 pub fn is_root_or_this_user(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == read_overflow_uid())
 }

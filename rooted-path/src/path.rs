@@ -1,4 +1,4 @@
-//! Splits paths into components and checks them, without access to the file system.
+//! Splits paths into components and checks the components, without access to the file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,12 +10,12 @@ use crate::{Error, Result};
 /// NUL.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// The maximum number of components of a path. A walk keeps a file descriptor open for each
-/// component, so their number must be limited. Real paths have fewer components.
+/// The maximum number of components of a path. A walk keeps one file descriptor open for each
+/// component, so the number must be limited. Real paths have fewer components.
 pub(crate) const MAX_COMPONENTS: usize = 256;
 
-/// The name of a directory entry. It is not empty, is neither `.` nor `..`, and contains
-/// neither a slash nor a NUL byte.
+/// The name of a directory entry. It is not empty, is not `.` or `..`, and contains no slash and no
+/// NUL byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a>(&'a OsStr);
 
@@ -36,17 +36,17 @@ impl<'a> Name<'a> {
     }
 }
 
-/// A component of a path: a part between two slashes.
+/// A component of a path: the text between two slashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
-    /// A `.`, or the end of a path with a trailing slash. The components before it must lead to a
+    /// A `.`, or the empty text after a trailing slash. The components before it must lead to a
     /// directory.
     Current,
     Parent,
     Name(Name<'a>),
 }
 
-/// Returns an error for a path that cannot be resolved below any root: the path is empty or too long,
+/// Returns an error for a path that cannot be resolved below any root: it is empty, is too long,
 /// has too many components, or contains a NUL byte.
 pub(crate) fn check_path(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
@@ -68,8 +68,8 @@ pub(crate) fn check_path(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Splits a path into its components. A leading slash is ignored, because the caller chooses the
-/// directory in which the path starts.
+/// Splits a path into its components. A leading slash is ignored: the caller chooses the directory
+/// in which the path starts.
 pub(crate) fn split_components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
     let trailing_component = bytes.ends_with(b"/").then_some(Component::Current);
@@ -84,8 +84,8 @@ pub(crate) fn split_components(path: &OsStr) -> impl DoubleEndedIterator<Item = 
         .chain(trailing_component)
 }
 
-/// Splits `path` into the path of the parent directory and the name of the last component. The parent
-/// directory of a path without slashes is `/`.
+/// Splits `path` into the path of the parent directory and the last name. If the path has no slash,
+/// the parent directory is `/`.
 ///
 /// # Errors
 /// Returns [`Error::Path`] if the path does not end in a name, for example for `/` and `a/..`.
@@ -105,7 +105,7 @@ pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
 }
 
 fn path_error(path: &OsStr, reason: &'static str) -> Error {
-    // The message quotes at most 256 bytes of the path, because an invalid path may be very long.
+    // The message quotes at most 256 bytes, because an invalid path may be very long.
     let bytes = path.as_bytes();
     let excerpt = &bytes[..bytes.len().min(256)];
     Error::Path {

@@ -1,11 +1,12 @@
 //! Opens regular files without blocking, and reads them up to a size limit.
 //!
-//! A program that runs as root opens files at fixed paths, where another user may have put another
-//! file. Opening a named pipe would block, a symbolic link would lead to another
-//! file, and reading an endless file would use up all memory. [`open_own_file`] is for files that
-//! only Boathook writes, and refuses pipes, links and files to which other users can write.
-//! [`open_regular_file`] is for files of other programs, and follows links, because
-//! administrators often replace configuration files with links.
+//! A program that runs as root opens files at fixed paths, where another user may have put
+//! something else. Opening a named pipe would block, a symbolic link would lead to another file,
+//! and an endless file would use up all memory.
+//!
+//! [`open_own_file`] is for files that only Boathook writes. It refuses pipes, links, and files to
+//! which other users can write. [`open_regular_file`] is for files of other programs. It follows
+//! links, because administrators often replace configuration files with links.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,20 +20,20 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use crate::FileKind;
 use crate::owner::is_root_or_this_user;
 
-/// The mode bits that let the group and other users write to a file.
+/// The mode bits that allow the group and other users to write to a file.
 const GROUP_OR_OTHERS_WRITE_BITS: u32 = 0o022;
 
-/// The flags of open(2) for any file, so that the call neither blocks (as for a named pipe) nor makes
-/// a terminal the controlling terminal of this process.
+/// The flags of open(2) with which the call does not block, for example at a named pipe, and does
+/// not make a terminal the controlling terminal of this process.
 const NON_BLOCKING_FLAGS: OFlag = OFlag::O_NONBLOCK
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// The size in bytes of the first read of a file with the size 0 in its metadata, such as any file of
-/// procfs. Most of these files can be read completely with one read of this size.
+/// The size in bytes of the first read if the metadata of a file shows the size 0, as for every
+/// file of procfs. One read of this size is enough for most of these files.
 const FIRST_READ_BYTES: u64 = 4096;
 
-/// A regular file that is open for reading, and its size in bytes when it was opened.
+/// A regular file that is open for reading, and the size in bytes that it had when it was opened.
 #[derive(Debug)]
 pub struct RegularFile {
     file: File,
@@ -47,8 +48,8 @@ impl RegularFile {
         RegularFile { file, size }
     }
 
-    /// Opens a regular file for reading, and follows symbolic links. Any program may have written the
-    /// file.
+    /// Opens a regular file for reading. Symbolic links are followed. Any program may have written
+    /// the file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened or is not a regular file. The message does not
@@ -60,10 +61,11 @@ impl RegularFile {
         Ok(Self::new(file, &stat))
     }
 
-    /// Reads the file to its end, but at most its first `max_bytes` bytes.
+    /// Reads the file to its end, but not more than `max_bytes` bytes.
     ///
-    /// If the file has not changed since it was opened, one system call is enough: the buffer is one
-    /// byte larger than the file, so a read that does not fill the buffer has reached the end.
+    /// If the size of the file has not changed since it was opened, one system call is enough. The
+    /// buffer is one byte larger than the file, so a read that does not fill the buffer has reached
+    /// the end.
     pub fn read(mut self, max_bytes: u64) -> io::Result<Vec<u8>> {
         let first_length = if self.size == 0 {
             FIRST_READ_BYTES
@@ -103,23 +105,23 @@ fn to_buffer_length(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// Opens a regular file of any program for reading, as [`RegularFile::open`] does.
+/// Opens for reading a regular file that any program may have written, as [`RegularFile::open`]
+/// does.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     Ok(RegularFile::open(path)?.file)
 }
 
-/// Opens a regular file that only Boathook writes, for reading.
+/// Opens for reading a regular file that only Boathook writes.
 ///
 /// # Errors
-/// Returns an error if the file cannot be opened, if it is a symbolic link or not a regular
-/// file, if its owner is neither root nor this user, or if the group or other users may write to it.
-/// The message does not contain the path.
+/// Returns an error if the file cannot be opened, if it is a symbolic link or not a regular file,
+/// if its owner is neither root nor this user, or if the group or other users may write to it. The
+/// message does not contain the path.
 pub fn open_own_file(path: &Path) -> io::Result<File> {
     Ok(open_own_regular_file(path)?.file)
 }
 
-/// Opens a regular file that only Boathook writes, as [`open_own_file`] does, and returns its size as
-/// well.
+/// Opens a regular file that only Boathook writes, like [`open_own_file`]. Also returns its size.
 fn open_own_regular_file(path: &Path) -> io::Result<RegularFile> {
     let file = open_non_blocking(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
     let stat = check_own_file(&file)?;
@@ -138,25 +140,26 @@ pub fn open_lock_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a regular file of any program, of at most `max_bytes` bytes.
+/// Reads a regular file that any program may have written.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, is not a regular file, or is larger than `max_bytes`
-/// bytes.
+/// Returns an error if the file cannot be read, is not a regular file, or is larger than
+/// `max_bytes` bytes.
 pub fn read_regular_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     RegularFile::open(path)?.read_bounded(max_bytes)
 }
 
-/// Reads a regular file of any program as UTF-8 text of at most `max_bytes` bytes.
+/// Reads a UTF-8 text of at most `max_bytes` bytes from a regular file that any program may have
+/// written.
 pub fn read_regular_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     into_text(read_regular_file(path, max_bytes)?)
 }
 
-/// Reads a file that only Boathook writes, as UTF-8 text of at most `max_bytes` bytes.
+/// Reads a UTF-8 text of at most `max_bytes` bytes from a file that only Boathook writes.
 ///
 /// # Errors
-/// Returns the same errors as [`open_own_file`], and an error if the file is larger than `max_bytes`
-/// bytes or is not UTF-8.
+/// Returns the same errors as [`open_own_file`], and an error if the file is larger than
+/// `max_bytes` bytes or is not UTF-8.
 pub fn read_own_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     into_text(open_own_regular_file(path)?.read_bounded(max_bytes)?)
 }
@@ -164,7 +167,8 @@ pub fn read_own_text(path: &Path, max_bytes: u64) -> io::Result<String> {
 /// Reads an open file from its current position to its end.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if more than `max_bytes` bytes are left.
+/// Returns an error if the file cannot be read, or if it has more than `max_bytes` bytes after this
+/// position.
 pub fn read_bounded(file: &File, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max_bytes + 1).read_to_end(&mut bytes)?;
@@ -190,8 +194,8 @@ fn open_non_blocking(path: &Path, flags: OFlag) -> io::Result<File> {
         Err(Errno::ELOOP) if flags.contains(OFlag::O_NOFOLLOW) => {
             Err(not_regular_error(FileKind::Symlink))
         }
-        // open(2) fails with ENXIO for a socket, and with EISDIR for a directory that is opened for
-        // writing.
+        // open(2) fails with ENXIO for a socket. It fails with EISDIR for a directory that is
+        // opened for writing.
         Err(Errno::ENXIO) => Err(not_regular_error(FileKind::Socket)),
         Err(Errno::EISDIR) => Err(not_regular_error(FileKind::Directory)),
         Err(errno) => Err(errno.into()),
@@ -209,7 +213,7 @@ fn check_kind(stat: &FileStat) -> io::Result<()> {
     }
 }
 
-/// Checks that an open file is a regular file that belongs to root or to this user, and that
+/// Checks that an open file is a regular file, that it belongs to root or to this user, and that
 /// neither its group nor other users may write to it. Returns the metadata of the file.
 fn check_own_file(file: &File) -> io::Result<FileStat> {
     let stat = read_stat(file)?;
@@ -226,7 +230,7 @@ fn check_own_file(file: &File) -> io::Result<FileStat> {
     Ok(stat)
 }
 
-/// Returns the error for a path that leads to a file of this kind instead of a regular file.
+/// Returns the error for a path at which there is a file of this kind instead of a regular file.
 pub fn not_regular_error(kind: FileKind) -> io::Error {
     io::Error::other(format!("it is {kind}, not a regular file"))
 }

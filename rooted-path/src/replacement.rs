@@ -1,5 +1,5 @@
-//! Replaces files as a whole, so that a reader sees either the old content or the new one, and
-//! never a part of it.
+//! Replaces whole files. A reader sees either the old content or the new content, and never a part
+//! of it.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -14,30 +14,30 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// The prefix of the names of temporary files, which contain the new content before they are renamed.
-/// A process that is killed leaves its temporary file behind. This does not disturb later
-/// replacements, because each of them uses a new random name.
+/// The prefix of the names of temporary files. A temporary file gets the new content, and is then
+/// renamed. If a process is killed before that, its temporary file is left behind. It does not
+/// disturb later replacements, because each replacement uses a new random name.
 pub const TEMPORARY_NAME_PREFIX: &str = ".boathook-";
 
-/// The maximum number of random names for the temporary file. If files with all of these names exist,
-/// the replacement fails.
+/// The maximum number of random names that are tried for the temporary file. If each of these names
+/// is already in use, the replacement fails.
 const MAX_NAME_ATTEMPTS: usize = 8;
 
-/// A temporary file that is going to replace another file of the same directory. If the value is
-/// dropped before [`FileReplacement::commit`], the temporary file is removed.
+/// A temporary file that will replace another file in the same directory. If the value is dropped
+/// before [`FileReplacement::commit`], the temporary file is removed.
 #[derive(Debug)]
 pub struct FileReplacement<'a> {
     dir_fd: OwnedFd,
-    /// The name of the file to replace.
+    /// The name of the file that will be replaced.
     target_name: &'a OsStr,
-    /// The name of the temporary file, or `None` after the file was renamed.
+    /// The name of the temporary file. `None` means that the temporary file was already renamed.
     temporary_name: Option<String>,
     file: File,
 }
 
 impl<'a> FileReplacement<'a> {
-    /// Creates an empty temporary file with mode 0600 in the directory of `path`. `O_EXCL` makes sure
-    /// that no existing file is opened and no symbolic link is followed.
+    /// Creates an empty temporary file with mode 0600 in the directory of `path`. Because of
+    /// `O_EXCL`, no existing file is opened and no symbolic link is followed.
     pub fn create(path: &'a Path) -> io::Result<Self> {
         let target_name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         let parent = path
@@ -77,19 +77,19 @@ impl<'a> FileReplacement<'a> {
         &mut self.file
     }
 
-    /// Renames the temporary file over the old one. Nothing is flushed to disk: after a power failure,
-    /// the file can have the old content, the new content, or none.
+    /// Renames the temporary file to the name of the old file. Nothing is flushed to disk. After a
+    /// power failure, the file can have the old content, the new content, or no content.
     pub fn commit(mut self) -> io::Result<()> {
         self.rename()
     }
 
-    /// Renames the temporary file over the old one, and flushes the content and the directory to
-    /// disk, so that the new file survives a power failure.
+    /// Renames the temporary file to the name of the old file. Flushes the content and the
+    /// directory to disk, so that the new file survives a power failure.
     pub fn commit_durably(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
         match nix::unistd::fsync(&self.dir_fd) {
-            // Some file systems cannot flush a directory and return one of these errors.
+            // Some file systems return one of these errors because they cannot flush a directory.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
             result => Ok(result?),
         }
@@ -108,8 +108,8 @@ impl<'a> FileReplacement<'a> {
 impl Drop for FileReplacement<'_> {
     fn drop(&mut self) {
         if let Some(temporary_name) = self.temporary_name.take() {
-            // A removal error is ignored: the value is dropped without a commit only after another
-            // error, and the caller reports that one.
+            // An error of the removal is ignored. The value is dropped without a commit only after
+            // another error, and the caller reports that other error.
             let _ = unlinkat(
                 &self.dir_fd,
                 temporary_name.as_str(),
@@ -119,13 +119,13 @@ impl Drop for FileReplacement<'_> {
     }
 }
 
-/// Replaces or creates the file at `path`, with this mode and content. A reader sees either the old
-/// file or the whole new one, even after a power failure. A symbolic link at `path` is replaced and
-/// not followed.
+/// Replaces or creates the file at `path` with this mode and content. A reader sees either the old
+/// file or the whole new file, even after a power failure. If a symbolic link is at `path`, the
+/// link is replaced and not followed.
 ///
 /// # Errors
-/// After an error the old file is unchanged, unless only the flush of the directory to disk has
-/// failed. The file then has the new content.
+/// After an error the old file is unchanged. There is one exception: if only the flush of the
+/// directory to disk has failed, the file has the new content.
 pub fn replace_file(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let mut replacement = FileReplacement::create(path)?;
     let file = replacement.file();

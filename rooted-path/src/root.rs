@@ -1,5 +1,5 @@
-//! Looks up paths below a root directory with the system call `openat2`. If the call is not available,
-//! a [`Walk`] opens one component of the path at a time.
+//! Looks up paths below a root directory with the system call `openat2`. If `openat2` is not
+//! available, a [`Walk`] opens one component of the path at a time.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,18 +12,18 @@ use crate::handle::HANDLE_FLAGS;
 use crate::path::check_path;
 use crate::{Error, FileKind, Handle, LastLink, Result, Walk};
 
-/// The number of attempts with `openat2` before [`Walk`] is used instead. The call fails with `EAGAIN`
-/// if any file of the system is renamed while it resolves `..` (openat2(2)). A walk is not affected
-/// by renames.
+/// The number of attempts with `openat2` before a [`Walk`] is used instead. `openat2` fails with
+/// `EAGAIN` if any file of the system is renamed while it resolves `..` (openat2(2)). Renames do
+/// not affect a walk.
 const MAX_OPENAT2_ATTEMPTS: usize = 16;
 
-/// The method by which paths below a root directory are resolved. Both methods have the same results.
+/// The method that resolves paths below a root directory. Both methods have the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
-    /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6). If the kernel
-    /// or a seccomp filter refuses the call, the walk is used.
+    /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6). If the kernel does
+    /// not have this call, or a seccomp filter refuses it, a [`Walk`] is used.
     Openat2,
-    /// [`Walk`], which opens one component at a time. `openat2` is not used.
+    /// A [`Walk`], which opens one component at a time. `openat2` is not used.
     Walk,
 }
 
@@ -40,8 +40,8 @@ impl RootDir {
         Self { fd, resolver }
     }
 
-    /// Opens the root directory at `path`. Symbolic links in this path are followed as by open(2),
-    /// because the path is trusted.
+    /// Opens the root directory at `path`. This path is trusted, so open(2) follows the symbolic
+    /// links in it.
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         match open(path, HANDLE_FLAGS.union(OFlag::O_DIRECTORY), Mode::empty()) {
             Ok(fd) => Ok(Self { fd, resolver }),
@@ -49,7 +49,7 @@ impl RootDir {
         }
     }
 
-    /// Converts this value into a handle on the root directory. `path` is only for the error message.
+    /// Returns a handle on the root directory. `path` is only used in the error message.
     pub fn into_handle(self, path: &Path) -> Result<Handle> {
         Handle::new(self.fd, path)
     }
@@ -62,7 +62,7 @@ impl RootDir {
         Handle::new(fd, root)
     }
 
-    /// Resolves `path`, following symbolic links inside the root. Returns `None` if the path
+    /// Resolves `path`. Symbolic links are followed inside the root. Returns `None` if the path
     /// does not exist.
     pub fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
         check_path(path)?;
@@ -95,8 +95,8 @@ impl RootDir {
         self.finish_walk(walk)
     }
 
-    /// Opens the file at `path` with these flags of open(2), following symbolic links inside the
-    /// root. Returns `None` if the file does not exist, and does not create it.
+    /// Opens the file at `path` with these flags of open(2). Symbolic links are followed inside the
+    /// root. If the file does not exist, returns `None` and does not create the file.
     pub fn open_file(&self, path: &Path, flags: OFlag) -> Result<Option<OwnedFd>> {
         check_path(path)?;
         let flags = flags | OFlag::O_CLOEXEC;
@@ -116,8 +116,8 @@ impl RootDir {
             .transpose()
     }
 
-    /// Resolves `path` with `openat2`. Returns `None` if the call is not available, or has failed
-    /// [`MAX_OPENAT2_ATTEMPTS`] times because of renames. The caller must then use a [`Walk`].
+    /// Resolves `path` with `openat2`. Returns `None` if the call is not available, or if renames
+    /// have made it fail [`MAX_OPENAT2_ATTEMPTS`] times. The caller must then use a [`Walk`].
     fn resolve_with_openat2(
         &self,
         path: &Path,
@@ -133,7 +133,7 @@ impl RootDir {
         for _ in 0..MAX_OPENAT2_ATTEMPTS {
             match openat2(&self.fd, path, how) {
                 Err(Errno::EAGAIN) => {}
-                // Older seccomp filters return EPERM instead of ENOSYS for an unknown system call.
+                // For an unknown system call, older seccomp filters return EPERM instead of ENOSYS.
                 Err(Errno::ENOSYS | Errno::EPERM) => return None,
                 result => return Some(result),
             }
@@ -157,8 +157,8 @@ impl RootDir {
     }
 }
 
-/// Converts the error number of a failed look-up. The result is `None` if the path does not exist, and
-/// an error otherwise.
+/// Converts the error number of a failed look-up. Returns `None` if the path does not exist, and an
+/// error in all other cases.
 fn convert_lookup_errno<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     match errno {
         Errno::ENOENT => Ok(None),
@@ -167,8 +167,8 @@ fn convert_lookup_errno<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     }
 }
 
-/// Opens the file of a handle with these flags of open(2), through its link in /proc/self/fd. The
-/// path is not used, because another file may have been moved there in the meantime.
+/// Opens the file of a handle again with these flags of open(2), through its link in /proc/self/fd.
+/// The path is not used for this, because another file may have been moved there in the meantime.
 fn reopen_handle(handle: Handle, path: &Path, flags: OFlag) -> Result<OwnedFd> {
     let must_be_directory = flags.contains(OFlag::O_DIRECTORY);
     match handle.kind() {

@@ -23,11 +23,11 @@ use crate::handle::HANDLE_NOFOLLOW_FLAGS;
 use crate::path::{Component, MAX_COMPONENTS, check_path, split_components};
 use crate::{Error, FileKind, Handle, Result};
 
-/// The maximum number of symbolic links that one walk follows, which is also the kernel's limit
+/// The maximum number of symbolic links that one walk follows. The kernel has the same limit
 /// (path_resolution(7)).
 pub const MAX_LINKS: usize = 40;
 
-/// The treatment of a symbolic link at the end of a path.
+/// What a walk does with a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
     /// The walk follows the link and ends at its target.
@@ -36,16 +36,16 @@ pub enum LastLink {
     NoFollow,
 }
 
-/// A component of the path that a walk has opened: a handle on the file, and its name in its parent
-/// directory.
+/// A component of the path that a walk has opened: a handle on the file, and the name of the file
+/// in its parent directory.
 #[derive(Debug)]
 pub struct OpenedComponent {
     pub name: OsString,
     pub handle: Handle,
 }
 
-/// Returns the path of the last of the opened `components`. `root` is the path of the root directory.
-/// The result is for messages, and for system calls that do not accept a handle.
+/// Returns the path of the last file in `components`. `root` is the path of the root directory. The
+/// result is for messages, and for system calls that do not accept a handle.
 pub fn join_component_names(root: &Path, components: &[OpenedComponent]) -> PathBuf {
     let names = components
         .iter()
@@ -53,11 +53,11 @@ pub fn join_component_names(root: &Path, components: &[OpenedComponent]) -> Path
     [root.as_os_str()].into_iter().chain(names).collect()
 }
 
-/// One step of a walk: the file that the step has opened. It is a directory, a symbolic link that the
+/// One step of a walk, which has opened one file. The file is a directory, a symbolic link that the
 /// next step follows, or the file at the end of the path.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// The directories on the path to the file, without the root directory.
+    /// The directories on the way to the file. The root directory is not in the list.
     pub parents: &'a [OpenedComponent],
     /// The opened file.
     pub file: &'a OpenedComponent,
@@ -70,32 +70,34 @@ impl Step<'_> {
     }
 }
 
-/// The result of a complete walk: the files on the path, and the names that do not exist.
+/// The result of a complete walk: the files on the path that exist, and the names that do not
+/// exist.
 #[derive(Debug)]
 pub struct ResolvedPath {
-    /// The files on the path, without the root directory. All but the last file are directories. The
-    /// list is empty if the path leads to the root directory itself.
+    /// The files on the path. All but the last one are directories. The root directory is not in
+    /// the list, so the list is empty if the path leads to the root directory.
     pub opened_components: Vec<OpenedComponent>,
-    /// The part of the path that does not exist: the first missing name and all components after it,
-    /// including `..`. The list is empty if the path exists.
+    /// The end of the path, which does not exist: the first missing name and all components after
+    /// it, including `..`. The list is empty if the path exists.
     pub missing_names: Vec<OsString>,
-    /// Whether the first missing name is part of the target of a symbolic link, and not of the path
-    /// that was looked up.
+    /// Whether the first missing name comes from the target of a symbolic link, and not from the
+    /// path that was looked up.
     pub is_dangling: bool,
 }
 
-/// The resolution of one path, one component at a time. After each step the caller can check the
-/// opened file, before the walk opens a file below it.
+/// Resolves one path, one component at a time. After each step, the caller can check the opened
+/// file before the walk opens a file below it.
 #[derive(Debug)]
 pub struct Walk<'a> {
     root_fd: BorrowedFd<'a>,
     path: &'a Path,
     last_link: LastLink,
     opened_components: Vec<OpenedComponent>,
-    /// The file that the last step opened. The next step enters this directory or follows this link.
+    /// The file that the last step opened. If it is a directory, the next step enters it. If it is
+    /// a symbolic link, the next step follows it.
     opened_file: Option<OpenedComponent>,
     pending_components: VecDeque<PendingComponent>,
-    /// The number of symbolic links that were followed.
+    /// The number of symbolic links that the walk has followed.
     link_count: usize,
     missing_names: Vec<OsString>,
     is_dangling: bool,
@@ -108,14 +110,14 @@ enum PendingComponent {
     Parent,
     Name {
         name: OsString,
-        /// Whether the name is part of the target of a symbolic link, and not of the path that is
+        /// Whether the name comes from the target of a symbolic link, and not from the path that is
         /// looked up.
         is_from_link: bool,
     },
 }
 
 impl<'a> Walk<'a> {
-    /// Creates the walk for `path`. It starts at the directory `root_fd`, even if the path is
+    /// Creates the walk for `path`. The walk starts at the directory `root_fd`, even if the path is
     /// absolute.
     pub fn new(root_fd: BorrowedFd<'a>, path: &'a Path, last_link: LastLink) -> Result<Self> {
         check_path(path)?;
@@ -134,8 +136,9 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Opens the next file of the path. Returns `None` at the end of the path, if the next name
-    /// does not exist, or if the path ends in a symbolic link that is not followed.
+    /// Opens the next file on the path. Returns `None` at the end of the path. Also returns `None`
+    /// if the next name does not exist, or if the path ends in a symbolic link that is not
+    /// followed.
     pub fn step(&mut self) -> Result<Option<Step<'_>>> {
         if let Some(file) = self.opened_file.take() {
             self.append_or_follow(file)?;
@@ -170,7 +173,7 @@ impl<'a> Walk<'a> {
         }))
     }
 
-    /// Takes all remaining steps of the walk, and returns the resolved path.
+    /// Takes all steps that are left, and returns the resolved path.
     pub fn finish(mut self) -> Result<ResolvedPath> {
         while self.step()?.is_some() {}
         Ok(ResolvedPath {
@@ -180,7 +183,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Inserts the components of `path` before the other pending components.
+    /// Puts the components of `path` before all other components that are not resolved yet.
     fn push_components_front(&mut self, path: &OsStr, is_from_link: bool) {
         for component in split_components(path).rev() {
             self.pending_components.push_front(match component {
@@ -200,8 +203,8 @@ impl<'a> Walk<'a> {
         last_directory.map_or(self.root_fd, |component| component.handle.as_fd())
     }
 
-    /// Removes the pending components up to the next name. Returns the name, and whether it is
-    /// part of the target of a symbolic link. Returns `None` if no name is pending.
+    /// Removes the pending components up to and including the next name. Returns this name, and
+    /// whether it comes from the target of a symbolic link. Returns `None` if no name is pending.
     fn take_next_name(&mut self) -> Result<Option<(OsString, bool)>> {
         while let Some(component) = self.pending_components.pop_front() {
             if let Some(component) = self.opened_components.last()
@@ -214,7 +217,7 @@ impl<'a> Walk<'a> {
                     return Ok(Some((name, is_from_link)));
                 }
                 PendingComponent::Current => {}
-                // At the root directory the list is empty, and `..` leads to the root directory
+                // At the root directory the list is empty. There `..` leads to the root directory
                 // itself, as in the kernel.
                 PendingComponent::Parent => drop(self.opened_components.pop()),
             }
@@ -236,8 +239,8 @@ impl<'a> Walk<'a> {
         self.missing_names.extend(remaining_names);
     }
 
-    /// Appends an opened file to `opened_components`. A symbolic link is followed instead: the
-    /// components of its target are resolved next.
+    /// Appends an opened file to `opened_components`. If the file is a symbolic link, follows it
+    /// instead: the next steps resolve the components of its target.
     fn append_or_follow(&mut self, file: OpenedComponent) -> Result<()> {
         let handle = &file.handle;
         if handle.kind() != FileKind::Symlink {

@@ -1,4 +1,4 @@
-//! Applies the changes of a plan to the host. All decisions were made when the plan was computed.
+//! Makes the changes of a plan on the host. All decisions were made when the plan was computed.
 
 use std::io::{self, Write};
 use std::os::unix::fs::fchown;
@@ -13,18 +13,17 @@ use crate::host::{HostEntry, HostRoot};
 impl Change {
     /// Makes the change.
     ///
-    /// The new text is written to a scratch file, flushed to disk, and renamed over the file.
-    /// Therefore a reader sees either the old or the new text at any time, also after a power
-    /// failure.
+    /// The new text is written to a scratch file, flushed to disk, and renamed over the file. So a
+    /// reader sees either the whole old text or the whole new text, even after a power failure.
     ///
     /// # Errors
-    /// Fails if the file has changed since the plan was made, or if the system refuses. Nothing
-    /// is changed then.
+    /// Fails if the file has changed since the plan was made, or if the system refuses the change.
+    /// Nothing is changed then.
     pub fn apply(&self, host: &HostRoot) -> Result<(), Error> {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
-        // An administrator may have replaced an engine's file by a symbolic link, which is
+        // An administrator may have replaced an engine's file by a symbolic link, so such a link is
         // followed. A link at the path of a file that only Boathook writes is not followed.
         let entry = if is_boathook_file(self.path()) {
             host.resolve_nofollow(self.path())?
@@ -35,8 +34,8 @@ impl Change {
             return Ok(());
         }
         entry.sync_dir().inspect_err(|_| {
-            // A change that could not be flushed to disk is undone. A second failure is ignored,
-            // because the first one is reported.
+            // A change that could not be flushed to disk is undone. If the undo fails as well, that
+            // error is ignored, because the first error is reported.
             let _ = self.inverse().apply_without_sync(&entry);
         })
     }
@@ -50,13 +49,13 @@ impl Change {
         self.inverse().apply(host)
     }
 
-    /// Makes the change without flushing the directory to disk. Returns `false` if the change is
-    /// the removal of a directory that is in use or missing, so that nothing was changed.
+    /// Makes the change, but does not flush the directory to disk. Returns `false` if nothing was
+    /// changed, because a directory to remove is in use or missing.
     fn apply_without_sync(&self, entry: &HostEntry) -> Result<bool, Error> {
         match self {
             // A directory that appeared after the plan was made belongs to somebody else, so this
-            // is an error. The record must not list such a directory, because an undo would remove
-            // it.
+            // is an error. The installation record must not list such a directory, because an undo
+            // would remove it.
             Self::MakeDir { .. } => entry.make_dir().map(|()| true),
             Self::RemoveDir { .. } => remove_dir_if_unused(entry),
             Self::Write {
@@ -74,14 +73,14 @@ impl Change {
     }
 }
 
-/// Returns whether only Boathook writes the file. Such a file is a drop-in or a record, and a
-/// component of its path contains `boathook`.
+/// Returns whether only Boathook writes the file. Such a file is a drop-in or an installation
+/// record. A component of its path contains `boathook`.
 fn is_boathook_file(path: &Path) -> bool {
     let mut names = path.iter().map(|name| name.to_string_lossy());
     names.any(|name| name.contains("boathook"))
 }
 
-/// Returns an error if the file does not have this text. For the text `None` the file must not
+/// Returns an error if the file does not have the text `text`. `None` means that the file must not
 /// exist.
 fn check_file_text(entry: &HostEntry, text: Option<&str>) -> Result<(), Error> {
     if entry.read()?.as_deref() == text {
@@ -106,7 +105,7 @@ fn write_file(
         .and_then(|()| check_file_text(entry, old_text))
         .and_then(|()| scratch.rename(entry, RenameFlags::empty()));
     if result.is_err() {
-        // A second failure is ignored, because the first one is reported.
+        // An error of this removal is ignored, because the first error is reported.
         let _ = scratch.remove_file();
     }
     result.map(|()| true)
@@ -115,9 +114,9 @@ fn write_file(
 /// Returns the path of the scratch file for the file `path`. The new text is written to the scratch
 /// file, which is then renamed to `path`.
 ///
-/// The scratch file is in the directory of the file. If that is a `.d` directory, the scratch file
-/// is in its parent directory, because some engines (CRI-O) read every file in a `.d` directory,
-/// whatever its name.
+/// The scratch file is in the same directory as `path`. If that is a `.d` directory, the scratch
+/// file is in the parent directory instead, because some engines (CRI-O) read every file in a `.d`
+/// directory, whatever its name is.
 pub fn scratch_path(path: &Path) -> PathBuf {
     let dir = path.parent().unwrap_or(path);
     let scratch_dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
@@ -127,8 +126,8 @@ pub fn scratch_path(path: &Path) -> PathBuf {
     scratch_dir.join(scratch_name(path))
 }
 
-/// Returns the entry of the scratch file for the file `entry`. Its directory follows the same rule
-/// as in [`scratch_path`].
+/// Returns the entry of the scratch file for the file `entry`. The scratch file is in the directory
+/// that [`scratch_path`] describes.
 pub fn scratch_entry(entry: &HostEntry) -> HostEntry {
     let name = scratch_name(Path::new(entry.name()));
     match entry.parent() {
@@ -146,8 +145,8 @@ fn scratch_name(path: &Path) -> String {
     format!(".{name}.boathook-new")
 }
 
-/// Writes the text to the scratch file, and sets the mode and owner of the file that it will
-/// replace. `new_mode` is the mode if there is no such file.
+/// Writes the text to the scratch file, and gives it the mode and owner of the file that it will
+/// replace. If there is no such file, its mode is `new_mode`.
 fn write_scratch_file(
     entry: &HostEntry,
     scratch: &HostEntry,
@@ -184,7 +183,8 @@ fn remove_dir_if_unused(entry: &HostEntry) -> Result<bool, Error> {
         return Ok(true);
     };
     match error.kind() {
-        // The directory is in use, or it is a mount point of the container of this process.
+        // The directory is in use, is missing, or is a mount point in the container of this
+        // process.
         Some(DirectoryNotEmpty | NotFound | ResourceBusy) => Ok(false),
         _ => Err(error),
     }

@@ -10,7 +10,8 @@ use similar::TextDiff;
 pub enum Change {
     /// Make a directory with mode 0755.
     MakeDir { path: PathBuf },
-    /// Replace or create a file atomically, if its content is still `old_text`.
+    /// Replace or create a file atomically. This fails if the text of the file is no longer
+    /// `old_text`.
     Write {
         path: PathBuf,
         /// The text that the file must have before the change. `None` means that the file must not
@@ -20,14 +21,14 @@ pub enum Change {
         /// The mode of a new file. An existing file keeps its mode and owner.
         mode: u32,
     },
-    /// Remove a file, if its content is still `old_text`.
+    /// Remove a file. This fails if the text of the file is no longer `old_text`.
     Remove {
         path: PathBuf,
         old_text: String,
-        /// The mode of the file, with which an undo creates it again.
+        /// The mode of the file. If the removal is undone, the file is created with this mode.
         mode: u32,
     },
-    /// Remove a directory that an installation made, unless it contains files.
+    /// Remove a directory that an installation made. The directory is kept if it contains files.
     RemoveDir { path: PathBuf },
 }
 
@@ -41,9 +42,9 @@ impl Change {
         }
     }
 
-    /// Returns the change of a file from `old_text` to `new_text`. The text `None` means that the
-    /// file does not exist. Returns `None` if the texts are equal. `mode` is the mode of a new
-    /// file.
+    /// Returns the change that turns the text of a file from `old_text` into `new_text`. `None` as
+    /// a text means that the file does not exist. Returns `None` if the texts are equal. `mode` is
+    /// the mode of a new file.
     pub fn from_texts(
         path: &Path,
         old_text: Option<&str>,
@@ -111,7 +112,7 @@ impl Change {
     }
 }
 
-/// Formats a change of a file as a unified diff, and a change of a directory as one line.
+/// Formats a change as text: for a file a unified diff, for a directory one line.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.path().display().to_string();

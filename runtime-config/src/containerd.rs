@@ -35,22 +35,24 @@ use schema::{SCHEMA_V2, Schema};
 
 pub(crate) use default_runtime::find_default_runtime;
 
-/// The layout of containerd's configuration files, which differs between distributions.
+/// The layout of containerd's configuration files. Distributions have different layouts.
 #[derive(Debug)]
 pub(crate) enum Layout {
     /// A main file that the administrator edits.
     File {
         main_path: &'static str,
-        /// The usual drop-in directory beside the main file, if the distribution has one.
+        /// The default drop-in directory, if the distribution has one.
         conf_d_dir: Option<&'static str>,
     },
-    /// A directory with a file that is generated at each start, its template, and drop-ins.
+    /// A directory with a main file, which the distribution generates at each start, its template,
+    /// and drop-ins.
     Template { dir: &'static str },
-    /// A directory of drop-ins, which the distribution merges whatever their version is.
+    /// A directory of drop-ins. The distribution merges them, whatever their configuration version
+    /// is.
     DropIns {
         dir: &'static str,
-        /// The generated files that contain the version and the default handler. They may be
-        /// missing.
+        /// The generated files, which contain the configuration version and the default handler.
+        /// They may not exist.
         generated_paths: [&'static str; 2],
     },
 }
@@ -75,8 +77,8 @@ pub(crate) const K0S_LAYOUT: Layout = Layout::DropIns {
 };
 
 impl Layout {
-    /// Returns the path of the OCI specification to which the handler's `base_runtime_spec` is set.
-    /// The file is beside containerd's configuration.
+    /// Returns the path of the OCI specification that the handler's `base_runtime_spec` names. It
+    /// is in the directory of containerd's configuration file.
     fn base_spec_path(&self) -> PathBuf {
         let config_path = match self {
             Self::File { main_path, .. } => Path::new(main_path),
@@ -89,7 +91,7 @@ impl Layout {
     }
 }
 
-/// Reads all files on which a plan for this layout depends into the snapshot.
+/// Reads into the snapshot all files on which a plan for this layout depends.
 pub(crate) fn read_config_files(
     layout: &Layout,
     host: &HostRoot,
@@ -129,17 +131,17 @@ pub(crate) fn read_config_files(
     }
 }
 
-/// The inputs from which the files of an installation are planned. The snapshot is that of a host
-/// without Boathook.
+/// The inputs from which the files of an installation are planned. `snapshot` shows the host as it
+/// would be without Boathook.
 #[derive(Debug)]
 struct PlanInputs<'a> {
     snapshot: &'a Snapshot,
     options: &'a Options,
-    /// The path of the OCI specification to which the handler's `base_runtime_spec` is set.
+    /// The path of the OCI specification that the handler's `base_runtime_spec` names.
     base_spec_path: PathBuf,
 }
 
-/// Returns the files that an installation writes, each as its path and text.
+/// Returns the path and the text of each file that an installation writes.
 pub(crate) fn plan_files(
     layout: &Layout,
     snapshot: &Snapshot,
@@ -189,7 +191,7 @@ pub(crate) fn plan_files(
     Ok(files)
 }
 
-/// Returns the path of Boathook's drop-in in the directory `dir`, and the text of the drop-in.
+/// Returns the path and the text of Boathook's drop-in in the directory `dir`.
 fn build_drop_in(
     dir: &Path,
     schema: &Schema,

@@ -1,7 +1,8 @@
-//! Configures CRI-O by two files: a hook in a hooks directory, which CRI-O runs for every
-//! container, and a drop-in with the runtime handler that a RuntimeClass can name.
+//! Configures CRI-O with two files. The first one is a hook in a hooks directory, which CRI-O runs
+//! for every container. The second one is a drop-in with the runtime handler that a RuntimeClass
+//! can name.
 //!
-//! Both files are below `/etc/crio`. CRI-O's own hooks directory is below `/usr`, which may be
+//! Both files are below `/etc/crio`. CRI-O's default hooks directory is below `/usr`, which may be
 //! read-only, and `/etc/containers` belongs to podman.
 
 use std::fmt::Write;
@@ -40,19 +41,19 @@ const DAEMON: Daemon = Daemon {
 
 const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 
-/// The settings that decide what the default runtime is (crio.conf(5)).
+/// The settings on which the default runtime depends (crio.conf(5)).
 const DEFAULT_RUNTIME_SETTINGS: [&str; 3] = [
     "crio.runtime.default_runtime",
     "crio.runtime.runtimes.*.runtime_path",
     "crio.runtime.runtimes.*.runtime_type",
 ];
 
-/// The values of `runtime_type` for which CRI-O calls a program with the command line of an
-/// OCI runtime. Another value, such as `vm`, names a runtime that isolates containers
+/// The values of `runtime_type` with which CRI-O calls a program that has the command line of an
+/// OCI runtime. Any other value, such as `vm`, names a runtime that isolates containers
 /// differently.
 const OCI_RUNTIME_TYPES: [&str; 3] = ["", "oci", "pod"];
 
-/// Reads all files on which a plan for CRI-O depends into the snapshot.
+/// Reads into the snapshot all files on which a plan for CRI-O depends.
 pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     snapshot.set_default_runtime_option(DAEMON.find_option(host, DEFAULT_RUNTIME_OPTION));
     snapshot.read(host, Path::new(MAIN_FILE_PATH))?;
@@ -61,7 +62,7 @@ pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Res
     drop_in::read_drop_ins(host, Path::new(CONF_D_DIR), "", snapshot)
 }
 
-/// Returns the files that an installation writes, each as its path and text.
+/// Returns the path and the text of each file that an installation writes.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,
@@ -95,7 +96,7 @@ pub(crate) fn plan_files(
         );
         text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_STATE_DIR}\"\n");
         for (key, value) in &inherited {
-            // Writing to a string does not fail, so the result can be ignored.
+            // Writing to a string cannot fail, so the result is ignored.
             let _ = writeln!(text, "{key} = {value}");
         }
     }
@@ -106,12 +107,12 @@ pub(crate) fn plan_files(
     ])
 }
 
-/// Returns the default runtime, which the engine uses for containers that name no runtime.
+/// Returns the default runtime. CRI-O uses it for containers that name no runtime.
 ///
 /// # Errors
-/// Fails if a file does not parse or has a key in another case. Also fails if a command-line
-/// option or a later file has precedence over the drop-in that Boathook writes, because
-/// `--set-default` would then have no effect.
+/// Fails if a file does not parse, or has a key in another case than the documentation. Also fails
+/// if a command-line option or a later file has precedence over the drop-in that Boathook writes,
+/// because `--set-default` would then have no effect.
 pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = snapshot.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -132,7 +133,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     }
     let (default_name, runtimes) = merge_runtimes(snapshot, &config_paths)?;
     let get_table = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
-    // If no file sets `default_runtime`, CRI-O uses crun or runc, depending on its version.
+    // If no file sets `default_runtime`, CRI-O uses crun or runc. Its version decides which one.
     let default_runtime = match &default_name {
         Some(name) => Some((name.as_str(), get_table(name))),
         None => ["crun", "runc"]
@@ -157,7 +158,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
 }
 
 /// Merges the configuration files in load order. Returns the name of the default runtime, if a file
-/// sets one, and the tables of all runtimes by name.
+/// sets one, and the table of each runtime by the name of the runtime.
 fn merge_runtimes(
     snapshot: &Snapshot,
     config_paths: &[PathBuf],
@@ -182,8 +183,8 @@ fn merge_runtimes(
 }
 
 /// Returns the settings that Boathook's handler inherits from the default runtime, such as the path
-/// of the monitor (conmon). A distribution may set them to its own paths, and containers of
-/// Boathook's handler need the same settings.
+/// of the monitor (conmon). A distribution may have set these to paths of its own, and containers
+/// of Boathook's handler need the same settings.
 fn collect_inherited_settings(
     snapshot: &Snapshot,
     config_paths: &[PathBuf],

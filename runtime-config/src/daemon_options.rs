@@ -1,5 +1,5 @@
-//! Finds the options with which a host starts an engine's daemon. They may be in the systemd unit,
-//! in the variables of the init script, or in the command line of a running process.
+//! Finds the options with which a host starts an engine's daemon. The options can be in the systemd
+//! unit, in the variables of the init script, or on the command line of a running process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,40 +7,40 @@ use crate::host::HostRoot;
 use crate::processes::{find_option_values, find_processes};
 use crate::unit;
 
-/// A daemon of an engine, with the files that may have its command line.
+/// A daemon of an engine, and the files that can contain its command line.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     /// The name of the daemon's program.
     pub(crate) program_name: &'static str,
     pub(crate) unit_name: &'static str,
-    /// The script with which a host without systemd starts the daemon.
+    /// The path of the init script. It starts the daemon on a host without systemd.
     pub(crate) init_script_path: &'static str,
-    /// The files in which distributions set the variables of the init script.
+    /// The paths of the files in which distributions set the variables of the init script.
     pub(crate) variable_file_paths: &'static [&'static str],
-    /// The names of the option that sets the configuration file.
+    /// The names of the daemon's option for the path of its configuration file.
     pub(crate) config_option_names: &'static [&'static str],
-    /// The path of the usual configuration file. A daemon with another configuration file is not
-    /// the one that Boathook configures.
+    /// The default path of the configuration file. Boathook does not configure a daemon that has
+    /// another configuration file.
     pub(crate) config_path: &'static str,
 }
 
-/// An option of a daemon, and where it is set.
+/// An option of a daemon, and the place where it is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DaemonOption {
     pub(crate) value: String,
-    /// A description of the file or process that sets the option, for messages.
+    /// The file or process that sets the option, as text for messages.
     pub(crate) source: String,
 }
 
 impl Daemon {
-    /// Returns the value of `option` for a daemon with the usual configuration file. The unit or
-    /// the variable files are searched first, and then the processes of root. A file that cannot be
+    /// Returns the value of `option` for a daemon with the default configuration file. The unit or
+    /// the variable files are searched first, then the processes of root. A file that cannot be
     /// read counts as empty.
     pub(crate) fn find_option(&self, host: &HostRoot, option: &str) -> Option<DaemonOption> {
         self.find_option_with_config(host, option, self.config_path)
     }
 
-    /// Returns the value of `option` as [`Self::find_option`] does, but for a daemon whose
+    /// Returns the value of `option` like [`Self::find_option`], but for a daemon whose
     /// configuration file is `config_path`.
     pub(crate) fn find_option_with_config(
         &self,
@@ -61,8 +61,8 @@ impl Daemon {
     }
 
     /// Returns the path of the daemon's configuration file, as the unit or the variables of the
-    /// init script set it. On a host that has neither, the processes of root are searched. If one
-    /// of them reads the usual file, that file is returned.
+    /// init script set it. If the host has neither, the processes of root are searched. If one of
+    /// them reads the default file, the path of the default file is returned.
     pub(crate) fn find_config_path(&self, host: &HostRoot) -> String {
         let parse_config_path = |(_, words): &(String, Vec<String>)| {
             let path = find_option_values(words, self.config_option_names)
@@ -87,8 +87,8 @@ impl Daemon {
             .unwrap_or_else(|| self.config_path.to_owned())
     }
 
-    /// Returns the words of each command line in the unit, or in the variables of the init script,
-    /// with the path of the file.
+    /// Returns the command lines in the unit, or the variables of the init script. Each is split
+    /// into words, and comes with the path of its file.
     fn read_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         let mut command_lines = unit::find_command_lines(host, self.unit_name);
         if !unit::has_unit(host, self.unit_name) && host.exists(Path::new(self.init_script_path)) {
@@ -110,8 +110,8 @@ impl Daemon {
             .collect()
     }
 
-    /// Returns the arguments of each process of the daemon that root runs, with a description of
-    /// the process for messages.
+    /// Returns the arguments of each process of the daemon that runs as root. Each comes with a
+    /// description of the process for messages.
     fn find_process_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         find_processes(host, |program| program == self.program_name)
             .into_iter()

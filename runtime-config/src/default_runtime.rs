@@ -1,10 +1,10 @@
-//! Replaces the default runtime of an engine by `boathook-runtime`, as the option `--set-default`
+//! Makes `boathook-runtime` the default runtime of an engine, as the option `--set-default`
 //! requests.
 //!
-//! `boathook-runtime` calls runc, crun or youki unless config.toml names another program. An
-//! engine's default runtime may isolate containers better than these programs, for example by a
-//! virtual machine. Such isolation must not be lost. Therefore `boathook-runtime` calls the former
-//! default runtime, or planning fails.
+//! `boathook-runtime` calls runc, crun or youki, unless config.toml names another program. The
+//! previous default runtime may isolate containers better than these programs, for example with a
+//! virtual machine, and this isolation must not be lost. So `boathook-runtime` calls the previous
+//! default runtime. If it cannot, planning fails.
 
 use std::path::{Path, PathBuf};
 
@@ -13,37 +13,38 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 
-/// The default runtime of an engine, which it uses for containers that name no runtime.
+/// The default runtime of an engine. The engine uses it for containers that name no runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DefaultRuntime {
-    /// The runtime's name in the engine's configuration.
+    /// The name of the runtime in the engine's configuration.
     pub(crate) name: String,
     pub(crate) kind: RuntimeKind,
 }
 
-/// How an engine calls a runtime.
+/// The way in which an engine calls a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
-    /// The engine calls a program with the command line of an OCI runtime. The value is an absolute
-    /// path, or a name that the engine searches in its PATH.
+    /// The engine calls a program that has the command line of an OCI runtime. The value is an
+    /// absolute path, or a name that the engine searches for in its PATH.
     Program(PathBuf),
     /// A runtime that `boathook-runtime` cannot call, such as a shim. The text describes the
     /// runtime for the error message.
     Unsupported(String),
 }
 
-/// The default runtime that a plan replaces.
+/// The default runtime that an installation replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplacedRuntime {
-    /// The runtime's name in the engine's configuration.
+    /// The name of the runtime in the engine's configuration.
     pub name: String,
-    /// The program that `boathook-runtime` has to call. `None` means the runc that
-    /// `boathook-runtime` finds in its PATH.
+    /// The program that `boathook-runtime` must call. `None` means the runc that `boathook-runtime`
+    /// finds in its PATH.
     pub program: Option<PathBuf>,
 }
 
 impl DefaultRuntime {
-    /// Returns runc by its name. The engine searches runc in its PATH, as `boathook-runtime` does.
+    /// Returns runc, without a path. The engine searches for it in its PATH, as `boathook-runtime`
+    /// does.
     pub(crate) fn new_runc() -> Self {
         Self::new_program("runc", "runc")
     }
@@ -62,9 +63,9 @@ impl DefaultRuntime {
         }
     }
 
-    /// Returns the runtime that `boathook-runtime` has to call in place of this default runtime, so
-    /// that containers are as isolated as before. Returns `None` if the engine still calls the
-    /// program of its default runtime directly.
+    /// Returns the program that `boathook-runtime` must call in place of this default runtime, so
+    /// that containers stay as isolated as before. Returns `None` if the engine still calls the
+    /// program of its default runtime itself.
     ///
     /// # Errors
     /// Fails if `boathook-runtime` can call no program that isolates containers as the default
@@ -81,8 +82,8 @@ impl DefaultRuntime {
             }
             RuntimeKind::Program(program) => program,
         };
-        // With a base specification, containerd calls the hook from the specification. Therefore
-        // the handler keeps the program of the default handler.
+        // With a base specification, containerd takes the hook from this specification. So
+        // Boathook's handler keeps the program of the default handler.
         if options.base_spec.is_some() && engine.supports_base_spec() {
             return Ok(None);
         }
@@ -108,8 +109,8 @@ impl DefaultRuntime {
         }))
     }
 
-    /// Returns the error that the default runtime cannot be replaced without a loss of isolation.
-    /// `program` is the runtime's program, if `boathook-runtime` could call it.
+    /// Returns the error for a default runtime that cannot be replaced without a loss of isolation.
+    /// `program` is the program of this runtime, if `boathook-runtime` could call it.
     fn new_isolation_error(
         &self,
         engine: Engine,
@@ -143,15 +144,16 @@ impl DefaultRuntime {
     }
 }
 
-/// Returns whether the program is runc, crun or youki by its name. These three runtimes isolate
-/// containers in the same way, by namespaces and cgroups.
+/// Returns whether the name of the program is runc, crun or youki. These three runtimes isolate
+/// containers in the same way, with namespaces and cgroups.
 fn has_runc_isolation(program: &Path) -> bool {
     let name = program.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| OCI_RUNTIME_NAMES.contains(&name))
 }
 
-/// Returns whether `program`, in an engine's configuration, is the executable `configured_path`. If
-/// `program` is not an absolute path, it is compared with the file name of the executable.
+/// Returns whether `program`, as an engine's configuration names it, is the executable
+/// `configured_path`. If `program` is not an absolute path, it is compared with the file name of
+/// the executable.
 fn refers_to_executable(program: &Path, configured_path: &Path) -> bool {
     if program.is_absolute() {
         program == configured_path
@@ -160,8 +162,8 @@ fn refers_to_executable(program: &Path, configured_path: &Path) -> bool {
     }
 }
 
-/// Returns an error if the engine reads the file `path`, which sets a default runtime, after
-/// Boathook's file `own_drop_in`. The engine would use the later setting.
+/// Returns an error if the engine reads the file `path` after Boathook's file `own_drop_in`. `path`
+/// sets a default runtime, and the engine would use this later setting.
 pub(crate) fn refuse_later_setting(
     own_drop_in: &Path,
     path: &Path,
@@ -178,12 +180,12 @@ pub(crate) fn refuse_later_setting(
     Ok(())
 }
 
-/// Returns the program that `boathook-runtime` has to call in place of the replaced default
-/// runtimes of all engines. `None` means the runc that `boathook-runtime` finds in its PATH.
+/// Returns the program that `boathook-runtime` must call in place of the replaced default runtimes
+/// of all engines. `None` means the runc that `boathook-runtime` finds in its PATH.
 ///
 /// # Errors
-/// Fails if the engines need different programs, because `boathook-runtime` has one setting for
-/// all of them.
+/// Fails if the engines need different programs, because `boathook-runtime` has only one setting
+/// for all engines.
 pub fn find_common_runtime<'p>(
     replaced_runtimes: impl Iterator<Item = (Engine, &'p ReplacedRuntime)> + Clone,
 ) -> Result<Option<&'p Path>, Error> {

@@ -1,5 +1,5 @@
-//! Configures Docker by an entry below `runtimes` in daemon.json. dockerd reads no drop-ins
-//! (dockerd(8), "Daemon configuration file").
+//! Configures Docker with an entry in the object `runtimes` of daemon.json. dockerd reads no
+//! drop-ins (dockerd(8), "Daemon configuration file").
 
 mod api;
 mod sockets;
@@ -21,17 +21,17 @@ pub(crate) use api::{Runtimes, find_daemon_socket};
 
 const DAEMON_JSON_PATH: &str = "/etc/docker/daemon.json";
 
-/// The byte order mark, which some editors write at the beginning of a file and dockerd skips.
+/// The byte order mark. Some editors write it at the beginning of a file, and dockerd skips it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The default runtime of dockerd without any configuration, as a JSON string.
+/// The default runtime of a dockerd without any configuration, as a JSON string.
 const BUILT_IN_RUNTIME_JSON: &str = "\"runc\"";
 
-/// The file name of Boathook's runtime. A runtime in daemon.json is Boathook's if its program has
-/// this name.
+/// The file name of Boathook's runtime program. A runtime in daemon.json belongs to Boathook if its
+/// program has this name.
 const RUNTIME_PROGRAM_NAME: &str = "boathook-runtime";
 
-/// The settings that decide what the default runtime is (dockerd(8)).
+/// The settings on which the default runtime depends (dockerd(8)).
 const DEFAULT_RUNTIME_SETTINGS: [&str; 5] = [
     "default-runtime",
     "runtimes.*.path",
@@ -40,7 +40,7 @@ const DEFAULT_RUNTIME_SETTINGS: [&str; 5] = [
     "runtimes.*.options.BinaryName",
 ];
 
-/// The names of the built-in runtime, which is containerd's shim of runc.
+/// The names that dockerd accepts for its built-in runtime, which is containerd's shim of runc.
 const BUILT_IN_RUNTIME_NAMES: [&str; 4] = [
     "",
     "runc",
@@ -63,10 +63,10 @@ const DAEMON: Daemon = Daemon {
 
 const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 
-/// The program of Docker's snap.
+/// The path of dockerd in Docker's snap package.
 const SNAP_PROGRAM_PATH: &str = "/snap/docker/current/bin/dockerd";
 
-/// Reads the daemon.json on which a plan for Docker depends into the snapshot.
+/// Reads into the snapshot the daemon.json on which a plan for Docker depends.
 pub(crate) fn read_daemon_config(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     let config_path = DAEMON.find_config_path(host);
     let option = DAEMON.find_option_with_config(host, DEFAULT_RUNTIME_OPTION, &config_path);
@@ -75,14 +75,14 @@ pub(crate) fn read_daemon_config(host: &HostRoot, snapshot: &mut Snapshot) -> Re
     snapshot.read(host, Path::new(&config_path)).map(drop)
 }
 
-/// Returns the path of the daemon.json that dockerd reads. Its option `--config-file` may set a
-/// path other than the usual one.
+/// Returns the path of the daemon.json that dockerd reads. The option `--config-file` of dockerd
+/// may set another path than the default one.
 pub fn find_docker_config_path(host: &HostRoot) -> PathBuf {
     DAEMON.find_config_path(host).into()
 }
 
-/// Returns the program of Docker's snap, if the host has no other Docker. Because of its
-/// confinement the snap cannot execute programs of the host, so it cannot call Boathook.
+/// Returns the path of dockerd in Docker's snap package, if the host has no other Docker. A snap is
+/// confined and cannot execute programs of the host, so this Docker cannot call Boathook.
 pub fn find_docker_snap(host: &HostRoot) -> Option<PathBuf> {
     let mut other_program_paths = PROGRAM_DIRECTORIES
         .iter()
@@ -92,19 +92,19 @@ pub fn find_docker_snap(host: &HostRoot) -> Option<PathBuf> {
         .then(|| snap_path.to_owned())
 }
 
-/// Returns the path of the daemon.json in the snapshot.
+/// Returns the path of the daemon.json that was read into the snapshot.
 fn get_config_path(snapshot: &Snapshot) -> &Path {
     snapshot
         .docker_config_path()
         .unwrap_or(Path::new(DAEMON_JSON_PATH))
 }
 
-/// Returns the default runtime, which the engine uses for containers that name no runtime.
+/// Returns the default runtime. Docker uses it for containers that name no runtime.
 ///
 /// # Errors
-/// Fails if dockerd has a default runtime on its command line, because dockerd does not start if
-/// daemon.json has one too. Also fails if dockerd may read a key of daemon.json differently from
-/// this function.
+/// Fails if dockerd's command line sets a default runtime, because dockerd does not start if
+/// daemon.json sets one as well. Also fails if dockerd may read a key of daemon.json differently
+/// from this function.
 pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = snapshot.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -144,7 +144,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     })
 }
 
-/// Returns the path and the new text of daemon.json, which an installation writes.
+/// Returns the path of daemon.json, and the new text that an installation writes.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,
@@ -174,8 +174,9 @@ pub(crate) fn plan_files(
     Ok(vec![(path.into(), byte_order_mark.to_owned() + &new_text)])
 }
 
-/// Returns the JSON text with the arguments of the present default runtime, which an entry for
-/// `boathook-runtime` needs if it replaces the default runtime. Otherwise the text is empty.
+/// Returns the arguments of the current default runtime as JSON text. An entry for
+/// `boathook-runtime` needs these arguments if it becomes the default runtime. Otherwise the text
+/// is empty.
 fn format_inherited_arguments(text: &str, options: &Options) -> String {
     let default_runtime = json_text::find_value(text, &["default-runtime"]);
     let name = default_runtime.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
@@ -191,8 +192,8 @@ fn format_inherited_arguments(text: &str, options: &Options) -> String {
     arguments.map_or_else(String::new, |list| format!(", \"runtimeArgs\": {list}"))
 }
 
-/// Returns the byte order mark of daemon.json, or an empty text, and the JSON text after it. A
-/// blank file counts as an empty object, as for dockerd.
+/// Splits the text of daemon.json into its byte order mark, which may be empty, and the JSON text.
+/// A blank file counts as an empty object, as it does for dockerd.
 fn get_config_text(snapshot: &Snapshot) -> (&str, &str) {
     let (byte_order_mark, text) = split_byte_order_mark(
         snapshot
@@ -205,13 +206,14 @@ fn get_config_text(snapshot: &Snapshot) -> (&str, &str) {
     )
 }
 
-/// Splits a text into the byte order mark, or an empty text, and the rest.
+/// Splits a text into its byte order mark and the rest. The first text is empty if there is no
+/// mark.
 pub(crate) fn split_byte_order_mark(text: &str) -> (&str, &str) {
     let text_after_mark = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     text.split_at(text.len() - text_after_mark.len())
 }
 
-/// Returns whether two texts have the same JSON content. The formatting may differ.
+/// Returns whether two texts have the same JSON content, possibly with different formatting.
 pub(crate) fn has_same_json(text: &str, other_text: &str) -> bool {
     let parse_json =
         |text| serde_json::from_str::<serde_json::Value>(split_byte_order_mark(text).1).ok();
@@ -238,9 +240,10 @@ fn add_runtime_entry(path: &Path, text: &str, name: &str, entry: &str) -> Result
     Ok(json_text::set_member(text, runtimes, name, entry))
 }
 
-/// Returns the path and the text of a daemon.json that makes a running dockerd drop Boathook's
-/// runtime at a reload. dockerd ignores absent keys at a reload, so the text has both `runtimes`
-/// and `default-runtime`. After the reload, the administrator's daemon.json replaces this one.
+/// Returns the path and the text of a temporary daemon.json. If a running dockerd reloads it,
+/// dockerd drops Boathook's runtime. At a reload dockerd ignores absent keys, so the text has both
+/// `runtimes` and `default-runtime`. After the reload, the administrator's daemon.json replaces
+/// this text.
 pub(crate) fn plan_runtime_drop_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = get_config_path(snapshot);
     let (byte_order_mark, text) = get_config_text(snapshot);
@@ -258,8 +261,8 @@ pub(crate) fn plan_runtime_drop_file(snapshot: &Snapshot) -> Result<(PathBuf, St
     Ok((path.into(), byte_order_mark.to_owned() + &new_text))
 }
 
-/// Returns whether a running daemon has loaded Boathook's runtimes as the recorded daemon.json
-/// describes them. `runtimes` are those of the daemon.
+/// Returns whether a running dockerd has loaded Boathook's runtimes as the recorded daemon.json
+/// describes them. `runtimes` are those that the running dockerd reports.
 pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
     let recorded_text = record
         .files
@@ -278,8 +281,8 @@ pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationReco
         && runtimes.is_boathook_default() == is_default
 }
 
-/// Returns the names of the runtimes in a daemon.json whose program is `boathook-runtime`, each
-/// with the program's path.
+/// Returns the runtimes in a daemon.json whose program is `boathook-runtime`: the name of each
+/// runtime, and the path of its program.
 pub(crate) fn find_boathook_runtimes(
     daemon_json: &serde_json::Value,
 ) -> impl Iterator<Item = (&str, &str)> {
@@ -292,13 +295,13 @@ pub(crate) fn find_boathook_runtimes(
     })
 }
 
-/// Removes Boathook's entries from a daemon.json that somebody has changed since the
-/// installation, or that no record describes. The default runtime is reset to that of the recorded
-/// text from before the installation.
+/// Removes Boathook's entries from a daemon.json that no record describes, or that somebody has
+/// changed since the installation. The default runtime becomes that of the recorded text from
+/// before the installation.
 ///
-/// JSON has no comments by which Boathook's objects could be recognized. Therefore an object that
-/// becomes empty is kept. Without a record the former default runtime is not known. Then every
-/// entry that has only the path of `boathook-runtime` is removed as Boathook's.
+/// JSON has no comments that could mark Boathook's objects. So an object that becomes empty is
+/// kept. Without a record, the previous default runtime is not known, and every entry that has only
+/// the path of `boathook-runtime` counts as Boathook's and is removed.
 pub(crate) fn remove_boathook_entries(text: &str, recorded_file: Option<&RecordedFile>) -> String {
     let (byte_order_mark, text) = split_byte_order_mark(text);
     let old_text = recorded_file.and_then(|file| file.old_text.as_deref());
@@ -338,7 +341,7 @@ fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&Recorde
     }
 }
 
-/// Returns the names of the runtimes in the daemon.json `text` that an installation wrote.
+/// Returns the names of those runtimes in the daemon.json `text` that an installation wrote.
 /// `old_text` is the text from before the installation.
 fn find_installed_runtime_names(
     text: &str,

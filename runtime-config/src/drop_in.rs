@@ -1,4 +1,5 @@
-//! Reads drop-in directories. Engines read the files of such a directory sorted by name.
+//! Reads drop-in directories. Engines read the files of such a directory in the order of their
+//! names.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +10,8 @@ use crate::snapshot::Snapshot;
 /// The first line of a TOML file that only Boathook writes.
 pub(crate) const DROP_IN_HEADER: &str = "# Written by boathook-init, which also removes it.\n";
 
-/// Reads the files of a directory whose names end with `suffix` into the snapshot. Hidden files
-/// and directories are skipped.
+/// Reads into the snapshot the files of a directory whose names end with `suffix`. Hidden files and
+/// subdirectories are skipped.
 pub(crate) fn read_drop_ins(
     host: &HostRoot,
     dir: &Path,
@@ -31,7 +32,8 @@ pub(crate) fn read_drop_ins(
 }
 
 /// Returns the files of a snapshot in the order in which an engine reads them: first `main_paths`,
-/// and then the files in the drop-in directory `dir`, sorted by name. Missing files are left out.
+/// then the files in the drop-in directory `dir`, sorted by name. Files that do not exist are left
+/// out.
 pub(crate) fn list_files_in_load_order(
     snapshot: &Snapshot,
     main_paths: &[&str],

@@ -35,9 +35,9 @@ impl Engine {
         }
     }
 
-    /// Returns a file that proves that the engine is installed or running on this host: its
-    /// program, or the socket of its daemon. A configuration directory proves nothing, because it
-    /// may be left over from an engine that was removed.
+    /// Returns the path of a file that proves that the engine is installed or running on this host.
+    /// This is the engine's program, or the socket of its daemon. A configuration directory proves
+    /// nothing, because it may be left over from an engine that was removed.
     pub fn detect(self, host: &HostRoot) -> Option<PathBuf> {
         let properties = self.properties();
         let dirs = PROGRAM_DIRECTORIES
@@ -49,7 +49,7 @@ impl Engine {
                 .iter()
                 .map(|name| Path::new(dir).join(name))
         });
-        // A socket path that two engines have in common does not identify either of them.
+        // A socket path that two engines use does not show which of them is installed.
         let other_engines = Self::ALL.into_iter().filter(|engine| *engine != self);
         let is_socket_path_shared = other_engines
             .map(Self::properties)
@@ -64,7 +64,7 @@ impl Engine {
         })
     }
 
-    /// Reads all files on which a plan for this engine depends into a snapshot.
+    /// Reads into a snapshot all files on which a plan for this engine depends.
     ///
     /// # Errors
     /// Fails if a file cannot be read. A file that does not parse is not an error here, because the
@@ -92,11 +92,11 @@ impl Engine {
         Ok(snapshot)
     }
 
-    /// Returns the default runtime, which the engine uses for containers that name no runtime.
+    /// Returns the default runtime. The engine uses it for containers that name no runtime.
     ///
     /// # Errors
-    /// Fails if a file does not parse, or if a setting or an option has precedence over the file
-    /// in which Boathook sets the default runtime.
+    /// Fails if a file does not parse, or if a setting or an option has precedence over the file in
+    /// which Boathook sets the default runtime.
     pub(crate) fn find_default_runtime(self, snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
         match self.config_files() {
             ConfigFiles::Containerd(layout) => containerd::find_default_runtime(layout, snapshot),
@@ -106,14 +106,14 @@ impl Engine {
         }
     }
 
-    /// Returns whether the engine's configuration can have a base OCI specification
-    /// ([`Options::base_spec`]).
+    /// Returns whether a base OCI specification ([`Options::base_spec`]) can be set in the engine's
+    /// configuration.
     pub(crate) fn supports_base_spec(self) -> bool {
         matches!(self.config_files(), ConfigFiles::Containerd(_))
     }
 
-    /// Returns the files that an installation writes for this engine, each as its path and text, in
-    /// the order in which they are written.
+    /// Returns the path and the text of each file that an installation writes for this engine. The
+    /// files are in the order in which they are written.
     pub(crate) fn plan_files(
         self,
         snapshot: &Snapshot,

@@ -1,23 +1,23 @@
-//! The table of the supported engines: the paths of their programs and bundles, and the way in
-//! which they read their configurations.
+//! The table of the supported engines: the paths of their programs and bundles, and how they read
+//! their configurations.
 //!
 //! To support another engine, add it to the enum [`Engine`]. The compiler then reports the other
-//! code that has to be changed.
+//! code that must be changed.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A container engine, or a distribution's own way to configure one.
+/// A container engine, or a distribution that configures an engine in its own way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// k3s, which makes containerd's configuration from a template.
+    /// k3s, which generates containerd's configuration from a template.
     K3s,
     Rke2,
     /// k0s, which reads drop-ins and merges them itself.
     K0s,
-    /// microk8s, which makes containerd's configuration from a template.
+    /// microk8s, which generates containerd's configuration from a template.
     Microk8s,
     /// containerd, configured in `/etc/containerd`.
     Containerd,
@@ -27,14 +27,16 @@ pub enum Engine {
     Podman,
 }
 
-/// The way in which a running engine is made to read a changed configuration.
+/// How a running engine is made to read its configuration again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadMethod {
-    /// The engine reads its configuration at each start of a container.
+    /// Nothing is needed, because the engine reads its configuration each time it starts a
+    /// container.
     NotNeeded,
-    /// systemd restarts those of the units that are running. Containers continue to run.
+    /// systemd restarts those of these units that are running. The containers continue to run.
     Restart(&'static [&'static str]),
-    /// The unit is reloaded, which sends SIGHUP to the process in the pid file.
+    /// systemd reloads the unit. Without systemd, SIGHUP is sent to the process whose pid is in
+    /// `pid_file`.
     Hangup {
         unit: &'static str,
         /// The file with the daemon's process id.
@@ -42,57 +44,60 @@ pub enum ReloadMethod {
     },
 }
 
-/// The way to find out whether a running engine has read its configuration.
+/// How to find out whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadCheck {
-    /// The engine has no daemon, so a changed configuration has effect immediately.
+    /// The engine has no daemon, so a changed configuration takes effect immediately.
     NoDaemon,
-    /// The daemon creates this socket at each start, so the socket's age is the daemon's.
+    /// The age of this socket shows when the daemon was started, because the daemon creates the
+    /// socket at each start.
     Socket(&'static str),
-    /// Docker's API, which lists the runtimes.
+    /// The API of Docker, which lists the runtimes that dockerd has loaded.
     DockerApi,
 }
 
-/// The fixed properties of an engine: its name, paths, and ways to reload it.
+/// The fixed properties of an engine: its name, its paths, and how to reload it.
 pub struct EngineProperties {
     /// The engine's name on the command line.
     pub name: &'static str,
     /// The names of the engine's programs. A host with the engine has at least one of them.
     pub programs: &'static [&'static str],
-    /// Further directories that may contain the programs, in addition to [`PROGRAM_DIRECTORIES`].
+    /// More directories that may contain the programs, in addition to [`PROGRAM_DIRECTORIES`].
     pub extra_program_dirs: &'static [&'static str],
-    /// The default paths of the engine's bundles, as patterns. `*` matches any one component.
+    /// The default paths of the engine's bundles, as patterns. `*` stands for any single component.
     pub bundle_patterns: &'static [&'static str],
     pub reload_method: ReloadMethod,
-    /// A command that starts a container with devices. `None` means that a pod is needed.
+    /// A command that starts a container with devices. `None` means that devices are requested in a
+    /// pod.
     pub example_command: Option<&'static str>,
     pub load_check: LoadCheck,
 }
 
-/// The name of Boathook's runtime handler, which is the `handler` of a RuntimeClass for Boathook.
+/// The name of Boathook's runtime handler. A RuntimeClass for Boathook has this name as its
+/// `handler`.
 pub const HANDLER: &str = "boathook";
 
 /// The pattern of the container annotations that containerd copies to the OCI specification.
 ///
-/// The pattern is written only to the setting `container_annotations`. If it were in
-/// `pod_annotations`, the author of a pod could set these annotations.
+/// Only the setting `container_annotations` contains the pattern. If `pod_annotations` contained
+/// it, the author of a pod could set these annotations.
 pub const ANNOTATION_PATTERN: &str = "devices.boathook.dev/*";
 
-/// The path of the hook after an installation. `current` is a link to the installed version, so
-/// the path stays the same at an upgrade.
+/// The path of the hook after an installation. `current` is a symbolic link to the installed
+/// version, so an upgrade does not change the path.
 pub const INSTALLED_HOOK_PATH: &str = "/opt/boathook/current/bin/boathook-hook";
 
-/// The time limit in seconds that engines set for the hook. Without a limit a hook that hangs would
-/// block its container for ever. The limit is longer than the preparation of devices may take
-/// (`[prepare]` of a class), and shorter than the kubelet's limit of 120 s for the start of a
-/// container.
+/// The time limit in seconds that engines set for the hook. Without a limit, a hook that hangs
+/// would block its container forever. The limit is longer than the preparation of devices
+/// (`[prepare]` of a class) may take, and shorter than the kubelet's limit of 120 s for the start
+/// of a container.
 pub const HOOK_TIMEOUT_SECONDS: u32 = 110;
 
 /// The environment that engines set for the hook. It is not empty, because runc would replace an
-/// empty environment by its own.
+/// empty environment with its own environment.
 pub const HOOK_ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The directories in which distributions and installers put programs: those of
+/// The directories in which distributions and installers put programs. They are the directories of
 /// file-hierarchy(7), and those of snaps and of immutable hosts.
 pub const PROGRAM_DIRECTORIES: [&str; 8] = [
     "/usr/local/sbin",
@@ -105,7 +110,7 @@ pub const PROGRAM_DIRECTORIES: [&str; 8] = [
     "/snap/bin",
 ];
 
-/// Returns every directory in which a host may have a program of an engine.
+/// Returns every directory that may contain a program of an engine.
 pub fn program_directories() -> impl Iterator<Item = &'static str> {
     let extra_dirs = Engine::ALL
         .iter()
@@ -113,11 +118,11 @@ pub fn program_directories() -> impl Iterator<Item = &'static str> {
     PROGRAM_DIRECTORIES.iter().chain(extra_dirs).copied()
 }
 
-/// The OCI runtimes that an engine, or a user, may call.
+/// The names of the OCI runtimes that an engine or a user may call.
 pub const OCI_RUNTIME_NAMES: [&str; 3] = ["runc", "crun", "youki"];
 
 impl Engine {
-    /// All engines. A distribution comes before the engine that it contains.
+    /// All engines. A distribution comes before the engine that is part of it.
     pub const ALL: [Self; 8] = [
         Self::K3s,
         Self::Rke2,

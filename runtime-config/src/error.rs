@@ -1,9 +1,9 @@
-//! The errors of this crate. Each message tells the reader what to do about the error.
+//! The errors of this crate. Each message tells the administrator what to do about the error.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A failure while an engine's configuration is read, planned or changed. Each message names the
+/// An error while an engine's configuration is read, planned or changed. Each message names the
 /// file, the line if it is known, and what the administrator can do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,14 +12,13 @@ pub enum Error {
     Io {
         /// The operation, as a verb: "read", "write", "rename".
         action: &'static str,
-        /// The file, as seen from this process.
+        /// The path of the file, as this process sees it.
         path: PathBuf,
-        /// The error of the system call. It is part of the message and therefore not marked as the
-        /// source, which would be printed a second time.
+        /// The error of the system call. It is already part of the message. So it is not marked as
+        /// the source, which would be printed a second time.
         cause: io::Error,
     },
-    /// The change is not possible because of a line in a configuration file. The file is not
-    /// changed.
+    /// A line in a configuration file makes the change impossible. The file is not changed.
     #[error("{path}:{line}: {problem}")]
     Line {
         path: PathBuf,
@@ -28,8 +27,8 @@ pub enum Error {
         /// The problem, and what to do about it.
         problem: String,
     },
-    /// The configuration disables containerd's CRI plugin, so this containerd runs no Kubernetes
-    /// pods.
+    /// The configuration disables the CRI plugin of containerd. So this containerd runs no
+    /// Kubernetes pods.
     #[error(
         "{path}:{line}: the CRI plugin is disabled, so no pod runs on this containerd; \
          remove it from disabled_plugins, or leave this engine out"
@@ -51,7 +50,7 @@ impl Error {
         }
     }
 
-    /// Returns the kind of the I/O error. Returns `None` for an error with another cause.
+    /// Returns the kind of the I/O error, or `None` for all other errors.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { cause, .. } => Some(cause.kind()),
@@ -73,7 +72,7 @@ impl Error {
         Self::new_at_line(path, line, format!("{message}; {advice}"))
     }
 
-    /// Returns the error for a runtime that has one of Boathook's names, but was not installed by
+    /// Returns the error for a runtime that has one of Boathook's names but does not belong to
     /// Boathook.
     pub(crate) fn new_name_conflict(path: &Path, line: usize, name: &str) -> Self {
         let problem = format!(
@@ -83,7 +82,7 @@ impl Error {
         Self::new_at_line(path, line, problem)
     }
 
-    /// Returns the error for a path that is not that of a regular file.
+    /// Returns the error for a path at which there is something else than a regular file.
     pub(crate) fn new_not_regular_file(path: &Path) -> Self {
         Self::Other(format!(
             "{} is not a regular file; move it away and try again",
@@ -92,8 +91,8 @@ impl Error {
     }
 }
 
-/// Returns what an administrator can do about an error that is frequent in installations. The text
-/// is empty for other errors.
+/// Returns what an administrator can do about an I/O error that is common in installations. For all
+/// other errors the text is empty.
 fn format_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount the host's file system writable",

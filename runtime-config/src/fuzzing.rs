@@ -1,4 +1,4 @@
-//! The fuzz target for the edits of configuration files. `tests/fuzz` calls it.
+//! The fuzz target for changes of configuration files. `tests/fuzz` calls it.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::options::Options;
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
-/// Plans an installation for an engine whose main configuration file has the text `text`. Panics
-/// unless the result parses, a second installation changes nothing, and an undo, with and without a
-/// record, restores the text.
+/// Plans an installation for an engine whose main configuration file has the text `text`. Panics if
+/// the result does not parse, if a second installation changes something, or if an undo does not
+/// restore the text. The undo is tested with and without a record.
 pub fn install_and_undo(engine: Engine, text: &str) {
     let mut original_snapshot = Snapshot::default();
     original_snapshot.set_text(Path::new(main_file_path(engine)), Some(text.to_owned()));
-    // A text with Boathook's name looks like an earlier installation. The plan would remove that
-    // text first, and the undo would not restore it.
+    // A text that contains Boathook's name looks like an earlier installation. The plan would first
+    // remove it, and the undo would not restore it.
     if text.contains("boathook") {
         return;
     }
@@ -55,8 +55,8 @@ pub fn install_and_undo(engine: Engine, text: &str) {
             &engine.plan_undo(&installed_snapshot, record),
         );
         assert_equal_files(&undone_snapshot, &original_snapshot);
-        // In JSON, Boathook's parts have no marker comments, so an undo without a record is not
-        // exact (see `docker::remove_boathook_entries`).
+        // In JSON, no comments mark the parts that Boathook added. So an undo without a record is
+        // not exact (see `docker::remove_boathook_entries`).
         if engine != Engine::Docker {
             let undone_snapshot = apply_plan(
                 &installed_snapshot,

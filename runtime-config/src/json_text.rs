@@ -1,5 +1,5 @@
-//! Checks the JSON texts of configuration files, and reports syntax errors as errors of this crate.
-//! The crate [`json_text`] edits the texts.
+//! Checks the JSON texts of configuration files, and turns syntax errors into errors of this crate.
+//! The crate [`json_text`] edits JSON texts.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns the number of the line, counted from 1, at which the value to which `keys` lead begins.
+/// Returns the line number, counted from 1, at which a value begins. `keys` lead to the value.
 pub(crate) fn find_line_of_value(text: &str, keys: &[&str]) -> usize {
     find_line_number(text, find_value(text, keys).map_or(0, |value| value.start))
 }

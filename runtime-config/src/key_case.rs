@@ -17,20 +17,20 @@ use crate::error::Error;
 use crate::json_text;
 use crate::toml_text::find_line_number;
 
-/// The wildcard for one key in the path of a setting, such as `runtimes.*.path`.
+/// The wildcard in the path of a setting, such as `runtimes.*.path`. It stands for any single key.
 const KEY_WILDCARD: &str = "*";
 
-/// A key that an engine may read differently from this crate: its case differs from the
-/// documentation, or the key occurs twice.
+/// A key that an engine may read differently from this crate, because its case differs from that of
+/// the documentation, or because it occurs twice.
 struct AmbiguousKey {
     found_key: String,
     documented_key: &'static str,
-    /// The position of the key in the text, in bytes.
+    /// The byte offset of the key in the text.
     offset: usize,
 }
 
 impl AmbiguousKey {
-    /// Returns the error for the file `path`, whose text has the key.
+    /// Returns the error for the file `path`, in which the key was found.
     fn to_error(&self, path: &Path, text: &str) -> Error {
         let Self {
             found_key,
@@ -49,8 +49,7 @@ impl AmbiguousKey {
     }
 }
 
-/// Returns an error if a TOML file has a key that equals a key of `settings` only if case is
-/// ignored.
+/// Returns an error if a TOML file has a key that differs only in case from a key of `settings`.
 pub(crate) fn check_toml_keys(
     path: &Path,
     text: &str,
@@ -63,9 +62,9 @@ pub(crate) fn check_toml_keys(
     ambiguous_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
-/// Returns an error if a JSON file has a key that equals a key of `settings` only if case is
-/// ignored, or if a key of `settings` occurs twice. Go's encoding/json merges the objects of equal
-/// keys, and this crate reads only one of the objects.
+/// Returns an error if a JSON file has a key that differs only in case from a key of `settings`, or
+/// if a key of `settings` occurs twice. If a key occurs twice, Go's encoding/json merges the two
+/// objects, but this crate reads only one of them.
 pub(crate) fn check_json_keys(
     path: &Path,
     text: &str,
@@ -117,15 +116,15 @@ fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Op
     None
 }
 
-/// Splits the path of a setting into its first key and the rest, which is empty after the last
-/// key. Returns `None` for an empty path.
+/// Splits the path of a setting into its first key and the rest. The rest is empty if there is only
+/// one key. Returns `None` if the path is empty.
 fn split_first_key(setting: &'static str) -> Option<(&'static str, &'static str)> {
     let key_and_rest = setting.split_once('.').unwrap_or((setting, ""));
     (!setting.is_empty()).then_some(key_and_rest)
 }
 
-/// Compares two keys as Go's `strings.EqualFold` does. `documented_key` is ASCII. Two characters
-/// outside of ASCII equal ASCII letters if case is ignored: U+017F equals `s`, and U+212A equals
+/// Compares two keys as Go's `strings.EqualFold` does. `documented_key` is ASCII. If case is
+/// ignored, two characters outside of ASCII equal a letter: U+017F equals `s`, and U+212A equals
 /// `k`.
 fn equals_ignoring_case(found_key: &str, documented_key: &str) -> bool {
     let ascii_key = found_key.replace('\u{17f}', "s").replace('\u{212a}', "k");

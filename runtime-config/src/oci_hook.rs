@@ -1,4 +1,5 @@
-//! The hooks.d file that CRI-O and podman read (oci-hooks(5), schema 1.0.0).
+//! The file in a hooks directory (hooks.d) that makes CRI-O and podman run the hook (oci-hooks(5),
+//! schema 1.0.0).
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +11,13 @@ use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{get_item, parse_document, quote};
 
-/// The name of the hooks.d file, the same in every hooks directory. If two directories have a file
-/// of this name, the engines use only that of the later directory. Therefore the hook never runs
-/// twice.
+/// The name of the hook's file, which is the same in every hooks directory. If two directories have
+/// a file with this name, the engines use only the file in the later directory. So the hook never
+/// runs twice.
 pub(crate) const HOOK_FILE_NAME: &str = "99-boathook.json";
 
-/// Returns the hook entry of an OCI specification (runtime-spec, config.md, "POSIX-platform
-/// Hooks").
+/// Returns the entry of Boathook's hook for an OCI specification (runtime-spec, config.md,
+/// "POSIX-platform Hooks").
 pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
     json!({
         "path": options.hook_path,
@@ -26,11 +27,10 @@ pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
     })
 }
 
-/// Returns the text of the hooks.d file.
+/// Returns the text of the hook's file.
 ///
-/// The file lists only the stage `prestart`. Every version of the engines supports this stage, and
-/// versions that prefer `createRuntime` convert it. If the file listed both stages, the hook would
-/// run twice.
+/// The file names only the stage `prestart`, which every version of the engines supports. Versions
+/// that prefer `createRuntime` convert it. If the file named both stages, the hook would run twice.
 pub(crate) fn format_hook_file(options: &Options) -> String {
     let hook = json!({
         "version": "1.0.0",
@@ -41,10 +41,11 @@ pub(crate) fn format_hook_file(options: &Options) -> String {
     format!("{hook:#}\n")
 }
 
-/// Returns the setting `hooks_dir`, as a line of TOML, with which the engine reads hooks from the
-/// directory `dir`. Returns `None` if `config_paths`, in load order, already set that directory.
+/// Returns a TOML line with the setting `hooks_dir`, with which the engine reads hooks from the
+/// directory `dir`. Returns `None` if `config_paths`, which are in load order, already set that
+/// directory.
 ///
-/// An engine uses the last list that it reads, so the line repeats the directories of the list
+/// An engine uses only the last list that it reads. So the line repeats the directories of the list
 /// that the files set.
 pub(crate) fn format_hooks_dir_line(
     snapshot: &Snapshot,
@@ -57,7 +58,7 @@ pub(crate) fn format_hooks_dir_line(
         let doc = parse_document(path, snapshot.get_text(path).unwrap_or_default())?;
         let list = get_item(&doc, table).and_then(|table| table.get("hooks_dir")?.as_array());
         if let Some(list) = list {
-            // In podman's files, `{append=true}` in a list adds the list to the previous one.
+            // In podman's files, a list with `{append=true}` is added to the previous list.
             let appends_to_previous = list.iter().any(|value| value.as_inline_table().is_some());
             let strings = list
                 .iter()

@@ -1,32 +1,33 @@
-//! The settings that an installation writes into an engine's configuration.
+//! The options of an installation in an engine's configuration.
 
 use std::path::PathBuf;
 
 use crate::engine_properties::HANDLER;
 
-/// The settings that an installation writes into an engine's configuration.
+/// The options of an installation in an engine's configuration.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The absolute path of the hook on the host.
     pub hook_path: PathBuf,
-    /// The absolute path of the wrapper, `boathook-runtime`, on the host.
+    /// The absolute path of the wrapper runtime, `boathook-runtime`, on the host.
     pub runtime_path: PathBuf,
-    /// Further names of Boathook's runtime, such as the name of a vendor's runtime. For each name
-    /// the engine gets a runtime or handler, beside [`HANDLER`].
+    /// More names of Boathook's runtime, such as the name of a vendor's runtime. The engine gets a
+    /// runtime or handler with each of these names, in addition to [`HANDLER`].
     pub additional_names: Vec<String>,
-    /// Whether Boathook's handler becomes the engine's default, so that pods and containers
-    /// that name no runtime use it too.
+    /// Whether Boathook's handler becomes the engine's default. Pods and containers that name no
+    /// runtime then use it as well.
     pub set_default: bool,
-    /// The path of the program that `boathook-runtime` calls, if config.toml sets one.
+    /// The path of the program that `boathook-runtime` calls. `None` means that config.toml sets no
+    /// path.
     pub real_runtime_path: Option<PathBuf>,
-    /// For containerd only: the text of an OCI specification (the output of `ctr oci spec`).
-    /// The hook is added to it, and containerd uses it as `base_runtime_spec`. The handler then
-    /// keeps the program of the default runtime.
+    /// The text of an OCI specification (the output of `ctr oci spec`), for containerd only. The
+    /// hook is added to it, and containerd uses it as `base_runtime_spec`. The handler then keeps
+    /// the program of the default runtime.
     pub base_spec: Option<String>,
 }
 
 impl Options {
-    /// Returns all names of Boathook's runtime, first the usual one ([`HANDLER`]).
+    /// Returns all names of Boathook's runtime. The first one is always [`HANDLER`].
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let additional_names = self.additional_names.iter().map(String::as_str);
         std::iter::once(HANDLER).chain(additional_names)

@@ -1,5 +1,5 @@
 //! Plans how an installation changes the files of one engine, and how an undo restores them. A plan
-//! is a pure function of the files, the record of an earlier installation, and the options.
+//! depends only on these files, the record of an earlier installation, and the options.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,23 +18,23 @@ use crate::toml_text::{self, BOATHOOK_FILE_STEM};
 /// The mode of a configuration file that an installation creates.
 const NEW_FILE_MODE: u32 = 0o644;
 
-/// The changes of one engine's files, and the record with which they can be undone.
+/// The changes of one engine's files, and the record that is needed to undo them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub engine: Engine,
-    /// The changes, in the order in which they are made. A file comes before the files that refer
-    /// to it, so that the engine never reads a reference to a missing file.
+    /// The changes, in the order in which they are made. If a file refers to another file, the
+    /// other file comes first, so that the engine never reads a reference to a missing file.
     pub changes: Vec<Change>,
-    /// The record that an undo needs. It must be on disk before the first change, so that an
-    /// interrupted installation can be undone. `None` means that the changes are an undo.
+    /// The record that an undo needs. It must be written to disk before the first change, so that
+    /// an interrupted installation can be undone. `None` means that this plan is itself an undo.
     pub record: Option<InstallationRecord>,
     /// The default runtime that `boathook-runtime` replaces. `None` means that the default runtime
-    /// is not changed, or that its program is called as before.
+    /// is not changed, or that the engine still calls its program.
     pub replaced_runtime: Option<ReplacedRuntime>,
 }
 
 impl Plan {
-    /// Returns whether the plan has no changes, because the engine's files already have the planned
+    /// Returns whether the plan has no changes. The engine's files then already have the planned
     /// texts.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -51,8 +51,8 @@ impl fmt::Display for Plan {
 }
 
 impl Engine {
-    /// Plans the changes that make the engine call the hook. After the plan was executed, a second
-    /// plan with the same options has no changes.
+    /// Plans the changes that make the engine call the hook. After these changes were made, a
+    /// second plan with the same options has no changes.
     ///
     /// # Errors
     /// Fails if a file does not parse, if another runtime has Boathook's name, or if the default
@@ -77,8 +77,8 @@ impl Engine {
             .map(|record| record.made_dirs.clone())
             .unwrap_or_default();
         for (path, text) in &files {
-            // The administrator may have formatted daemon.json again after an earlier
-            // installation. The same content in another format is not rewritten.
+            // After an earlier installation, the administrator may have formatted daemon.json
+            // differently. If the content is the same, the file is not written again.
             let text = match current_snapshot.get_text(path) {
                 Some(current_text)
                     if self == Self::Docker && docker::has_same_json(current_text, text) =>
@@ -124,9 +124,9 @@ impl Engine {
         })
     }
 
-    /// Plans an intermediate change after which the running engine drops Boathook's runtime at a
-    /// reload. It comes before the changes of [`Engine::plan_undo`]. Returns `None` for all engines
-    /// except Docker, because the others need no intermediate change.
+    /// Plans a temporary change, after which the running engine drops Boathook's runtime at a
+    /// reload. The change is made before the changes of [`Engine::plan_undo`]. Only Docker needs
+    /// it. Returns `None` for all other engines.
     pub fn plan_runtime_drop(
         self,
         current_snapshot: &Snapshot,
@@ -158,16 +158,16 @@ impl Engine {
         }))
     }
 
-    /// Plans the changes that undo an installation. Without a record, Boathook's parts are found
-    /// by file names and marker comments.
+    /// Plans the changes that undo an installation. Without a record, file names and marker
+    /// comments show what Boathook has added.
     pub fn plan_undo(
         self,
         current_snapshot: &Snapshot,
         record: Option<&InstallationRecord>,
     ) -> Plan {
         let original_snapshot = remove_installation(current_snapshot, record);
-        // The file that was written last is undone first, so that a reference is removed before
-        // the file to which it refers.
+        // The file that was written last is restored first. So a reference is removed before the
+        // file to which it refers.
         let mut ordered_paths: Vec<PathBuf> = record
             .iter()
             .flat_map(|record| record.paths())
@@ -204,16 +204,16 @@ impl Engine {
 
 /// Returns the snapshot as it would be without Boathook's installation.
 ///
-/// If a file has a text that an installation wrote, according to the record, the snapshot gets the
-/// recorded text from before the installation. From other files Boathook's parts are removed, which
-/// are found by file names and marker comments.
+/// If the record says that an installation wrote the text of a file, the file gets its recorded
+/// text from before the installation. From all other files, Boathook's parts are removed. File
+/// names and marker comments show which parts these are.
 fn remove_installation(
     current_snapshot: &Snapshot,
     record: Option<&InstallationRecord>,
 ) -> Snapshot {
     let mut original_snapshot = current_snapshot.clone();
-    // A generated file contains Boathook's parts, too. The snapshot keeps the text of this file,
-    // because the engine generates the file again at its next start.
+    // A generated file contains Boathook's parts as well. The snapshot keeps its text, because the
+    // engine generates the file again at its next start.
     for (path, text) in current_snapshot
         .existing_files()
         .filter(|(path, _)| !current_snapshot.is_generated(path))
@@ -242,15 +242,15 @@ fn remove_installation(
     original_snapshot
 }
 
-/// Returns whether only Boathook writes the file, according to its name.
+/// Returns whether the name of the file shows that only Boathook writes the file.
 fn is_boathook_file(path: &Path) -> bool {
     path.file_stem()
         .is_some_and(|stem| stem == BOATHOOK_FILE_STEM)
 }
 
-/// Returns the texts that the record has to contain for a file: the new text, and the current text
-/// if an earlier installation wrote it. If the process is killed after it has written the record,
-/// the file still has its current text.
+/// Returns the texts that the record must list for a file. These are the new text, and the current
+/// text if an earlier installation wrote it: if the process is killed after it has written the
+/// record, the file still has the current text.
 fn collect_written_texts(
     path: &Path,
     text: &str,

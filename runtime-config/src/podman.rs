@@ -1,5 +1,6 @@
-//! Configures podman by two files: a hook in a hooks directory, which podman runs for every
-//! container that root starts, and a drop-in with the runtime for `--runtime boathook`.
+//! Configures podman with two files. The first one is a hook in a hooks directory, which podman
+//! runs for every container that root starts. The second one is a drop-in with the runtime for
+//! `--runtime boathook`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,13 @@ const MAIN_FILE_PATHS: [&str; 2] = [
     "/usr/share/containers/containers.conf",
     "/etc/containers/containers.conf",
 ];
-/// The runtimes that podman searches if no file names a runtime. It uses the first one that it
-/// finds.
+/// The runtimes for which podman searches if no file names a runtime. podman uses the first one
+/// that it finds.
 const BUILT_IN_RUNTIMES: [&str; 2] = ["crun", "runc"];
 const CONF_D_DIR: &str = "/etc/containers/containers.conf.d";
 
-/// The drop-in directories that only newer versions of podman read (containers-config(5)).
-/// The order in which podman reads all files differs between versions.
+/// The drop-in directories that only newer versions of podman read (containers-config(5)). Versions
+/// differ in the order in which they read all these files.
 const NEWER_CONF_D_DIRS: [&str; 3] = [
     "/usr/share/containers/containers.conf.d",
     "/usr/share/containers/containers.rootful.conf.d",
@@ -38,10 +39,10 @@ const NEWER_CONF_D_DIRS: [&str; 3] = [
 const DROP_IN_PATH: &str = "/etc/containers/containers.conf.d/99-boathook.conf";
 const HOOKS_D_DIR: &str = "/etc/containers/oci/hooks.d";
 
-/// The settings that decide what the default runtime is (containers.conf(5)).
+/// The settings on which the default runtime depends (containers.conf(5)).
 const DEFAULT_RUNTIME_SETTINGS: [&str; 2] = ["engine.runtime", "engine.runtimes"];
 
-/// Reads all files on which a plan for podman depends into the snapshot.
+/// Reads into the snapshot all files on which a plan for podman depends.
 pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     for path in MAIN_FILE_PATHS.iter().chain(&[DROP_IN_PATH]) {
         snapshot.read(host, Path::new(path))?;
@@ -50,7 +51,7 @@ pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Res
     for dir in NEWER_CONF_D_DIRS.iter().chain(&[CONF_D_DIR]) {
         drop_in::read_drop_ins(host, Path::new(dir), ".conf", snapshot)?;
     }
-    // A file that does not parse is no error here, because the plan reports it.
+    // A file that does not parse is not an error here, because the plan reports it.
     let config_paths = drop_in::list_files_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
     let (_, runtimes) = merge_runtimes(snapshot, &config_paths).unwrap_or_default();
     for path in runtimes.into_values().flatten() {
@@ -59,14 +60,14 @@ pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Res
     Ok(())
 }
 
-/// Returns the default runtime, which podman uses for containers that name no runtime
+/// Returns the default runtime. podman uses it for containers that name no runtime
 /// (containers.conf(5), `runtime`).
 ///
 /// # Errors
-/// Fails if a file does not parse or has a key in another case, if a later file has
-/// precedence over the drop-in that Boathook writes, or if a file that only newer versions
-/// read names runtimes. Also fails if no file names a runtime and the host has neither crun
-/// nor runc.
+/// Fails if a file does not parse, or has a key in another case than the documentation. Fails if a
+/// later file has precedence over the drop-in that Boathook writes, or if a file that only newer
+/// versions read names runtimes. Also fails if no file names a runtime and the host has neither
+/// crun nor runc.
 pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
     let config_paths = drop_in::list_files_in_load_order(snapshot, &MAIN_FILE_PATHS, CONF_D_DIR);
     for dir in NEWER_CONF_D_DIRS {
@@ -110,8 +111,9 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     Ok(DefaultRuntime::new_program(name, program))
 }
 
-/// Refuses settings of runtimes in a file that only newer versions of podman read. The version of
-/// the host's podman is not known, so it is not known whether these settings have an effect.
+/// Returns an error if a file that only newer versions of podman read has settings for runtimes.
+/// The version of the host's podman is not known, so it is not known whether these settings take
+/// effect.
 fn refuse_runtime_settings(snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
     let text = snapshot.get_text(path).unwrap_or_default();
     let doc = parse_document(path, text)?;
@@ -131,7 +133,8 @@ fn refuse_runtime_settings(snapshot: &Snapshot, path: &Path) -> Result<(), Error
     Ok(())
 }
 
-/// The paths of each runtime, by the runtime's name. podman uses the first path that exists.
+/// The paths of the program of each runtime, by the name of the runtime. podman uses the first path
+/// that exists.
 type RuntimePaths = BTreeMap<String, Vec<PathBuf>>;
 
 /// Merges the configuration files in load order. Returns the name of the default runtime, if a file
@@ -165,7 +168,7 @@ fn merge_runtimes(
     Ok((default_name, runtimes))
 }
 
-/// Returns the files that an installation writes, each as its path and text.
+/// Returns the path and the text of each file that an installation writes.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,

@@ -1,8 +1,8 @@
-//! Finds the processes of a program in the host's /proc.
+//! Finds the processes that run a certain program, in the host's /proc.
 //!
-//! Every user, and root in a container, can start a process with any name and any command line.
-//! Therefore a process counts as one of a program only in two cases: root runs it outside of
-//! containers, or its executable is the host's own file, which only root can change.
+//! Every user, and root in a container, can start a process with any name and any command line. So
+//! a process counts only in two cases: root runs it outside of containers, or its executable is the
+//! host's own file, which only root can change.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,11 +11,11 @@ use nix::sys::stat::FileStat;
 
 use crate::host::{HostEntry, HostRoot};
 
-/// The maximum number of processes that are examined: the kernel's limit for process ids on 64-bit
-/// systems.
+/// The maximum number of processes that are examined. It is the kernel's limit for process ids on
+/// 64-bit systems.
 const MAX_PROCESSES: usize = 1 << 22;
-/// The maximum number of bytes that are read of a file in /proc. The rest of a longer file is
-/// ignored, because a command line may have megabytes.
+/// The maximum number of bytes that are read of a file in /proc. A command line may have megabytes,
+/// and the rest of it is ignored.
 const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
 
 /// A process of the host.
@@ -23,35 +23,36 @@ const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
 pub struct Process {
     pub pid: u32,
     pub uid: u32,
-    /// The file name of the executable. If the link `exe` cannot be read, only the first 15 bytes
-    /// of the name are known, from `comm`.
+    /// The file name of the executable. If the link `exe` cannot be read, the name is taken from
+    /// `comm`, which has only the first 15 bytes.
     pub program_name: String,
     pub arguments: Vec<String>,
 }
 
 impl Process {
     /// Returns the first value of an option on the command line (`--name VALUE` or `--name=VALUE`).
-    /// `option_names` are the names of the option.
+    /// `option_names` are the names of this option.
     pub fn get_option_value(&self, option_names: &[&str]) -> Option<&str> {
         self.get_option_values(option_names).next()
     }
 
-    /// Returns every value of an option that may be repeated on the command line. An address may
-    /// also follow a name of one letter without a blank (`-Hunix://…`).
+    /// Returns every value of an option that may be repeated on the command line. If a name of the
+    /// option has one letter, an address may follow it without a blank (`-Hunix://…`).
     pub(crate) fn get_option_values(&self, option_names: &[&str]) -> impl Iterator<Item = &str> {
         find_option_values(self.arguments.get(1..).unwrap_or_default(), option_names)
     }
 
-    /// Opens the parent of the process's working directory, in the mount namespace of the process.
-    /// Returns `None` if the process has ended or this process may not open the directory.
+    /// Opens the directory above the working directory of the process, in the mount namespace of
+    /// the process. Returns `None` if the process has ended, or if this process may not open the
+    /// directory.
     pub fn open_parent_of_working_dir(&self, host: &HostRoot) -> Option<HostRoot> {
         let link = host.find_entry(&Path::new("/proc").join(self.pid.to_string()).join("cwd"))?;
         HostRoot::open(link.proc_fd_path().join("..")).ok()
     }
 }
 
-/// Returns every value of an option in `arguments`, in the forms that [`Process::find_options`]
-/// accepts. `option_names` are the names of the option.
+/// Returns every value of an option in `arguments`, in the forms that
+/// [`Process::get_option_values`] accepts. `option_names` are the names of this option.
 pub(crate) fn find_option_values<'a>(
     arguments: &'a [String],
     option_names: &[&str],
@@ -74,8 +75,8 @@ pub(crate) fn find_option_values<'a>(
     })
 }
 
-/// Returns the processes for whose program name `matches_name` returns `true`. The list is empty if
-/// the host's /proc is not visible.
+/// Returns the processes whose program name `matches_name` accepts. The list is empty if this
+/// process does not see the host's /proc.
 pub fn find_processes(host: &HostRoot, matches_name: impl Fn(&str) -> bool) -> Vec<Process> {
     let proc = Path::new("/proc");
     let (names, proc_entry) = (host.list(proc).unwrap_or_default(), host.find_entry(proc));
@@ -85,8 +86,8 @@ pub fn find_processes(host: &HostRoot, matches_name: impl Fn(&str) -> bool) -> V
         .collect()
 }
 
-/// Reads one process. Returns `None` if the process has ended, if `matches_name` returns `false`
-/// for the name of its program, or if this name cannot be trusted.
+/// Reads one process. Returns `None` if the process has ended, if `matches_name` does not accept
+/// the name of its program, or if the name cannot be trusted.
 fn read_process(
     host: &HostRoot,
     proc: &HostEntry,
@@ -107,8 +108,8 @@ fn read_process(
         read_program_name(&exe)
             .or_else(|| Some(read_text(&exe.sibling("comm"))?.trim_end().to_owned()))
     } else {
-        // The link `exe` has the path in the mount namespace of the process. There a user can mount
-        // another file at a path of the host. Therefore the inodes are compared, too.
+        // The link `exe` has the path in the mount namespace of the process, where a user can mount
+        // another file at a path of the host. So the inodes are compared as well.
         read_program_name(&exe).filter(|_| is_host_executable(host, &exe))
     };
     let program = program.filter(|program| matches_name(program))?;
@@ -124,20 +125,20 @@ fn read_process(
     })
 }
 
-/// The suffix that the kernel adds to the path of a removed executable. An upgrade removes the
-/// executable of a running process.
+/// The suffix that the kernel appends to the path of an executable that was removed. An upgrade
+/// removes the executable of a running process.
 const REMOVED_SUFFIX: &str = " (deleted)";
 
 /// Returns the file name of the executable to which the link `exe` leads. Returns `None` for a
-/// kernel thread, and if this process may not read the link.
+/// kernel thread, or if this process may not read the link.
 fn read_program_name(exe: &HostEntry) -> Option<String> {
     let path = exe.read_link().ok()?;
     let name = path.file_name()?.to_str()?;
     Some(name.strip_suffix(REMOVED_SUFFIX).unwrap_or(name).to_owned())
 }
 
-/// Returns whether the executable of a process is the host's file at the same path, which only root
-/// can change. An executable of root that was removed is accepted, too.
+/// Returns whether the executable of a process is the host's file at the same path, and only root
+/// can change this file. An executable that belonged to root and was removed is accepted as well.
 fn is_host_executable(host: &HostRoot, exe: &HostEntry) -> bool {
     let (Ok(path), Ok(executable_stat)) = (exe.read_link(), exe.stat_target()) else {
         return false;

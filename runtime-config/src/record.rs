@@ -1,5 +1,4 @@
-//! The record of an installation in one engine's files, with which the installation can be undone
-//! to the byte.
+//! The record of an installation in the files of one engine. With it, an undo restores every byte.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +8,19 @@ use crate::engine_properties::Engine;
 use crate::error::Error;
 use crate::host::HostRoot;
 
-/// The files that an installation changed, with their texts before and after.
+/// The files that an installation changed, each with its text before and after the change.
 ///
-/// If a file still has the text of the installation, an undo restores its former text. If the
-/// administrator has changed the file since, only the parts with Boathook's marker comments are
-/// removed.
+/// If a file still has the text that the installation wrote, an undo restores the previous text. If
+/// the administrator has changed the file since, an undo removes only the parts with Boathook's
+/// marker comments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstallationRecord {
-    /// The version of the record's format, always 1.
+    /// The version of the record's format. It is always 1.
     #[serde(rename = "format")]
     format_version: u32,
     pub(crate) engine: Engine,
-    /// The directories that the installation made, outermost first.
+    /// The directories that the installation created. An outer directory comes before those in it.
     pub(crate) made_dirs: Vec<PathBuf>,
     /// The files, in the order in which they were written.
     pub(crate) files: Vec<RecordedFile>,
@@ -32,11 +31,12 @@ pub struct InstallationRecord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedFile {
     pub(crate) path: PathBuf,
-    /// The text before the installation. `None` means that the file did not exist.
+    /// The text of the file before the installation. `None` means that the file did not exist.
     #[serde(rename = "before")]
     pub(crate) old_text: Option<String>,
-    /// The texts that the file may have from an installation: first the newest text, then the
-    /// text that it replaces. The record is written before the file, so both are possible.
+    /// The texts that an installation may have left in the file: first the newest text, then the
+    /// text that it replaces. The record is written before the file, so the file can have either
+    /// text.
     #[serde(rename = "written")]
     pub(crate) written_texts: Vec<String>,
 }
@@ -44,10 +44,10 @@ pub(crate) struct RecordedFile {
 impl InstallationRecord {
     const FORMAT_VERSION: u32 = 1;
 
-    /// Returns the first recorded file whose directory existed before the installation and is
-    /// missing now. Either the engine was removed from the host, or the directory is not mounted in
-    /// this container. In the second case an undo would not find the file, and would leave it
-    /// changed.
+    /// Returns the first recorded file whose directory existed before the installation and does not
+    /// exist now. Either the engine was removed from the host, or the directory is not mounted in
+    /// this container. In the second case an undo would not find the file, and would not restore
+    /// it.
     pub fn find_unreachable_file(&self, host: &HostRoot) -> Option<&Path> {
         self.paths().find(|path| {
             let mut dirs = path.ancestors().skip(1);
@@ -71,7 +71,7 @@ impl InstallationRecord {
         self.files.iter().map(|file| file.path.as_path())
     }
 
-    /// Returns the paths of the files that no longer have the newest recorded text.
+    /// Returns the paths of the files whose text is not the newest recorded one.
     pub fn find_changed_files(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
         let mut changed_files = Vec::new();
         for file in &self.files {
@@ -86,10 +86,10 @@ impl InstallationRecord {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Reads the record at `path`. Returns `None` if the file does not exist.
+    /// Reads the record from the file at `path`. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is no valid record, or has an unknown format.
+    /// Fails if the file cannot be read, is not a valid record, or has an unknown format.
     pub fn load(host: &HostRoot, path: &Path) -> Result<Option<Self>, Error> {
         let Some(text) = host.read(path)? else {
             return Ok(None);
@@ -113,7 +113,7 @@ impl InstallationRecord {
     }
 
     pub fn to_text(&self) -> String {
-        // The fallback is never used, because strings, numbers and lists can always be serialized.
+        // The default is never used, because strings, numbers and lists can always be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

@@ -1,4 +1,5 @@
-//! Checks whether a running engine has read its configuration, and makes a running engine read it.
+//! Checks whether a running engine has read its configuration. Also makes a running engine read its
+//! configuration again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,13 +18,13 @@ use crate::host::HostRoot;
 use crate::processes::find_processes;
 use crate::record::InstallationRecord;
 
-/// The time within which an engine has to read its configuration after a reload. After that time
-/// the reload has failed.
+/// The time limit for a reload. If the engine has not read its configuration by then, the reload
+/// has failed.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time between two checks of whether an engine has read its configuration after a reload.
+/// The time between two checks whether an engine has read its configuration after a reload.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The maximum size in bytes of a file with a process id or with the name of a program.
+/// The maximum size in bytes of a file with a process id or a program name.
 const MAX_PID_FILE_BYTES: u64 = 4096;
 
 /// Whether a running engine has read its configuration.
@@ -31,7 +32,8 @@ const MAX_PID_FILE_BYTES: u64 = 4096;
 pub enum LoadState {
     /// The engine is running with this configuration.
     Loaded,
-    /// The engine is running, but was started before the configuration was written.
+    /// The engine is running, but was started before the configuration was written, and has not
+    /// read it.
     NotLoaded,
     /// The engine is not running. It reads the configuration when it starts.
     NotRunning,
@@ -39,9 +41,9 @@ pub enum LoadState {
 
 /// Finds out whether a running engine has read the configuration that the record describes.
 ///
-/// A daemon creates its socket at each start. If the socket is older than the configuration, the
-/// daemon has not read the configuration. Docker can reload without a new socket, so its API is
-/// queried.
+/// A daemon creates its socket each time it starts. If the socket is older than the configuration,
+/// the daemon has not read the configuration. Docker can reload its configuration without a new
+/// socket, so its API is queried instead.
 pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.properties().load_check {
         LoadCheck::NoDaemon => LoadState::Loaded,
@@ -68,7 +70,8 @@ pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRec
     }
 }
 
-/// Returns whether the engine's daemon is running. An engine without a daemon never runs.
+/// Returns whether the engine's daemon is running. The result is always `false` for an engine
+/// without a daemon.
 pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     match engine.properties().load_check {
         LoadCheck::NoDaemon => false,
@@ -77,9 +80,9 @@ pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     }
 }
 
-/// Returns the path of the socket of the engine's daemon. If the default path does not exist, the
-/// command line of a running daemon is searched for the path. That daemon must belong to root and
-/// read the engine's usual configuration.
+/// Returns the path of the daemon's socket. If the default path does not exist, the path is taken
+/// from the command line of a running daemon. That daemon must run as root and read the engine's
+/// default configuration.
 fn find_daemon_socket(host: &HostRoot, engine: Engine, default_path: &str) -> Option<PathBuf> {
     let default_path = PathBuf::from(default_path);
     if host.exists(&default_path) {
@@ -99,26 +102,26 @@ fn find_daemon_socket(host: &HostRoot, engine: Engine, default_path: &str) -> Op
     })
 }
 
-/// Returns the time of the last change of a file (`st_ctime`), in seconds and nanoseconds.
+/// Returns the time when a file was last changed (`st_ctime`), in seconds and nanoseconds.
 fn get_change_time(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     let stat = host.stat(path)?;
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
-/// The use that a running engine can make of Boathook's runtime, whose program is about to be
+/// Says how a running engine can still use Boathook's runtime, whose program is about to be
 /// removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeUse {
-    /// The engine does not have the runtime, or forgets it without a restart.
+    /// The engine does not have Boathook's runtime, or drops it without a restart.
     None,
-    /// Containers can name the runtime.
+    /// A container can name Boathook's runtime.
     Runtime,
-    /// The runtime is the default runtime of all containers.
+    /// Boathook's runtime is the default runtime of all containers.
     DefaultRuntime,
 }
 
-/// Returns the use that a running Docker can make of Boathook's runtime. Docker ignores absent keys
-/// at a reload, so it keeps a runtime that was removed from its configuration until a restart.
+/// Returns how a running Docker can still use Boathook's runtime. At a reload Docker ignores absent
+/// keys. So it keeps a runtime that was removed from its configuration until it is restarted.
 pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     if engine.properties().load_check != LoadCheck::DockerApi {
         return RuntimeUse::None;
@@ -130,7 +133,7 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     }
 }
 
-/// Waits until `is_reloaded` returns `true` for an engine that was reloaded.
+/// Waits until an engine has reloaded its configuration, which `is_reloaded` reports.
 ///
 /// # Errors
 /// Fails after 20 seconds.
@@ -149,14 +152,15 @@ pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result
     Ok(())
 }
 
-/// Makes a running engine read its configuration: by systemctl if the host runs systemd, and
-/// otherwise by a signal. Returns a description of the action for messages.
+/// Makes a running engine read its configuration again. If the host runs systemd, systemctl does
+/// this. Otherwise a signal is sent. Returns a description of the action for messages.
 ///
-/// The root directory of this process must be the host's (see chroot(2)), because systemctl is
-/// the host's own program.
+/// systemctl is the host's own program, so the root directory of this process must be the host's
+/// root directory (see chroot(2)).
 ///
 /// # Errors
-/// Fails if systemctl fails, or if the host has no systemd and the engine has no signal for it.
+/// Fails if systemctl fails. Also fails if the host does not run systemd and the engine has no
+/// signal for a reload.
 pub fn reload_engine(engine: Engine) -> Result<String, Error> {
     let has_systemd = Path::new("/run/systemd/system").is_dir();
     match engine.properties().reload_method {
@@ -172,11 +176,11 @@ pub fn reload_engine(engine: Engine) -> Result<String, Error> {
     }
 }
 
-/// Runs systemctl, and returns the command line. The root directory of this process must be the
-/// host's.
+/// Runs systemctl, and returns its command line. The root directory of this process must be the
+/// host's root directory.
 ///
 /// # Errors
-/// Fails with the message of systemctl.
+/// Fails if systemctl fails. The error has the message of systemctl.
 pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     let command = format!("systemctl {verb} {}", units.join(" "));
     let to_error = Error::io("run", Path::new("systemctl"));
@@ -197,7 +201,7 @@ pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     }
 }
 
-/// Sends SIGHUP to the dockerd process whose pid is in the pid file. Returns a description of this
+/// Sends SIGHUP to the dockerd whose process id is in the pid file. Returns a description of this
 /// action for messages.
 fn send_hangup(pid_file: &Path) -> Result<String, Error> {
     let text =
@@ -205,7 +209,7 @@ fn send_hangup(pid_file: &Path) -> Result<String, Error> {
     let new_error = || Error::io("use", pid_file)(std::io::ErrorKind::InvalidData.into());
     let pid: i32 = text.trim().parse().map_err(|_| new_error())?;
     // The pid file may be left over from a daemon that has ended, and another process may have its
-    // pid now. Therefore the signal is sent only if the process has the daemon's name.
+    // process id now. So the signal is sent only if the name of the process is `dockerd`.
     let comm_path = format!("/proc/{pid}/comm");
     let name =
         read_regular_text(Path::new(&comm_path), MAX_PID_FILE_BYTES).map_err(|_| new_error())?;

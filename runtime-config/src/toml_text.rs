@@ -1,9 +1,9 @@
 //! Edits TOML texts without changing any other byte. An edit can be undone without a record of the
-//! former text.
+//! previous text.
 //!
 //! Whole tables are added as one block between two marker comments. A single key in a user's table
-//! is added as a line with a marker comment at its end. The line that it replaces is kept below it
-//! as a comment. An element that was added to a list is recognized by its file name.
+//! is added as a line with a marker comment at its end. If it replaces a line, that line is kept
+//! below it as a comment. An element that was added to a list is recognized by its file name.
 //! [`strip_edits`] undoes all these edits: `strip_edits(edit(text)) == text`.
 
 mod edit;
@@ -20,22 +20,23 @@ use crate::snapshot::Snapshot;
 pub(crate) use edit::{add_to_list, append_block, format_managed_file, insert_line, set_key};
 pub(crate) use strip::strip_edits;
 
-/// The first line of a block in a file that existed before the installation.
+/// The first line of a block that Boathook adds to an existing file.
 const BLOCK_BEGIN: &str = "# boathook: begin (written by boathook-init, which also removes it)";
-/// The first line of the block in a file that Boathook created.
+/// The first line of a block that is the whole content of a file that Boathook created.
 const FILE_BLOCK_BEGIN: &str =
     "# boathook: begin of file (written by boathook-init, which also removes it)";
 /// The last line of a block.
 const BLOCK_END: &str = "# boathook: end";
 /// The marker comment at the end of a single line that Boathook added.
 const ADDED_LINE_SUFFIX: &str = " # boathook: added";
-/// The prefix that makes a comment of a line that Boathook's line replaces.
+/// The prefix of a comment that keeps the line which Boathook's line replaces.
 const REPLACED_LINE_PREFIX: &str = "# boathook: was: ";
 
-/// The file name, without the extension, of every configuration file that only Boathook writes.
+/// The file name of every configuration file that only Boathook writes, without the extension.
 pub(crate) const BOATHOOK_FILE_STEM: &str = "99-boathook";
 
-/// Parses the text of the TOML file `path`. A syntax error has the number of its line.
+/// Parses the text of the TOML file `path`. If there is a syntax error, the error has the line
+/// number.
 pub(crate) fn parse_document<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
     Document::parse(text).map_err(|error| {
         let (line, message) = describe_parse_error(text, &error);
@@ -43,19 +44,20 @@ pub(crate) fn parse_document<'t>(path: &Path, text: &'t str) -> Result<Document<
     })
 }
 
-/// Returns the number of the line at which a text does not parse, and the parser's message.
+/// Returns the number of the line at which the parser failed, and the parser's message.
 pub(crate) fn describe_parse_error(text: &str, error: &TomlError) -> (usize, String) {
     let line = find_line_number(text, error.span().map_or(0, |span| span.start));
     (line, error.message().replace('\n', ", "))
 }
 
-/// Returns the item to which `keys` lead through nested tables.
+/// Returns the item at the end of a chain of nested tables. `keys` are the keys on the way to it.
 pub(crate) fn get_item<'d>(doc: &'d Document<&str>, keys: &[&str]) -> Option<&'d Item> {
     let mut keys = keys.iter();
     keys.try_fold(doc.as_item(), |item, key| item.get(key))
 }
 
-/// Returns an error if one of `config_paths` has the runtime `name` in the table `table_path`.
+/// Returns an error if one of the files `config_paths` already has the runtime `name` in the table
+/// `table_path`.
 pub(crate) fn refuse_existing_runtime(
     snapshot: &Snapshot,
     config_paths: &[PathBuf],
@@ -74,7 +76,7 @@ pub(crate) fn refuse_existing_runtime(
     Ok(())
 }
 
-/// Returns the number of the line at a byte offset, counted from 1.
+/// Returns the line number, counted from 1, of the line that contains the byte `offset`.
 pub(crate) fn find_line_number(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end]
@@ -83,7 +85,8 @@ pub(crate) fn find_line_number(text: &str, offset: usize) -> usize {
         .count()
 }
 
-/// Returns the range of the line at a byte offset, including its newline if there is one.
+/// Returns the byte range of the line that contains the byte `offset`. The range includes the
+/// newline at the end of the line.
 fn find_line_range(text: &str, offset: usize) -> Range<usize> {
     let start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
     let end = text[offset..]

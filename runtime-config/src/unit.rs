@@ -1,5 +1,5 @@
-//! Reads the command lines of services from systemd's unit files (systemd.unit(5),
-//! systemd.service(5), systemd.exec(5)).
+//! Reads from systemd's unit files how a service is started (systemd.unit(5), systemd.service(5),
+//! systemd.exec(5)).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::HostRoot;
 
-/// The directories of unit files, in the order of their precedence.
+/// The directories of unit files. The first directory has the highest precedence.
 const UNIT_DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -16,14 +16,14 @@ const UNIT_DIRS: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Returns whether the host has the unit. For a masked unit it returns `false`.
+/// Returns whether the host has the unit. The result is `false` if the unit is masked.
 pub(crate) fn has_unit(host: &HostRoot, unit: &str) -> bool {
     find_main_unit_file(host, unit).is_some()
 }
 
-/// Returns the command lines of a service unit (`ExecStart=`) after all drop-ins, each with the
-/// file that sets it. Variables are replaced by their values. A file that cannot be read counts as
-/// empty.
+/// Returns the command lines of a service unit (`ExecStart=`). All drop-ins are applied, and
+/// variables are replaced by their values. Each command line comes with the path of the file that
+/// sets it. A file that cannot be read counts as empty.
 pub(crate) fn find_command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
     let Some(main_unit_path) = find_main_unit_file(host, unit) else {
         return Vec::new();
@@ -71,8 +71,8 @@ pub(crate) fn find_command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, S
     command_lines
 }
 
-/// Returns the variables, each as its name and value, in the text of a file with `NAME=VALUE`
-/// lines, such as an `EnvironmentFile=` of systemd or a file that a shell reads.
+/// Returns the names and values of the variables in a text of `NAME=VALUE` lines. Such a text is in
+/// an `EnvironmentFile=` of systemd, or in a file that a shell reads.
 pub(crate) fn parse_variables(text: &str) -> Vec<(String, String)> {
     let lines = join_lines(text).into_iter();
     lines
@@ -85,7 +85,7 @@ pub(crate) fn parse_variables(text: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the path of the main file of a unit, in the directory with the highest precedence.
-/// Returns `None` if the host does not have the unit, or has masked it.
+/// Returns `None` if the host does not have the unit, or if the unit is masked.
 fn find_main_unit_file(host: &HostRoot, unit: &str) -> Option<PathBuf> {
     let mut paths = UNIT_DIRS.iter().map(|dir| Path::new(dir).join(unit));
     let path = paths.find(|path| host.find_entry(path).is_some())?;
@@ -108,7 +108,7 @@ fn find_drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
             }
         }
     }
-    // A link to /dev/null disables the drop-in files of the same name.
+    // A drop-in file that is a link to /dev/null disables the drop-in files with the same name.
     let files = paths_by_name
         .into_values()
         .filter(|path| host.is_file(path));
@@ -131,8 +131,8 @@ fn parse_service_settings(text: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// Returns the lines of a text without comments and blank lines. A line that ends in a backslash is
-/// joined with the next line that is not a comment.
+/// Returns the lines of a text without comments and blank lines. If a line ends in a backslash, the
+/// next line that is not a comment is joined to it.
 fn join_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut is_continuation = false;
@@ -154,8 +154,8 @@ fn join_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Parses the value of one setting `Environment=`: assignments of variables, each of which may be
-/// in quotes. Returns the name of each variable, with its value and the file `path`.
+/// Parses the value of a setting `Environment=`: one or more assignments, each of which may be in
+/// quotes. Returns the name of each variable, with its value and the file `path`.
 fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     let mut assignments = Vec::new();
     let mut unparsed_text = value.trim_start();
@@ -181,14 +181,14 @@ fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String)
     assignments
 }
 
-/// A part of a command: literal text, or the name of a variable.
+/// A part of a command: literal text, or a variable.
 #[derive(Debug, PartialEq, Eq)]
 enum CommandPart<'t> {
     Text(&'t str),
     Variable(&'t str),
 }
 
-/// Splits a command into literal texts and variables (`$NAME` and `${NAME}`).
+/// Splits a command into literal text and variables (`$NAME` and `${NAME}`).
 fn split_variables(command: &str) -> Vec<CommandPart<'_>> {
     let mut command_parts = Vec::new();
     let mut unparsed_text = command;

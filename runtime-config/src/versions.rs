@@ -1,15 +1,15 @@
-//! Compares the versions of Boathook on a host: the version of the package, the installed version,
-//! which engines call, and the versions of running programs.
+//! Compares the versions of Boathook on a host: the version of the distribution's package, the
+//! installed version that engines call, and the versions of running programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The path of the file with the version of the distribution's package.
+/// The path of a file of the distribution's package. It contains the version of the package.
 pub const PACKAGED_VERSION_PATH: &str = "/usr/lib/boathook/version";
 
 /// The directory with the programs of the distribution's package.
 const PACKAGED_PROGRAMS_DIR: &str = "/usr/lib/boathook";
-/// The text that the kernel appends to the path of a removed executable.
+/// The text that the kernel appends to the path of an executable that was removed.
 const REMOVED_SUFFIX: &str = " (deleted)";
 
 /// A process of the host that runs one of Boathook's programs.
@@ -20,17 +20,17 @@ pub struct RunningProgram {
     pub path: PathBuf,
 }
 
-/// The report of a program that has another version than the one that engines call.
+/// A program whose version is not the one that engines call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionMismatch {
-    /// The description of the program and its version.
+    /// Describes the program and its version, for messages.
     pub text: String,
-    /// The command or action by which an administrator changes to the right version.
+    /// The command or action with which an administrator gets the right version.
     pub fix: &'static str,
 }
 
 /// Finds the processes that run Boathook's programs from the host's file system, and not from an
-/// image. `proc_dir` is the host's /proc, and `programs_dir` the directory of the installed
+/// image. `proc_dir` is the host's /proc. `programs_dir` is the directory of the installed
 /// versions.
 pub fn find_running_programs(proc_dir: &Path, programs_dir: &Path) -> Vec<RunningProgram> {
     let processes = fs::read_dir(proc_dir).into_iter().flatten().flatten();
@@ -46,7 +46,7 @@ pub fn find_running_programs(proc_dir: &Path, programs_dir: &Path) -> Vec<Runnin
 }
 
 /// Compares the version that engines call with the version of the package and with the running
-/// programs, and reports the differences. The version that engines call is `installed_version`, a
+/// programs. Returns the differences. The version that engines call is `installed_version`, a
 /// directory in `programs_dir`.
 pub fn compare_versions(
     programs_dir: &Path,

@@ -1,11 +1,11 @@
 //! Filters the kernel's uevents (lib/kobject_uevent.c). A uevent is a datagram with the header
 //! `ACTION@DEVPATH`, a zero byte, and texts `KEY=VALUE`, each of which ends with a zero byte.
 
-/// The prefixes of device paths whose uevents are ignored. The kernel sends such uevents at every
-/// start of a container, and they never concern an accelerator.
+/// The device paths whose uevents are ignored begin with one of these prefixes. The kernel sends
+/// such uevents whenever a container starts, and they never concern an accelerator.
 const IGNORED_PATH_PREFIXES: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
-/// Returns whether a uevent may concern an accelerator, by its device path.
+/// Returns whether a uevent may concern an accelerator. The device path in its header decides.
 pub(super) fn may_concern_accelerator(message: &[u8]) -> bool {
     let header = message.split(|byte| *byte == 0).next().unwrap_or_default();
     let Ok(header) = std::str::from_utf8(header) else {

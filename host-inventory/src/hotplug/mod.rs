@@ -1,6 +1,6 @@
-//! Sends a notification when a device may have appeared or disappeared. The sources are
-//! directories with device nodes, and the kernel's uevents. A notification only starts a scan, so
-//! that the loss of one only delays the result until the next periodic scan.
+//! Sends a notification when a device may have appeared or disappeared. It watches directories with
+//! device nodes, and receives the kernel's uevents. A notification only starts a scan. If a
+//! notification is lost, the change is found by the next periodic scan.
 
 mod message;
 mod uevent;
@@ -19,11 +19,11 @@ use crate::dir_watch::{DirWatch, DirectoryChange, WatchedEvents};
 use crate::notify::Notifier;
 use uevent::Uevents;
 
-/// The delay before a failed watch is started again.
+/// The time before a failed watch is started again.
 const RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// A task that watches for changes and sends notifications. Dropping this value ends the task. If the
-/// watch fails, the task logs the error and starts the watch again after five minutes.
+/// A task that watches for changes and sends notifications. If the watch fails, the task logs the
+/// error and starts the watch again after five minutes. Dropping this value ends the task.
 #[derive(Debug)]
 pub(crate) struct WatchTask(JoinHandle<()>);
 
@@ -56,9 +56,9 @@ impl WatchTask {
     }
 }
 
-/// Watches directories and calls `on_change` for each change. The future never completes; dropping it
-/// ends the watch. If the watch fails, the error is logged, and the watch starts again after five
-/// minutes.
+/// Watches directories and calls `on_change` for each change. If the watch fails, logs the error
+/// and starts the watch again after five minutes. The future never completes. Dropping it ends the
+/// watch.
 pub async fn watch_directories(
     directories: Vec<PathBuf>,
     events: WatchedEvents,
@@ -78,7 +78,7 @@ pub async fn watch_directories(
     }
 }
 
-/// Logs the error that ended a watch, and waits before the next attempt.
+/// Logs the error that ended a watch, and waits until the watch may be started again.
 async fn pause_after_error(message: &str, watch_result: io::Result<()>) {
     if let Err(error) = watch_result {
         tracing::warn!("{message}, polling instead: {error}");
@@ -93,7 +93,7 @@ impl Drop for WatchTask {
 }
 
 /// Returns the directories in which the files of devices can appear. Directories of /proc and /sys
-/// are omitted, because inotify does not report the kernel's changes there (inotify(7)).
+/// are left out, because inotify does not report the kernel's changes there (inotify(7)).
 pub(crate) fn list_watched_directories(
     classes: &[DeviceClass],
     host_root: &Path,
@@ -106,8 +106,8 @@ pub(crate) fn list_watched_directories(
     watchable.map(|path| host_root.join(path)).collect()
 }
 
-/// Returns the directory below which the names of the pattern depend on attributes, relative to the
-/// root directory. It is the parent of the first component with a placeholder.
+/// Returns the longest fixed directory of a pattern, relative to the root directory. It is the
+/// parent of the first component with a placeholder. The names below it depend on attributes.
 fn find_fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
     let no_attributes = Attributes::new();
     let names = pattern

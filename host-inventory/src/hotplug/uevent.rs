@@ -12,15 +12,16 @@ use tokio::net::UnixDatagram;
 use super::message::may_concern_accelerator;
 use crate::notify::Notifier;
 
-/// The netlink multicast group of the kernel's uevents. udev sends its messages to another group.
+/// The netlink multicast group to which the kernel sends uevents. udev sends its messages to
+/// another group.
 const KERNEL_MULTICAST_GROUP: u32 = 1;
 
 /// The size in bytes of the buffer for one uevent. A uevent is shorter, because the kernel limits
 /// it to its header and `UEVENT_BUFFER_SIZE` (2048) bytes.
 const BUFFER_SIZE_BYTES: usize = 8192;
 
-/// A netlink socket that receives uevents. tokio has no type for netlink sockets, so its type for
-/// Unix datagram sockets has the descriptor. `recv` is the same system call for both.
+/// A netlink socket that receives uevents. tokio has no type for netlink sockets. So its type for
+/// Unix datagram sockets owns the descriptor, because `recv` is the same system call for both.
 pub(super) struct Uevents(UnixDatagram);
 
 impl Uevents {
@@ -47,8 +48,8 @@ impl Uevents {
             match self.0.recv(&mut buffer).await {
                 Ok(length) if may_concern_accelerator(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
-                // ENOBUFS means that the socket's buffer overflowed. One of the lost uevents may have
-                // concerned an accelerator.
+                // ENOBUFS means that the socket's buffer overflowed. One of the uevents that were
+                // lost may have concerned an accelerator.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     notifier.notify()
                 }

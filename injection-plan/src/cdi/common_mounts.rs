@@ -1,6 +1,6 @@
 //! Moves the mounts that all devices of a CDI specification have in common to the `containerEdits`
 //! of the specification itself. An engine applies these edits once to a container that requests any
-//! of the devices. The file therefore lists a driver's libraries once, and not for each device name.
+//! of the devices. So the file lists a driver's libraries only once, and not for each device name.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use device_class::inserted;
 use super::SpecifiedDevice;
 use super::spec::CdiMount;
 
-/// Removes from the devices the mounts that all of them have, and returns these mounts. Removes
-/// nothing if a device would be left without edits, because engines refuse such a device.
+/// Removes from the devices the mounts that all of them have, and returns these mounts. Removes no
+/// mount if a device would then have no edits, because engines refuse such a device.
 ///
-/// An engine applies the specification's own edits before those of the devices. A common mount stays
-/// with the devices if another mount of a device has a path above or below its own, because in a
-/// different order one of the two could hide the other.
+/// An engine applies the edits of the specification before those of a device. A common mount
+/// therefore stays with the devices if its path is above or below the path of another mount of a
+/// device: in a different order, one of the two mounts could hide the other.
 pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
     let [first_device, other_devices @ ..] = &*devices else {
         return Vec::new();
@@ -51,7 +51,8 @@ pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMoun
     if !devices.iter().all(has_other_edits) {
         return Vec::new();
     }
-    // The common mounts have the same order as in the first device: the order of its injection plan.
+    // The common mounts have the order of the mounts in the first device, which is the order of its
+    // injection plan.
     let mut common_mounts = devices[0].container_edits.mounts.clone();
     common_mounts.retain(|mount| shared_mounts.contains(mount));
     for device in devices {
@@ -66,8 +67,8 @@ mod tests {
     use super::*;
     use crate::cdi::{ContainerEdits, Specification};
 
-    /// Reads devices: `NAME: PATH PATH; NAME: …`. A path that begins with `+` is mounted from another
-    /// file, and `node` stands for other edits.
+    /// Reads devices: `NAME: PATH PATH; NAME: …`. A path that begins with `+` is mounted from
+    /// another file, and `node` stands for other edits.
     fn devices(text: &str) -> Vec<SpecifiedDevice> {
         let device = |text: &str| {
             let (name, paths) = text.trim().split_once(':').unwrap();

@@ -1,4 +1,4 @@
-//! Builds the CDI devices of one class, from which CDI specifications are made.
+//! Builds the CDI devices of one class. CDI specifications are made from these devices.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +22,12 @@ pub(super) const ALL_DEVICES_NAME: &str = "all";
 /// `--cdi CLASS=DEVICES@UID`. Device ids cannot contain it.
 pub const CLAIM_SEPARATOR: char = '@';
 
-/// The form of a CDI specification. A thin one has device nodes and a hook; a plain one has no hook.
+/// The form of a CDI specification. A thin specification has the device nodes and a hook, which
+/// adds everything else to the container. A plain specification has no hook.
 #[derive(Debug, Clone, Copy)]
 pub struct SpecificationForm<'a> {
-    /// The hook of the thin form, which adds everything to a container but the device nodes. `None`
-    /// means the plain form: the specification lists the mounts as well, and needs no hook.
+    /// The hook of a thin specification. It adds everything to a container except the device nodes.
+    /// `None` means a plain specification, which lists the mounts as well and needs no hook.
     pub hook: Option<ThinHook<'a>>,
     /// The path at which container engines see the host's root directory.
     pub host_root: &'a Path,
@@ -35,9 +36,11 @@ pub struct SpecificationForm<'a> {
 /// The CDI devices of one or more classes, before they are grouped into specifications.
 #[derive(Debug, Default)]
 pub struct CdiDevices {
-    /// The CDI devices, each with the resource that gives the kind of its specification.
+    /// The CDI devices, each with its resource. The CDI kind of the device is derived from the
+    /// resource.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
-    /// The devices that were left out, and the files that a device lacks, each with the reason.
+    /// What is missing from `devices`, each with the reason: whole devices, or files that a device
+    /// does not have.
     pub omissions: Vec<Omission>,
 }
 
@@ -62,8 +65,8 @@ pub enum CdiDeviceError {
 
 impl SpecificationForm<'_> {
     /// Builds the CDI devices of a class: one for each device id and each index, and one with the
-    /// name `all` for all healthy devices of a kind. An unhealthy device is included as well, so that
-    /// a container with this device can be restarted. The hook then logs a warning.
+    /// name `all` for all healthy devices of a kind. An unhealthy device is included as well, so
+    /// that a container with this device can be restarted. The hook then logs a warning.
     pub fn build_cdi_devices(&self, class: &DeviceClass, found_class: &FoundClass) -> CdiDevices {
         let mut cdi_devices = CdiDevices::default();
         let mut healthy_by_resource: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
@@ -95,8 +98,8 @@ impl SpecificationForm<'_> {
                     reason: device.health.to_string(),
                 });
             }
-            // The index is not a name of the CDI device if a request with it means other devices,
-            // or if CDI does not allow it as a name. The device can still be requested by its id.
+            // The index becomes a name of the CDI device only if a request for the index selects
+            // this device alone, and if CDI allows the index as a name. The id is always a name.
             let index = device.index.as_deref();
             let is_usable = |index: &&str| {
                 request_names.identifies_device(device, index) && make_cdi_name(kind, index).is_ok()
@@ -152,9 +155,9 @@ impl SpecificationForm<'_> {
         Ok(edits)
     }
 
-    /// Adds the CDI device `all`, which stands for all healthy `devices` of a kind. The hook's
-    /// argument lists their ids instead of the word `all`, because the word would include devices
-    /// of the class that have another kind.
+    /// Adds the CDI device `all`, which stands for all healthy `devices` of a kind. The argument of
+    /// the hook lists their ids instead of the word `all`, because `all` would also include the
+    /// devices of the class that have another kind.
     fn add_all_devices(
         &self,
         class: &DeviceClass,
@@ -189,8 +192,8 @@ impl SpecificationForm<'_> {
         }
     }
 
-    /// Returns the CDI edits for a container that gets `devices`, and the names of the parts of its
-    /// injection plan that the plain form cannot express.
+    /// Returns the CDI edits for a container that gets `devices`. The second value describes what
+    /// the injection plan has, but a plain specification cannot express.
     fn make_edits(
         &self,
         class: &DeviceClass,
@@ -255,9 +258,9 @@ fn make_id_list(devices: &[&Device]) -> DeviceList {
     DeviceList::from_items(ids.collect())
 }
 
-/// Makes the injection plan of a container that gets `devices`. The inventory for the planner has
-/// only these devices, because the planner searches the whole inventory, and is called for each
-/// device of the host.
+/// Makes the injection plan of a container that gets `devices`. The planner gets an inventory with
+/// only these devices, because it searches the whole inventory and runs once for each device of the
+/// host.
 fn plan_device_injection(
     class: &DeviceClass,
     found_class: &FoundClass,

@@ -58,9 +58,9 @@ pub enum SpecificationChange {
     /// The file was removed, because the host no longer has devices of its kind, or because their
     /// class is no longer enabled.
     Removed(PathBuf),
-    /// The specification was not written, because the file `other_path` of another program describes
-    /// devices of the same kind. `is_certain` is false if the kind of the other file could not be
-    /// read, and may be a different one.
+    /// The specification was not written, because the file `other_path` of another program
+    /// describes devices of the same kind. `is_certain` is false if the kind of the other file
+    /// could not be read, and may be a different one.
     Conflict {
         kind: String,
         other_path: PathBuf,
@@ -118,24 +118,24 @@ pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
     /// The specifications that could not be written: the kind and the error of each.
     pub failures: Vec<(String, DirectoryError)>,
-    /// The names of outdated files that were not removed, because they may describe devices of a
-    /// class that cannot be used now.
+    /// The names of outdated files that were kept, because they may describe devices of a class
+    /// that cannot be used now.
     pub retained_file_names: BTreeSet<String>,
 }
 
-/// The classes that cannot be used now, for example because a class file has an error. Their devices
-/// may still exist, so the specification files with these devices are not removed.
+/// The classes that cannot be used now, for example because a class file has an error. Their
+/// devices may still exist, so the specification files with these devices are not removed.
 #[derive(Debug, Clone, Default)]
 pub struct UnusableClasses {
     pub names: BTreeSet<String>,
-    /// Whether other classes than those in `names` may be unusable too, because the class files could
+    /// Whether more classes than those in `names` may be unusable, because the class files could
     /// not be read.
     pub may_include_others: bool,
 }
 
 impl UnusableClasses {
-    /// Returns whether a specification with devices of `classes` may describe devices of an unusable
-    /// class. `None` means that the classes of its devices are not known.
+    /// Returns whether a specification file may describe devices of an unusable class. `classes`
+    /// are the classes of the file's devices. `None` means that these classes are not known.
     fn may_own_file(&self, classes: Option<&BTreeSet<String>>) -> bool {
         let has_usable_classes = classes.is_some_and(|classes| self.names.is_disjoint(classes));
         self.may_include_others || !(has_usable_classes || self.names.is_empty())
@@ -145,16 +145,17 @@ impl UnusableClasses {
 /// A file with a CDI specification, which Boathook or another program has written.
 struct SpecificationFile {
     kind: SpecFileKind,
-    /// The names of the classes in the arguments of the file's hooks. `None` means that a device has
-    /// no hook of Boathook, or that another program wrote the file.
+    /// The class names in the arguments of the file's hooks. `None` means that a device has no hook
+    /// of Boathook, or that another program wrote the file.
     classes: Option<BTreeSet<String>>,
 }
 
 /// Writes the generated specifications to `directory`, and removes outdated files. A file that
-/// already has the right content is not written again. A file of Boathook for the same `owner` is
-/// removed if no specification was generated for it and `is_obsolete` accepts its name, unless it
-/// may describe devices of `unusable_classes`. `read_yaml` finds the kind of a specification that is
-/// not JSON.
+/// already has the right content is not written again.
+///
+/// An outdated file is one that Boathook wrote for the same `owner`, for which no specification was
+/// generated now, and whose name `is_obsolete` accepts. It is kept if it may describe devices of
+/// `unusable_classes`. `read_yaml` finds the CDI kind of a specification that is not JSON.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read, or if no file in it can be written.
@@ -219,16 +220,16 @@ pub fn update(
     })
 }
 
-/// Writes a specification, and returns the change. Returns `None` if the file already has this
-/// content.
+/// Writes a specification to the file at `path`, and returns the change. Returns `None` if the file
+/// already has this content.
 pub fn write_if_changed(
     directory: &Path,
     path: &Path,
     specification: &Specification,
 ) -> Result<Option<SpecificationChange>, DirectoryError> {
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
-    // The file is replaced without being read if it is a symbolic link, or if other users can write
-    // to it.
+    // The file is replaced without being compared if it is a symbolic link, or if other users can
+    // write to it.
     if read_own_text(path, MAX_FILE_BYTES).is_ok_and(|current_text| current_text == text) {
         return Ok(None);
     }
@@ -241,15 +242,15 @@ pub fn write_if_changed(
     }))
 }
 
-/// Returns whether this module wrote the specification file with this name and text. The name must be
-/// the one that this module uses for the specification's kind.
+/// Returns whether this module generated the specification file with this name and text. This is so
+/// if the file has the name that this module uses for the CDI kind in the text.
 pub fn is_generated(name: &str, text: &str) -> bool {
     parse_json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
 
-/// Returns whether the host has removed `directory`, which is mounted into the container of this
-/// process. No file can be created in a removed directory. Even if the host creates a new directory
-/// at the same path, the container has the removed one until it is restarted.
+/// Returns whether `directory`, which the host mounted into the container of this process, has been
+/// removed on the host. No file can be created in a removed directory. If the host creates a new
+/// directory at the same path, the container sees the removed one until it is restarted.
 pub fn is_removed_mount(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.nlink() == 0)
 }
@@ -264,7 +265,7 @@ fn is_boathook_file(path: &Path) -> bool {
 }
 
 /// Reads the CDI specifications in a directory, and returns them by their paths. A file that cannot
-/// be read is skipped, because container engines report it.
+/// be read is skipped, because container engines report such a file.
 fn read_files(
     directory: &Path,
     read_yaml: impl Fn(String) -> Option<SpecFileKind>,
@@ -298,8 +299,8 @@ fn read_files(
     Ok(files)
 }
 
-/// Writes a file that every user can read, and creates the directory if it is missing. The
-/// text is written to a temporary file, which then replaces the file. Engines do not read the
+/// Writes a file that every user can read, and creates the directory if it is missing. The text is
+/// written to a temporary file, which then replaces the file at `path`. Engines ignore the
 /// temporary file, because they read only `*.json` and `*.yaml`.
 fn write_file(directory: &Path, path: &Path, text: &str) -> Result<(), DirectoryError> {
     let mut builder = fs::DirBuilder::new();

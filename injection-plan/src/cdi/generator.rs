@@ -23,7 +23,7 @@ pub struct Generator<'a> {
     pub form: SpecificationForm<'a>,
 }
 
-/// The CDI specifications of a host's devices, and what is missing from them.
+/// The CDI specifications of a host's devices, and a list of what is missing from them.
 #[derive(Debug, Default)]
 pub struct GeneratedSpecifications {
     /// The specifications, one for each CDI kind.
@@ -36,7 +36,7 @@ pub struct GeneratedSpecifications {
 /// reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Omission {
-    /// The class cannot be used now, so that its devices cannot be found.
+    /// The class cannot be used now, so its devices cannot be found.
     #[error("class left out")]
     Class(#[source] ClassError),
     /// The device is left out, because another class has devices of the same CDI kind.
@@ -70,7 +70,7 @@ pub enum Omission {
         kind: String,
         part_names: Vec<String>,
     },
-    /// The host lacks a device node that programs need. Containers therefore do not get the node.
+    /// The host does not have a device node that programs need. Containers do not get this node.
     #[error("{class}: {message}; after that write the specification again")]
     MissingNode { class: ClassName, message: String },
     #[error("no class has a usable device on this host; see `boathook list`")]
@@ -78,13 +78,13 @@ pub enum Omission {
 }
 
 impl Omission {
-    /// Returns whether the cause is an error in the class files. Other omissions are caused by the
-    /// state of the host.
+    /// Returns whether an error in the class files caused the omission. Other omissions are caused
+    /// by the state of the host.
     pub fn is_error(&self) -> bool {
         match self {
             Omission::Class(_) | Omission::NameConflict { .. } | Omission::All { .. } => true,
-            // An unhealthy device may lack files, so its error does not show that the class file is
-            // wrong.
+            // The files of an unhealthy device may be missing. So an error of such a device does
+            // not prove that the class file is wrong.
             Omission::Device { is_healthy, .. } => *is_healthy,
             _ => false,
         }
@@ -101,7 +101,8 @@ pub enum ClassError {
 }
 
 impl GeneratedSpecifications {
-    /// Returns the classes that cannot be used, or that have a healthy device without CDI edits.
+    /// Finds the classes that cannot be used, or that have a healthy device without CDI edits. If
+    /// the name of such a class is not known, sets `may_include_others`.
     pub fn find_unusable_classes(&self) -> UnusableClasses {
         let mut unusable = UnusableClasses::default();
         for omission in &self.omissions {
@@ -117,7 +118,7 @@ impl GeneratedSpecifications {
         unusable
     }
 
-    /// Groups CDI devices into specifications for `owner`, one for each CDI kind.
+    /// Groups CDI devices into specifications for `owner`. Each CDI kind has one specification.
     pub fn from_cdi_devices(cdi_devices: CdiDevices, owner: SpecificationOwner) -> Self {
         let mut devices_by_kind: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for (resource, device) in cdi_devices.devices {
@@ -137,9 +138,9 @@ impl GeneratedSpecifications {
 }
 
 impl Generator<'_> {
-    /// Generates the specifications of the selected classes. `classes` must have every class of the
-    /// host: if two classes have the same resource, it belongs to the first of them, even if that
-    /// class is not selected.
+    /// Generates the specifications of the selected classes. `classes` must contain every class of
+    /// the host: if two classes have the same resource, it belongs to the first of them, even if
+    /// that class is not selected.
     pub fn generate(
         &self,
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
@@ -179,8 +180,8 @@ impl Generator<'_> {
         let mut found_class = if is_selected {
             self.look_up_class(class, host)?
         } else {
-            // The class is not selected. Its devices are needed even so, because the check below must
-            // know all classes: two classes must not have devices of the same resource.
+            // The devices of an unselected class are found as well, because the check below must
+            // know all resources: two classes must not have devices of the same resource.
             FoundClass {
                 inventory: discover::find_devices(class, host),
                 edits: FoundEdits::default(),
@@ -222,8 +223,8 @@ impl Generator<'_> {
         })
     }
 
-    /// Finds the devices of a class and the files that the specification lists: only device nodes in
-    /// the thin form, and also mounted files in the plain form.
+    /// Finds the devices of a class, and the files that the specification will list. A thin
+    /// specification lists only device nodes. A plain one lists the mounted files as well.
     fn look_up_class(
         &self,
         class: &DeviceClass,

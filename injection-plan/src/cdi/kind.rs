@@ -1,22 +1,22 @@
-//! The CDI kinds of Boathook's specifications, and of specifications in JSON or YAML that another
-//! program may have written.
+//! The CDI kinds of specifications: those that Boathook writes, and those in JSON or YAML files
+//! that another program may have written.
 
 use std::collections::BTreeSet;
 
 use device_class::name::ResourceName;
 use serde::Deserialize;
 
-/// The end of the domain in the CDI kinds of the device plugin's specifications. It is not
+/// The suffix of the domain in the CDI kinds of the device plugin's specifications. It is not
 /// `boathook.dev`, because shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
 /// The party that requests devices by the names in a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecificationOwner {
-    /// People who use an engine's option `--device`. The CDI kind is the name of the resource.
+    /// People who use the option `--device` of an engine. The CDI kind is the name of the resource.
     People,
-    /// The device plugin, which names CDI devices in its responses to the kubelet. Its kinds have a
-    /// separate domain, so that they do not conflict with a vendor's file for the same resource:
+    /// The device plugin, which names CDI devices in its responses to the kubelet. Its CDI kinds
+    /// have a separate domain. So they do not conflict with a vendor's file for the same resource:
     /// engines refuse a device that two files describe.
     Plugin,
 }
@@ -33,18 +33,18 @@ impl SpecificationOwner {
         }
     }
 
-    /// Returns whether this owner's specification has the file name `name`.
+    /// Returns whether the file name `name` is that of a specification for this owner.
     pub fn owns_file(self, name: &str) -> bool {
         let is_plugin_file = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
         is_plugin_file == (self == SpecificationOwner::Plugin)
     }
 }
 
-/// The CDI kind of a specification file, or its text if the kind could not be parsed.
+/// The CDI kind of a specification file, or the text of the file if the kind could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecFileKind {
     Known(String),
-    /// The text of a YAML file whose kind only a YAML parser could find.
+    /// The text of a YAML file. Only a YAML parser could find its CDI kind.
     Unparsed(String),
 }
 
@@ -65,8 +65,8 @@ impl SpecFileKind {
     }
 }
 
-/// The escape sequences with which YAML can write letters, digits and slashes, or break a line within
-/// a word (YAML 1.2.2, section 5.7).
+/// The escape sequences with which YAML can write letters, digits and slashes, or break a line
+/// within a word (YAML 1.2.2, section 5.7).
 const YAML_ESCAPE_PREFIXES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\\r"];
 
 /// The field `kind` of a JSON specification. serde skips the other fields, which may be large.
@@ -83,7 +83,7 @@ pub(super) fn parse_json_kind(text: &str) -> Option<String> {
     Some(kind)
 }
 
-/// The field `devices` of a JSON specification, of which serde reads only the hooks.
+/// The field `devices` of a JSON specification. serde reads only the hooks of the devices.
 #[derive(Deserialize)]
 struct DeviceHookList {
     #[serde(default)]
@@ -108,8 +108,8 @@ struct HookCommand {
     args: Vec<String>,
 }
 
-/// Returns the names of the classes in the hook arguments `--cdi CLASS=DEVICES` of a thin
-/// specification. Returns `None` if a device has no such hook, as in the plain form.
+/// Returns the class names in the hook arguments `--cdi CLASS=DEVICES` of a thin specification.
+/// Returns `None` if a device has no such hook, as in a plain specification.
 pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
     let DeviceHookList { devices } = serde_json::from_str(text).ok()?;
     let classes = devices.iter().map(|device| {
@@ -121,9 +121,9 @@ pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
     classes.collect()
 }
 
-/// Finds the kind of a YAML specification without a YAML parser, which would be a tenth of the size
-/// of the program `boathook`. The kind is found if exactly one line begins with the key `kind` and
-/// its value is a plain scalar.
+/// Finds the CDI kind of a YAML specification without a YAML parser, which would take up a tenth of
+/// the program `boathook`. The kind is found if exactly one line begins with the key `kind` and the
+/// value is a plain scalar.
 pub fn scan_yaml_kind(text: String) -> SpecFileKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
     let mut values = lines

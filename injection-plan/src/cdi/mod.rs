@@ -1,6 +1,6 @@
-//! The Container Device Interface: generates specifications of the classes' devices, writes
-//! them to the directory from which engines read them, and makes the keys of annotations
-//! that request devices (CDI specification, "annotations";
+//! The Container Device Interface (CDI). This module generates specifications of the classes'
+//! devices, and writes them to the directory from which engines read them. It also makes the keys
+//! of the annotations that request devices (CDI specification, "annotations";
 //! tags.cncf.io/container-device-interface, `producer/annotations`).
 
 mod common_mounts;
@@ -25,9 +25,9 @@ pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 /// "Annotations").
 const MAX_KEY_NAME_LENGTH: usize = 63;
 
-/// Returns the key of the annotation by which `plugin` requests the CDI devices of one allocation:
-/// the prefix, the plugin's name, `_`, and the allocation's name. If the key would be too long, a
-/// hash replaces the allocation's name.
+/// Returns the key of the annotation with which `plugin` requests the CDI devices of one
+/// allocation. The key has the prefix, the plugin's name, `_`, and the allocation's name. If the
+/// key would be too long, a hash replaces the allocation's name.
 pub fn make_annotation_key(plugin: &str, allocation: &str) -> String {
     let allocation = allocation.replace('/', "_");
     let name = format!("{plugin}_{allocation}");

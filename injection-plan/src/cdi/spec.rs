@@ -1,6 +1,6 @@
-//! Makes CDI specifications from injection plans (CDI specification 1.1, SPEC.md). Readers
-//! refuse a version that they do not know, and a version that is too low for the fields in
-//! the file. A file therefore states the lowest version that has all its fields.
+//! Makes CDI specifications from injection plans (CDI specification 1.1, SPEC.md). Engines refuse a
+//! specification if they do not know its CDI version, or if the version is too low for its fields.
+//! A specification therefore states the lowest version that has all its fields.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use crate::plan::{Action, BindMount, InjectionPlan};
 #[serde(rename_all = "camelCase")]
 pub struct Specification {
     cdi_version: &'static str,
-    /// The CDI kind, such as `vendor.com/class`, which
-    /// [`SpecificationOwner::kind`](super::SpecificationOwner::kind) derives from the devices'
-    /// resource.
+    /// The CDI kind, such as `vendor.com/class`.
+    /// [`SpecificationOwner::kind`](super::SpecificationOwner::kind) derives it from the resource
+    /// of the devices.
     pub kind: String,
     /// The devices. CDI does not allow an empty list.
     pub(super) devices: Vec<SpecifiedDevice>,
@@ -48,8 +48,8 @@ pub struct ContainerEdits {
     hooks: Vec<CdiHook>,
 }
 
-/// A device node in a specification. If the host has the node, the field `number` is `None`: the
-/// engine reads the number when it starts a container. So the file stays correct if the kernel
+/// A device node in a specification. If the host has the node, `number` is `None`, and the engine
+/// reads the device number when it starts a container. So the file stays correct if the kernel
 /// gives the device another number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -84,21 +84,23 @@ struct CdiHook {
     timeout: u32,
 }
 
-/// The OCI hook of a thin specification. The engine adds the device nodes to a container, and the
-/// hook does everything else when the container is created.
+/// The OCI hook of a thin specification. The engine adds the device nodes to a container. The hook
+/// does everything else when the container is created.
 #[derive(Debug, Clone, Copy)]
 pub struct ThinHook<'a> {
     /// The absolute path of the hook program on the host.
     pub program_path: &'a Path,
     /// The time after which the engine ends the hook, in seconds.
     pub timeout_seconds: u32,
-    /// The absolute path of the hook's configuration file on the host. `None` means the default path.
+    /// The absolute path of the hook's configuration file on the host. `None` means the default
+    /// path.
     pub config_path: Option<&'a Path>,
 }
 
 impl ContainerEdits {
-    /// Returns the thin form of a plan: its device nodes, and the hook with the argument `grant`
-    /// (`CLASS=DEVICES`). `host_root` is the path at which the engine sees the host's root directory.
+    /// Returns the thin form of a plan: the plan's device nodes, and the hook with the argument
+    /// `grant` (`CLASS=DEVICES`). `host_root` is the path at which the engine sees the host's root
+    /// directory.
     pub fn new_thin(
         plan: &InjectionPlan,
         host_root: &Path,
@@ -125,8 +127,8 @@ impl ContainerEdits {
         }
     }
 
-    /// Returns the plain form of a plan: all parts that a specification can express without a hook.
-    /// The second value has the names of the other parts, for messages.
+    /// Returns the plain form of a plan: everything that a specification can express without a
+    /// hook. The second value describes for messages what is missing from the plain form.
     pub fn new_plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: format_variables(plan),
@@ -194,8 +196,8 @@ impl ContainerEdits {
 }
 
 impl CdiMount {
-    /// Returns whether one of the two mounts hides the other one in the container: their paths are
-    /// equal, or one path is below the other.
+    /// Returns whether one of the two mounts would hide the other one in the container: the paths
+    /// are equal, or one path is below the other.
     pub(super) fn overlaps(&self, other: &CdiMount) -> bool {
         let [path, other_path] = [self, other].map(|mount| &mount.container_path);
         path.starts_with(other_path) || other_path.starts_with(path)
@@ -221,12 +223,13 @@ fn join_host_root(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The device nodes of a plan that are written to a specification.
+/// Selects the device nodes of a plan that are written to a specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NodeSelection {
-    /// Only nodes that the host has at the same path. The hook creates the others: a node that the
-    /// host lacks would need a device number, which may change later, and a node with another path
-    /// on the host would fail in a user namespace, in which runc ignores `hostPath`.
+    /// Only nodes that the host has at the same path as the container. The hook creates all others.
+    /// A node that the host does not have would need a device number in the file, which may change
+    /// later. A node with another path on the host would fail in a user namespace, where runc
+    /// ignores `hostPath`.
     SamePathOnHost,
     /// All nodes, because there is no hook.
     All,
@@ -311,8 +314,8 @@ impl Specification {
         }
     }
 
-    /// Returns the number of devices. A device can have several names, which follow each other and
-    /// have equal edits, so they are counted once. The name `all` is not counted.
+    /// Returns the number of devices. The entries for the names of one device are adjacent and have
+    /// equal edits, so they are counted once. The name `all` is not counted.
     pub fn count_devices(&self) -> usize {
         let mut edits: Vec<&ContainerEdits> = self
             .devices
@@ -329,8 +332,9 @@ impl Specification {
         self.devices.iter().map(|device| device.name.as_str())
     }
 
-    /// Returns the specification with only the devices whose names `is_selected` accepts, or `None`
-    /// if there are none, because CDI does not allow a specification without devices.
+    /// Returns the specification with only the devices whose names `is_selected` accepts. Returns
+    /// `None` if there are no such devices, because CDI does not allow a specification without
+    /// devices.
     pub fn filter_devices(mut self, is_selected: impl Fn(&str) -> bool) -> Option<Self> {
         self.devices.retain(|device| is_selected(&device.name));
         for device in &mut self.devices {

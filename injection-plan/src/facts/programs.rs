@@ -1,4 +1,4 @@
-//! Runs a class's programs that report driver facts.
+//! Runs the programs of a class that report properties of the driver (facts).
 
 use std::path::Path;
 use std::process::Command;
@@ -14,15 +14,15 @@ use device_class::{DeviceClass, discover, ownership};
 use super::ReportedProperties;
 use crate::program_output;
 
-/// The maximum number of bytes of a program's output that are read. On a host with 16 GPUs a program
-/// prints about half as much.
+/// The maximum number of bytes that are read from the output of a program. On a host with 16 GPUs a
+/// program prints about half as much.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
 impl ReportedProperties {
-    /// Runs the programs of a class on the host whose root directory is `root`. Programs that do
-    /// not need each other's facts run at the same time. `make_command` returns the command for a
-    /// program and its arguments. A program that does not exist on the host is skipped without a
-    /// fault.
+    /// Runs the programs of a class that report facts, on the host whose root directory is `root`.
+    /// Programs that do not need each other's facts run at the same time. `make_command` returns
+    /// the command for a program and its arguments. A program that does not exist on the host is
+    /// skipped, and is not a fault.
     pub fn run_programs(
         class: &DeviceClass,
         root: &Path,
@@ -38,8 +38,9 @@ impl ReportedProperties {
                 return reported_properties;
             }
         };
-        // `boathook-dra` can make parts that the host does not have yet. For a class that it serves,
-        // the programs that report only parts are run even if no part exists.
+        // `boathook-dra` can create partitions that the host does not have yet. For a class that
+        // `boathook-dra` serves, the programs that report only partitions run even if no partition
+        // exists.
         let may_make_parts = class.settings.server == Server::Dra;
         let reports_only_parts = |program: &PropertyProgram| match &program.required_path {
             Some(path) => !discover::has_matching_path(path, &host),
@@ -50,8 +51,8 @@ impl ReportedProperties {
         let programs = programs.filter(|(_, only_parts)| may_make_parts || !only_parts);
         let programs: Vec<(&PropertyProgram, bool)> = programs.collect();
         // The programs of a batch run at the same time, because each of them may need seconds to
-        // initialize the driver of every device. The arguments of a batch may depend on the facts
-        // that earlier batches reported.
+        // initialize the driver of every device. The arguments of these programs may depend on the
+        // facts that earlier batches reported.
         for batch in programs.chunk_by(|_, (next, _)| next.input_property_key.is_none()) {
             let list_commands = |program| {
                 let commands = discover::build_property_commands(program, &all_facts, &host);
@@ -74,8 +75,8 @@ impl ReportedProperties {
                             root,
                             &make_command,
                         );
-                        // The other commands of a program that failed or hung are not run, because
-                        // it would probably do so again with other arguments.
+                        // If a command of a program failed or hung, the program's other commands
+                        // are not run, because they would probably fail or hang as well.
                         let has_failed = result.fault.is_some();
                         runs.push((command.join(" "), result));
                         if has_failed {
@@ -120,12 +121,12 @@ impl ReportedProperties {
     }
 }
 
-/// The result of one run of a program. Both fields are empty if the program does not exist, or if its
-/// output matches `cannot_tell` of the class file.
+/// The result of one run of a program. Both fields are empty if the program does not exist, or if
+/// its output matches the key `cannot_tell` of the class file.
 #[derive(Debug, Default)]
 struct RunResult {
-    /// The keys and values that the program printed, even if it failed. A program that failed because
-    /// of one device may have reported the other devices.
+    /// The keys and values that the program printed. They are kept even if the program failed,
+    /// because it may have failed only for one device and reported the others.
     facts: Vec<(String, String)>,
     fault: Option<String>,
 }
@@ -143,7 +144,8 @@ impl RunResult {
     }
 }
 
-/// A program of the host, and its command lines, each with the attributes that were filled in.
+/// A program of the host and its command lines. Each command line has the attributes that were
+/// filled in to it.
 type ProgramCommands = (Option<HostProgram>, Vec<(Vec<String>, Attributes)>);
 
 /// Runs one command line of a program, and returns the facts that it reports.
@@ -179,8 +181,8 @@ fn run_command(
         Ok(Some(status_and_text)) => status_and_text,
     };
     let facts = program.parse_properties(&text, attributes);
-    // `cannot_tell` may match empty output, which a failed program has as well. Empty output
-    // therefore matches only if the program succeeded.
+    // `cannot_tell` may match empty output. A program that failed may also have printed nothing, so
+    // empty output matches only if the program succeeded.
     let fault =
         if program.is_unsupported_output(&text) && (status.success() || !text.trim().is_empty()) {
             return RunResult::default();

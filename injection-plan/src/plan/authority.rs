@@ -1,4 +1,5 @@
-//! Decides which devices a container is granted for a request, by the authority that authorizes it.
+//! Decides which devices a container gets for a request. The decision depends on the authority that
+//! authorizes the request.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,38 +15,39 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 /// The party that authorizes a container's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The user who started the container authorizes the request. The kubelet checkpoint is not
-    /// needed.
+    /// The user who started the container authorizes the request. The kubelet checkpoint does not
+    /// matter.
     Requester {
         reason: String,
         /// Whether the request may include the class's trusted capabilities.
         allows_trusted_capabilities: bool,
     },
-    /// The kubelet authorizes the devices that its checkpoint has for the container, and no others.
+    /// The kubelet authorizes only the devices that its checkpoint lists for the container.
     Kubelet(RecordedDevices),
     /// Nobody authorizes the request. The container starts without the devices. If `is_refused` is
     /// true, the container does not start.
     Nobody { reason: String, is_refused: bool },
 }
 
-/// The rule by which the devices of a request are compared with the recorded devices: the devices
-/// that the kubelet checkpoint has for the container.
+/// Says what happens if a container requests other devices than the recorded ones, which are the
+/// devices that the kubelet checkpoint lists for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CheckpointRule {
-    /// The container gets all recorded devices. Other requested devices are left out, with a note.
+    /// The container gets all recorded devices. Other requested devices are left out, and a note
+    /// names them.
     #[default]
     LimitToRecorded,
     /// The container gets all recorded devices. A request for other devices is refused.
     RefuseUnrecorded,
-    /// The container gets all recorded devices. A request for other devices is refused, and also the
-    /// request of a container that has no recorded devices.
+    /// The container gets all recorded devices. A request for other devices is refused. A request
+    /// is also refused if the container has no recorded devices.
     RequireRecorded,
     /// The container gets the recorded devices that it requests. A request for other
     /// devices is refused.
     GrantRequested,
 }
 
-/// The devices that the kubelet checkpoint has for one container.
+/// The devices that the kubelet checkpoint lists for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedDevices {
     /// The names of the container and its pod, for messages.
@@ -80,11 +82,11 @@ impl fmt::Display for Authority {
     }
 }
 
-/// The devices and files of one class that a container is granted.
+/// The devices and files of one class that a container gets.
 pub(super) struct ClassGrant<'a> {
     pub(super) devices: Vec<&'a Device>,
     pub(super) files: GrantedFiles,
-    /// A warning for the log, if the container gets fewer devices than it requested.
+    /// A warning for the log. It is set if the container gets fewer devices than it requested.
     pub(super) note: Option<String>,
 }
 
@@ -92,8 +94,8 @@ pub(super) struct ClassGrant<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrantedFiles {
     Nothing,
-    /// The container gets libraries and regular files, but neither directories, which may be
-    /// writable, nor sockets, whose daemon may use a device for its clients.
+    /// The container gets libraries and regular files. It gets no directories, which may be
+    /// writable, and no sockets, whose daemon may use a device for its clients.
     WithoutDeviceAccess,
     All,
 }
@@ -162,8 +164,9 @@ impl Authority {
             Authority::Requester { .. } if requests_only_files => {
                 Ok(grant_files(GrantedFiles::All))
             }
-            // The request is `all`, and no device is healthy. This is no error for a followed class,
-            // whose devices may become healthy later, for example after their firmware is loaded.
+            // The request is `all`, and no device is healthy. For a followed class (`follow =
+            // true`) this is no error, because its devices may become healthy later, for example
+            // after their firmware is loaded.
             Authority::Requester { .. }
                 if request.selection == Selection::All
                     && (!class.spec.is_followed || !request.source.can_await_devices())
@@ -212,8 +215,8 @@ impl Authority {
                     GrantedFiles::WithoutDeviceAccess
                 }))
             }
-            // Only the requested devices are looked up. So a recorded device that the host no longer
-            // has does not prevent the use of the other devices.
+            // Only the requested devices are looked up. So the container gets them even if the host
+            // no longer has one of the other recorded devices.
             Authority::Kubelet(recorded_devices)
                 if recorded_devices.checkpoint_rule == CheckpointRule::GrantRequested =>
             {
@@ -263,9 +266,9 @@ impl Authority {
 }
 
 impl RecordedDevices {
-    /// Returns an error if the container has the plugin's annotation of an allocation, but no
-    /// recorded devices. Without this check the container would start without its allocated
-    /// devices.
+    /// Returns an error if the device plugin annotated the container's allocation, but the kubelet
+    /// recorded no devices for the container. Without this check the container would start without
+    /// its allocated devices.
     fn check_has_recorded_devices(
         &self,
         request: &Request,
@@ -283,8 +286,8 @@ impl RecordedDevices {
     }
 
     /// Returns an error if the request names a device that is not recorded. Such a device cannot be
-    /// left out: the plugin's annotation names exactly the allocated devices, and the engine has
-    /// already added the nodes of CDI devices to config.json.
+    /// left out of the request: the plugin's annotation names exactly the allocated devices, and
+    /// the engine has already added the nodes of CDI devices to config.json.
     fn check_all_devices_recorded(
         &self,
         request: &Request,
@@ -306,7 +309,7 @@ impl RecordedDevices {
         })
     }
 
-    /// Describes the reason why the container has no recorded devices.
+    /// Describes for a message why the container has no recorded devices.
     fn describe_absence_reason(&self) -> String {
         match &self.missing_checkpoint_path {
             None => "the kubelet recorded none".into(),
@@ -329,7 +332,8 @@ impl RecordedDevices {
     /// the look-ups take linear time.
     ///
     /// # Errors
-    /// Returns [`RequestError::AllocatedDeviceMissing`] if the host no longer has a recorded device.
+    /// Returns [`RequestError::AllocatedDeviceMissing`] if the host no longer has a recorded
+    /// device.
     fn find_devices_of_class<'a>(
         &self,
         class: &DeviceClass,
@@ -350,8 +354,8 @@ impl RecordedDevices {
             })?);
         }
         for (resource, ids) in &self.devices {
-            // The resources of a class are those of its devices. If the host has lost all devices of
-            // the class, the resources are taken from the class file.
+            // The resources of a class are those of its devices. If the host has lost all devices
+            // of the class, the class file determines the resources.
             let has_lost_all_devices =
                 devices.is_empty() && class.spec.may_offer(resource.as_str());
             if !resources.contains(resource) && !has_lost_all_devices {
@@ -381,8 +385,8 @@ impl RecordedDevices {
     }
 }
 
-/// Returns a warning with the requested devices that are not recorded, or `None` if there are none.
-/// `requested_devices` is `None` if the request names unknown devices.
+/// Returns a warning that lists the requested devices that are not recorded. Returns `None` if
+/// there are no such devices. `requested_devices` is `None` if the request names unknown devices.
 fn describe_unrecorded_devices(
     request: &Request,
     requested_devices: Option<Vec<&Device>>,

@@ -1,4 +1,4 @@
-//! Collects from all requests of one container what its injection plan needs.
+//! Collects what all requests of one container need. The injection plan is made from the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::request::{
     Selection,
 };
 
-/// A device node of the host that is planned for one path in the container.
+/// A device node of the host that the container gets at one path.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PlannedNode {
     pub(super) source: PathBuf,
@@ -33,24 +33,26 @@ pub(super) struct PlannedNode {
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
-    /// The files whose text is a bit mask of the container's devices, each with the bits that are set.
+    /// The files whose text is a bit mask of the container's devices, each with the bits that are
+    /// set to 1.
     pub(super) bit_masks: BTreeMap<PathBuf, (BitmaskFile, u64)>,
-    /// The host paths of the files and directories that are visible in the directory, by their
-    /// paths in the container.
+    /// The files and directories of the host that are visible in the tmpfs. The key is the path in
+    /// the container, the value is the path on the host.
     pub(super) visible_host_paths: BTreeMap<PathBuf, PathBuf>,
-    /// The visible symbolic links of the host's /proc or /sys, each with its target.
+    /// The symbolic links of the host's /proc or /sys that are visible in the tmpfs, each with its
+    /// target.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
     pub(super) owners: BTreeSet<StepOwner>,
 }
 
-/// A library of the host that is planned for the container.
+/// A library of the host that the container gets.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
     /// The names of symbolic links to the library, which are created in the library's directory.
     pub(super) links: BTreeSet<String>,
     /// The names by which programs open the library: its sonames and additional names.
     pub(super) names: BTreeSet<String>,
-    /// The subset of `names` for which links are created in the image's library directory as well.
+    /// The subset of `names` for which links are created in the image's library directory, too.
     pub(super) image_links: BTreeSet<String>,
     pub(super) owners: BTreeSet<StepOwner>,
 }
@@ -65,7 +67,7 @@ pub(super) struct PlannedRule {
 }
 
 /// Collects what all requests of one container need. Each path in the container and each device
-/// number has one entry, with all owners: the devices and classes that need it.
+/// number has one entry. The entry lists all its owners: the devices and classes that need it.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
@@ -86,17 +88,18 @@ pub(super) struct PlanBuilder {
     pub(super) writable_directories: BTreeSet<PathBuf>,
     /// The environment variables, each with its values in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
-    /// The mounted directories that the dynamic loader must search, each with the names of
-    /// its libraries.
+    /// The mounted directories that the dynamic loader must search, each with the names of the
+    /// libraries in it.
     pub(super) library_directories: Vec<(PathBuf, Vec<String>)>,
     /// The directories of the image that the loader searches before the mounted directories.
     pub(super) image_libraries: Vec<ImageLibraries>,
-    /// The network interfaces that are moved, each with the devices that have them.
+    /// The network interfaces that move into the container, each with the devices to which they
+    /// belong.
     pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepOwner>)>,
     /// The capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
-    /// The paths of optional files that the host lacks, by the label of the device or class that
-    /// lists them.
+    /// The paths of optional files that the host does not have. The key is the label of the device
+    /// or class that lists the files.
     pub(super) missing_files: BTreeMap<String, Vec<String>>,
 }
 
@@ -134,8 +137,8 @@ impl PlanBuilder {
                 .filter(|_| awaited_devices.is_empty())?;
             Some(format!("{}: {reason}", request.source))
         }));
-        // Many images request `all` by default. Their containers must also start on a host that has
-        // neither the devices nor the files of the class. So no files are required on such a host.
+        // Many images request `all` by default, and their containers must start even on a host that
+        // has neither the devices nor the files of the class. So no files are required there.
         let should_add_files = grant.files != GrantedFiles::Nothing
             && (request.selection != Selection::FilesOnly || absence_reason.is_none());
         if should_add_files {
@@ -144,8 +147,9 @@ impl PlanBuilder {
         }
         let class_name = &request.class;
         let class_owner = StepOwner::Class(class_name.clone());
-        // The scan has a message for each device that it left out. A container that requests all
-        // devices then gets fewer than expected, so these messages are warnings for its request.
+        // `inventory.warnings` has a message for each device that the scan of the host left out. If
+        // a container requests all devices, it gets fewer than expected, so the messages become
+        // warnings.
         let messages = match request.selection {
             Selection::All => &mut self.warnings,
             _ => &mut self.notes,
@@ -255,9 +259,9 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Returns the awaited devices of a request. If the request cannot have any, adds a message and
-    /// returns an empty list. A request that the kubelet authorizes has none, because the kubelet
-    /// never allocates a device that does not exist.
+    /// Returns the devices that the request awaits. If the request cannot await devices but names
+    /// some, adds a message for the user and returns an empty list. A request that the kubelet
+    /// authorizes awaits none, because the kubelet never allocates a device that does not exist.
     fn find_awaited_devices(
         &mut self,
         input: &PlanInput<'_>,

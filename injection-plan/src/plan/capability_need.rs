@@ -1,5 +1,5 @@
-//! Linux capabilities that programs need to use a container's devices. No plan grants them, because
-//! the user who starts the container decides about its capabilities.
+//! The Linux capabilities that programs need to use a container's devices. No plan grants them: the
+//! user who starts the container decides about its capabilities.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ pub struct CapabilityNeed {
     /// of the device.
     #[serde(rename = "needed_for", skip_serializing_if = "Option::is_none")]
     pub purpose: Option<String>,
-    /// Whether programs in the container have the capability. `None` means that the plan was not made
-    /// for a certain container.
+    /// Whether programs in the container have the capability. `None` means that the plan was not
+    /// made for a certain container.
     #[serde(rename = "in_container", skip_serializing_if = "Option::is_none")]
     pub state_in_container: Option<CapabilityState>,
 }
@@ -32,8 +32,8 @@ pub enum CapabilityState {
     /// No program of the container can have the capability.
     #[serde(rename = "lacking")]
     Unavailable,
-    /// The container's user is not root, so that only programs with file capabilities or the
-    /// set-user-ID bit have the capability.
+    /// The container's user is not root. So only programs with file capabilities or the set-user-ID
+    /// bit have the capability.
     #[serde(rename = "not-for-user")]
     FileCapabilitiesOnly {
         uid: u32,
@@ -65,8 +65,8 @@ impl SpecCapabilities {
 }
 
 impl CapabilityNeed {
-    /// Returns the Linux capabilities that a class needs, without the state in a container, which
-    /// [`InjectionPlan::set_capability_states`] adds.
+    /// Returns the Linux capabilities that a class needs. `state_in_container` is `None` until
+    /// [`InjectionPlan::set_capability_states`] sets it.
     pub(super) fn list_class_needs(class: &DeviceClass) -> impl Iterator<Item = Self> {
         class.spec.needs.iter().map(|need| CapabilityNeed {
             class: class.name.clone(),
@@ -78,7 +78,7 @@ impl CapabilityNeed {
 }
 
 impl InjectionPlan {
-    /// Sets for each capability that the plan needs whether programs in the container have it.
+    /// Sets `state_in_container` of each capability that the plan needs.
     pub fn set_capability_states(&mut self, capabilities: &SpecCapabilities) {
         for need in &mut self.needs {
             need.state_in_container = Some(capabilities.determine_state(need.capability));

@@ -1,5 +1,5 @@
-//! Removes from the plan of a running container the awaited devices that `boathook detach` took from
-//! it.
+//! Removes devices from the plan of a running container: the awaited devices that `boathook detach`
+//! has taken from the container.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use device_class::name::{ClassName, DeviceId, DeviceRef};
 use super::{Grant, InjectionPlan, InjectionStep};
 use crate::request::AwaitedDevice;
 
-/// A container's request for an awaited device that `boathook detach` has ended. It stays ended
-/// until the container is restarted.
+/// A container's request for an awaited device that `boathook detach` has ended. The request stays
+/// ended until the container is restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachedRequest {
     pub class: ClassName,
@@ -50,8 +50,8 @@ impl DetachedRequest {
 
 impl InjectionPlan {
     /// Removes the detached devices from the plan, and the awaited devices of ended requests. Each
-    /// grant keeps the names of its removed devices, for messages. A device that a user has
-    /// attached after the detachment is not removed.
+    /// grant keeps the names of its removed devices for messages. A device is not removed if a user
+    /// has attached it again after the detachment.
     pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
         let mut removed_devices: BTreeSet<DeviceRef> = BTreeSet::new();
         for grant in &mut self.grants {

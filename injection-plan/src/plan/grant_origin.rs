@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The party that gave a container its devices: the hook, or a user. In JSON it is a string: the
-/// user's text, or an empty string for the hook, as in the attachment records of earlier versions.
+/// The origin of a container's devices: the hook, or a user who ran `boathook attach`. In JSON it
+/// is a string: the user's device list, or an empty string for the hook. Earlier versions wrote
+/// attachment records in the same format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum GrantOrigin {

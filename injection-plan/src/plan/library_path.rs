@@ -1,6 +1,7 @@
-//! Covers files in the directories of a container's `LD_LIBRARY_PATH`: the hook mounts the injected
-//! libraries over files of the same names. The dynamic loader searches these directories first, and
-//! would load the image's library instead of the injected one.
+//! Makes the container's programs load the injected libraries even if `LD_LIBRARY_PATH` is set. The
+//! dynamic loader searches the directories in this variable first, and would load the image's
+//! library from there. So the hook mounts the injected libraries over files of the same names in
+//! these directories.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,8 @@ use super::{Action, InjectionPlan};
 /// reads it as well).
 pub const LIBRARY_PATH_ENV: &str = "LD_LIBRARY_PATH";
 
-/// The maximum number of directories of `LD_LIBRARY_PATH` in which libraries are mounted over files.
-/// Usual values have about five directories.
+/// The maximum number of directories of `LD_LIBRARY_PATH` in which libraries are mounted over
+/// files. Usual values have about five directories.
 const MAX_DIRECTORIES: usize = 16;
 
 impl InjectionPlan {
@@ -41,8 +42,8 @@ impl InjectionPlan {
         for entry in ld_library_path.split([':', ';']) {
             let directory = Path::new(entry);
             if entry.is_empty() {
-                // An empty entry means the working directory. It is usually a mistake, such as
-                // `PATH:$VARIABLE` with an unset variable, so it causes no warning.
+                // An empty entry means the working directory. Such an entry is usually a mistake,
+                // as in `PATH:$VARIABLE` with an unset variable, so it causes no warning.
                 continue;
             }
             if !directory.is_absolute() || entry.contains('$') {

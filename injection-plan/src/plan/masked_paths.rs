@@ -1,9 +1,9 @@
-//! Finds and replaces the masked paths of config.json (OCI runtime specification, "Masked Paths") that
-//! would hide files of a plan. The runtime hides these paths after its hooks have run, including the
-//! files that a hook has mounted below them.
+//! Finds and replaces the masked paths of config.json (OCI runtime specification, "Masked Paths")
+//! that would hide files of a plan. The runtime hides these paths after its hooks have run,
+//! including the files that a hook has mounted below them.
 //!
-//! So `boathook-runtime` removes such a path from config.json, and the hook hides it instead: it mounts
-//! a tmpfs there, in which only the files and directories of the plan are visible.
+//! So `boathook-runtime` removes such a path from config.json, and the hook hides it instead: it
+//! mounts a tmpfs there, in which only the files and directories of the plan are visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -14,13 +14,14 @@ use super::{Action, BindMount, InjectionPlan, InjectionStep};
 /// The paths of a plan that one masked path of config.json hides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HiddenPaths {
-    /// The devices or the class that need the paths, as text for messages.
+    /// The devices and classes that need the paths, as text for messages.
     pub owner_labels: BTreeSet<String>,
     pub paths: BTreeSet<PathBuf>,
 }
 
 impl InjectionPlan {
-    /// Returns all mounts of files and directories, including the visible ones in hidden directories.
+    /// Returns all mounts of files and directories. The mounts inside hidden directories
+    /// ([`Action::Mask`]) are included.
     pub fn file_mounts_mut(&mut self) -> impl Iterator<Item = &mut BindMount> {
         self.steps.iter_mut().flat_map(|step| {
             let (step_mount, mounts_in_mask) = match &mut step.action {
@@ -34,8 +35,8 @@ impl InjectionPlan {
         })
     }
 
-    /// Returns the masked paths that hide files or directories of this plan, each with the hidden
-    /// paths.
+    /// Returns the masked paths that hide files or directories of this plan. The value of each
+    /// masked path lists what it hides.
     pub fn find_hidden_paths(&self, masked_paths: &[PathBuf]) -> BTreeMap<PathBuf, HiddenPaths> {
         let mut hidden_paths = BTreeMap::<PathBuf, HiddenPaths>::new();
         for step in &self.steps {
@@ -52,8 +53,8 @@ impl InjectionPlan {
         hidden_paths
     }
 
-    /// Removes the steps whose files or directories are at or below a masked path, because the runtime
-    /// hides everything there.
+    /// Removes the steps whose files or directories are at or below a masked path, because the
+    /// runtime hides everything there.
     pub fn remove_masked_files(&mut self, masked_paths: &[PathBuf]) {
         let is_masked = |path: &Path| {
             let mut masked_paths = masked_paths.iter();
@@ -66,7 +67,7 @@ impl InjectionPlan {
         });
     }
 
-    /// Returns the read-only paths of config.json at which this plan mounts a writable directory.
+    /// Returns the read-only paths of config.json where this plan mounts a writable directory.
     pub fn find_read_only_directories(&self, read_only_paths: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &&PathBuf| {
             self.steps.iter().any(|step| match &step.action {
@@ -81,8 +82,9 @@ impl InjectionPlan {
             .collect()
     }
 
-    /// Adds a step that hides each of `paths`: the masked paths that `boathook-runtime` has removed from
-    /// config.json. Below such a path the container sees only the plan's files and directories.
+    /// Adds a step for each of `paths`, which are the masked paths that `boathook-runtime` has
+    /// removed from config.json. The step hides the path again, so that the container sees only the
+    /// plan's files and directories below it.
     pub fn add_path_masks(&mut self, paths: &[PathBuf]) {
         for path in paths {
             self.add_path_mask(path);
@@ -90,7 +92,8 @@ impl InjectionPlan {
     }
 
     fn add_path_mask(&mut self, masked_path: &Path) {
-        // If the plan mounts the masked path itself, all files below it must be visible.
+        // If the plan mounts the masked path itself, all files below the path must be visible. So
+        // the path is not hidden.
         let is_mounted = self.steps.iter().any(|step| match &step.action {
             Action::File(mount) | Action::Directory(mount) => mount.path == masked_path,
             _ => false,
@@ -173,8 +176,8 @@ fn find_file_paths(action: &Action) -> Vec<&Path> {
     }
 }
 
-/// Removes duplicate mounts, and the mounts below a directory that is mounted as well: its files are
-/// already visible there.
+/// Removes duplicate mounts, and each mount below a directory that is itself mounted, because the
+/// directory's mount already shows the files below it.
 fn remove_nested_mounts(mounts: &mut Vec<BindMount>) {
     mounts.sort_by(|a, b| a.path.cmp(&b.path));
     let mut last_path: Option<PathBuf> = None;

@@ -1,6 +1,6 @@
-//! The injection plan: all steps that give a container its devices, each with its reason.
-//! Planning is a pure function of the requests and of the scan of the host. The hook
-//! executes the plan, and decides only the details that depend on the container's files.
+//! The injection plan: all steps that give a container its devices. Each step has its reason.
+//! Planning is a pure function of the requests and of the scan of the host. The hook executes the
+//! plan, and decides only the details that depend on the container's files.
 
 mod authority;
 mod builder;
@@ -48,8 +48,9 @@ pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 pub use step_owner::StepOwner;
 
-/// The directory in the container for injected files whose usual paths do not exist in the image. It
-/// is a read-only tmpfs, so that no file remains in the container's writable layer.
+/// The directory in the container for injected files whose usual paths do not exist in the image. A
+/// read-only tmpfs is mounted on it, so that no injected file is written to the container's
+/// writable layer.
 pub const INJECTED_DIR: &str = "/usr/lib/boathook";
 
 /// The name of the directory below [`INJECTED_DIR`] for libraries and their links.
@@ -70,12 +71,13 @@ pub struct InjectionPlan {
     /// the container was created. `boathook-runtime` and engines that read CDI specifications can.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The capabilities that programs need to use the devices. The plan does not grant them.
+    /// The Linux capabilities that programs need to use the devices. The plan does not grant them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CapabilityNeed>,
     /// Problems that the administrator should look at, one line each.
     pub warnings: Vec<String>,
-    /// Messages about omitted devices and files, each one line with the reason.
+    /// Messages about devices and files that were left out. Each message is one line and has the
+    /// reason.
     pub notes: Vec<String>,
 }
 
@@ -87,7 +89,8 @@ pub struct Grant {
     /// The number of devices of the class on the host.
     #[serde(rename = "available")]
     pub available_count: usize,
-    /// The [`RequestSource`](crate::request::RequestSource) of the request, as text for messages.
+    /// The source of the request ([`RequestSource`](crate::request::RequestSource)), as text for
+    /// messages.
     #[serde(rename = "asked_by")]
     pub requested_by: String,
     /// The origin of the devices: the hook, or a user's command `boathook attach`.
@@ -98,23 +101,24 @@ pub struct Grant {
     /// arrives on the host.
     #[serde(rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub awaited_devices: Vec<AwaitedDevice>,
-    /// The devices of the host whose names are similar to that of an awaited device. The key is the
-    /// request for the awaited device ([`AwaitedDevice::to_request_text`]).
+    /// The devices of the host whose names are similar to the name of an awaited device. The key is
+    /// the request for the awaited device ([`AwaitedDevice::to_request_text`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
     pub similar_devices: BTreeMap<String, SimilarDevice>,
-    /// The requested names whose devices `boathook detach` took from the container, for messages.
+    /// The requested names that `boathook detach` has ended for this container, as text for
+    /// messages.
     #[serde(rename = "detached", skip_serializing_if = "Vec::is_empty")]
     pub detached_names: Vec<String>,
-    /// Whether the devices are followed: `boathook follow` updates their nodes in the container when
-    /// the devices disappear and come back.
+    /// Whether the devices are followed: `boathook follow` updates their nodes in the container
+    /// when the devices disappear and come back.
     #[serde(rename = "follow", skip_serializing_if = "std::ops::Not::not")]
     pub is_followed: bool,
     /// The aliases and paths by which followed devices were requested, by device id
-    /// ([`Selection::find_stable_names`](crate::request::Selection)). A device that is plugged in
-    /// again may have another id, and is recognized by this name.
+    /// ([`Selection::find_stable_names`](crate::request::Selection)). If a device is unplugged and
+    /// plugged in again with another id, it is recognized by its name here.
     #[serde(skip)]
     pub names: BTreeMap<DeviceId, Item>,
-    /// The node paths in the container that the request chose, by device id
+    /// The paths in the container that the request chose for device nodes, by device id
     /// ([`Selection::find_node_paths`](crate::request::Selection)).
     #[serde(skip)]
     pub node_paths: BTreeMap<DeviceId, Vec<RequestedNodePath>>,
@@ -136,7 +140,7 @@ impl Grant {
         ids.join(",")
     }
 
-    /// Returns the devices, each with the class.
+    /// Returns the devices of this grant, each with its class.
     pub fn device_refs(&self) -> impl Iterator<Item = DeviceRef> {
         let ids = self.devices.iter();
         ids.map(|id| DeviceRef::new(&self.class, id))
@@ -155,7 +159,8 @@ impl Grant {
         })
     }
 
-    /// Returns a message for each awaited device, with the name of the program that will attach it.
+    /// Returns a message for each awaited device. The message names the program that gives the
+    /// device to the container when it arrives.
     pub fn describe_awaited_devices(&self) -> impl Iterator<Item = String> {
         let class = &self.class;
         let awaited_devices = self.awaited_devices.iter();
@@ -183,7 +188,7 @@ impl Grant {
     }
 }
 
-/// One step of a plan: an action, and the devices or the class that need it.
+/// One step of a plan: an action, and the devices and classes that need it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
     #[serde(flatten)]
@@ -206,15 +211,15 @@ pub enum Action {
     Allow {
         #[serde(flatten)]
         rule: DeviceRule,
-        /// Whether config.json has this rule. The runtime then adds the rule to the container's own
-        /// cgroup, but its parent cgroups may still deny access.
+        /// Whether config.json already has this rule. If so, the runtime adds the rule to the
+        /// container's own cgroup, but the parent cgroups may still deny access.
         #[serde(rename = "in_spec")]
         is_in_spec: bool,
-        /// The devices and classes that need the rule, by the access that each of them needs.
-        /// `rule` has the union of these accesses.
+        /// The devices and classes that need the rule, grouped by the access that they need. `rule`
+        /// has the union of these accesses.
         #[serde(skip)]
         owners_by_access: BTreeMap<Access, Vec<StepOwner>>,
-        /// The path of the device's node on the host. `None` for a device node that exists only in
+        /// The path of the device's node on the host. `None` means that the node exists only in
         /// containers.
         #[serde(skip)]
         host_node_path: Option<PathBuf>,
@@ -225,13 +230,13 @@ pub enum Action {
         mount: BindMount,
         #[serde(flatten)]
         number: DeviceNumber,
-        /// The mode and group of a node that is created in the container instead of the bind mount.
-        /// In a user namespace the bind mount is used even so, because a node that is created there
-        /// cannot be opened.
+        /// The mode and group of a node that is created in the container. `None` means that the
+        /// host's node is bind-mounted instead. In a user namespace the node is always
+        /// bind-mounted, because a node that is created there cannot be opened.
         #[serde(rename = "own", skip_serializing_if = "Option::is_none")]
         created_node_permissions: Option<NodePermissions>,
     },
-    /// Creates a device node in the container that the host does not have.
+    /// Creates a device node in the container. The host does not have this node.
     MakeNode {
         path: PathBuf,
         #[serde(flatten)]
@@ -242,49 +247,49 @@ pub enum Action {
     /// Moves the network interfaces of a device into the container's network namespace.
     NetInterfaces {
         /// The interfaces that were in the host's network namespace when the plan was made. The
-        /// list is empty while a container has them.
+        /// list is empty while another container has the interfaces.
         interfaces: Vec<NetInterface>,
-        /// The criteria by which the device's interfaces are found in the container's network
-        /// namespace.
+        /// The criteria for finding the device's interfaces in the container's network namespace.
         #[serde(skip)]
         search: NetInterfaceSearch,
     },
-    /// Creates a symbolic link in the container, unless its path exists already.
+    /// Creates a symbolic link in the container. An existing file at the same path is kept.
     Link { path: PathBuf, target: PathBuf },
-    /// Hides a directory of the container: mounts a read-only tmpfs over it, with selected contents.
+    /// Hides a directory of the container: mounts a read-only tmpfs over it, which has only
+    /// selected files.
     Mask {
         path: PathBuf,
-        /// Whether the directory is created if the container does not have it. If this is false,
-        /// the step has no effect in a container without the directory.
+        /// Whether the directory is created if the container does not have it. Otherwise the step
+        /// has no effect in such a container.
         #[serde(rename = "make", skip_serializing_if = "std::ops::Not::not")]
         should_create: bool,
         files: BTreeMap<PathBuf, String>,
         /// The files and directories of the host that are mounted into the tmpfs.
         #[serde(rename = "shown")]
         visible_mounts: Vec<BindMount>,
-        /// The symbolic links of the host's /proc or /sys that are created in the tmpfs, each with
-        /// its target.
+        /// The symbolic links that are created in the tmpfs, each with its target. They are copies
+        /// of the links in the host's /proc or /sys.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         links: BTreeMap<PathBuf, PathBuf>,
     },
     /// Mounts a directory of the host into the container.
     Directory(BindMount),
-    /// Mounts a file of the host over the container's file at the same path. If the container has no
-    /// file there, the file is mounted below [`INJECTED_DIR`], and a symbolic link leads to it.
+    /// Mounts a file of the host over the container's file at the same path. If the container has
+    /// no file there, the file is mounted below [`INJECTED_DIR`], and a symbolic link leads to it.
     File(BindMount),
-    /// Mounts a library of the host below [`INJECTED_DIR`]. The library is also mounted over the
-    /// image's files of the same names, in the image's library directory and in the directories
-    /// `library_path_dirs` of [`Action::Loader`].
+    /// Mounts a library of the host below [`INJECTED_DIR`]. The library is also mounted over files
+    /// of the image that have the same name and are in the image's library directory or in one of
+    /// the `library_path_dirs` of [`Action::Loader`].
     Library {
         #[serde(flatten)]
         mount: BindMount,
-        /// The names of the symbolic links to the library that are created in its directory.
+        /// The names of the symbolic links to the library. They are created in the library's
+        /// directory.
         links: BTreeSet<String>,
         /// The names by which programs open the library.
         #[serde(skip)]
         names: BTreeSet<String>,
-        /// The subset of `names` for which links are created in the image's library directory as
-        /// well.
+        /// The subset of `names` for which links are also created in the image's library directory.
         #[serde(skip_serializing_if = "BTreeSet::is_empty")]
         image_links: BTreeSet<String>,
     },
@@ -294,7 +299,7 @@ pub enum Action {
         directories: Vec<PathBuf>,
         /// The names of the libraries, each with its path in the container.
         libraries: Vec<(String, PathBuf)>,
-        /// The directories of the image that the loader searches first, if the image's libraries are
+        /// The directories of the image that the loader searches first if the image's libraries are
         /// newer than those of the host.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         image_libraries: Vec<ImageLibraries>,
@@ -311,8 +316,8 @@ pub enum Action {
     },
 }
 
-/// The input of a plan for one request of a container: the request, the host's devices and files
-/// of its class, and the authority that authorizes the request.
+/// The input of the plan for one request: the request, the devices and files of its class that the
+/// scan found on the host, and the authority that authorizes the request.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
     pub class: &'a DeviceClass,
@@ -321,8 +326,8 @@ pub struct PlanInput<'a> {
     pub authority: &'a Authority,
 }
 
-/// Makes the plan for all requests of a container. A device node that config.json has already is not
-/// planned again.
+/// Makes the plan for all requests of a container. Device nodes that config.json already has are
+/// not added to the plan.
 ///
 /// # Errors
 /// Returns an error if a request cannot be met completely, because a container must not start with

@@ -1,4 +1,4 @@
-//! Bind mounts of files, directories and device nodes of the host into a container.
+//! Bind mounts of files, directories and device nodes from the host into a container.
 
 use std::path::PathBuf;
 
@@ -14,10 +14,10 @@ pub struct BindMount {
     pub source: PathBuf,
     /// The absolute path in the container.
     pub path: PathBuf,
-    /// The kinds of file that the source may be. A source of another kind is refused.
+    /// The kinds of file that the source may have. The hook refuses a source of another kind.
     #[serde(rename = "kinds")]
     pub source_kinds: &'static [SourceKind],
-    /// Whether the mounts below the source are mounted as well (`rbind`).
+    /// Whether the mounts below the source are bind-mounted together with it (`rbind`).
     pub recursive: bool,
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
@@ -33,8 +33,7 @@ pub enum SourceKind {
     Directory,
 }
 
-/// The mount attributes that a bind mount sets, in addition to the source's attributes
-/// (mount_setattr(2)).
+/// The mount attributes that a bind mount adds to those of its source (mount_setattr(2)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
     /// Files cannot be written to, and their mode and owner cannot be changed.
@@ -65,8 +64,8 @@ impl MountAttributes {
         noexec: true,
     };
 
-    /// The attributes for device nodes. The read-only mount protects the mode and owner of
-    /// the host's node. Programs can still write to the device itself.
+    /// The attributes for device nodes. The read-only mount protects the mode and owner of the
+    /// host's node. It does not prevent programs from writing to the device.
     pub const DEVICE: Self = Self {
         read_only: true,
         nosuid: true,
@@ -74,7 +73,7 @@ impl MountAttributes {
         noexec: true,
     };
 
-    /// Returns the set attributes as options of mount(8), such as `ro`.
+    /// Returns the attributes that are set, as options of mount(8) such as `ro`.
     pub fn options(self) -> impl Iterator<Item = &'static str> {
         let options = [
             (self.read_only, "ro"),
@@ -95,7 +94,8 @@ impl Serialize for MountAttributes {
 }
 
 impl BindMount {
-    /// Returns all options of the mount in the spelling of mount(8), with `bind` or `rbind` first.
+    /// Returns all options of the mount as mount(8) spells them. The first option is `bind` or
+    /// `rbind`.
     pub fn options(&self) -> impl Iterator<Item = &'static str> {
         let bind_option = if self.recursive { "rbind" } else { "bind" };
         [bind_option].into_iter().chain(self.attributes.options())
@@ -148,7 +148,9 @@ impl BindMount {
         }
     }
 
-    /// Returns the read-only mount that makes a file or directory visible in a hidden directory.
+    /// Returns a read-only mount for a tmpfs that hides a directory
+    /// ([`Action::Mask`](super::Action::Mask)). The mount makes one file or directory of the host
+    /// visible there.
     pub(super) fn new_visible_file(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             source_kinds: &[SourceKind::File, SourceKind::Directory],

@@ -1,19 +1,20 @@
-//! Formats the note that lists the optional files of a class that the host lacks.
+//! Formats the note about the optional files of a class that the host does not have.
 
 use std::borrow::Cow;
 
 const ABSENCE_TEXT: &str = ": optional and not on this host: ";
 
-/// The maximum number of paths in a shortened note. A longer list is replaced by its length.
+/// The maximum number of paths in a shortened note. If there are more, the note has only their
+/// number.
 const MAX_LISTED_PATHS: usize = 3;
 
 pub(super) fn describe_missing_files(owner: &str, paths: &[String]) -> String {
     format!("{owner}{ABSENCE_TEXT}{}", paths.join(", "))
 }
 
-/// Replaces a long list of missing optional files in a note by their number. Every host lacks many of
-/// them, because a class file lists the files of all versions of a driver. Other notes are returned
-/// unchanged.
+/// If a note lists many missing optional files, replaces the list by their number. Every host
+/// misses many of them, because a class file lists the files of all versions of a driver. Other
+/// notes are returned unchanged.
 pub fn shorten_note(note: &str) -> Cow<'_, str> {
     let Some((owner, paths)) = note.split_once(ABSENCE_TEXT) else {
         return note.into();

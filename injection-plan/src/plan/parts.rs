@@ -1,5 +1,5 @@
-//! Adds the host's device nodes, libraries, files and directories to a plan. The plan is refused if
-//! two of them have the same path in the container and different sources.
+//! Adds the host's device nodes, libraries, files and directories to a plan. Two of them may have
+//! the same path in the container only if they have the same source. Otherwise the plan is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -69,8 +69,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Checks that config.json has no other node or mount at the container paths that requests chose
-    /// for device nodes.
+    /// Checks the container paths that requests chose for device nodes. config.json must not have
+    /// another node or a mount there.
     pub(super) fn check_requested_paths(&self, spec: &SpecDevices) -> Result<(), PlanError> {
         for path in &self.requested_paths {
             let Some((node, owners)) = self.nodes.get(path) else {
@@ -88,8 +88,8 @@ impl PlanBuilder {
         self.check_awaited_paths(spec)
     }
 
-    /// Checks that the container has no node or mount at the path that a request chose for an awaited
-    /// device, because the device would hide it when it arrives.
+    /// Checks the container paths that requests chose for awaited devices. The container must not
+    /// have a node or mount there, because the device would hide it when it arrives.
     fn check_awaited_paths(&self, spec: &SpecDevices) -> Result<(), PlanError> {
         let awaited_devices = self.grants.iter().flat_map(|grant| &grant.awaited_devices);
         for awaited_device in awaited_devices {
@@ -237,8 +237,8 @@ impl PlanBuilder {
         devices: &[&Device],
         class: &StepOwner,
     ) -> Result<(), PlanError> {
-        // Files with a bit mask list the container's devices. A container without devices needs
-        // neither such files nor the tmpfs that contains them.
+        // Bit-mask files list the container's devices. So a container without devices needs neither
+        // these files nor the tmpfs that contains them.
         if !mask.bitmask_files.is_empty() && devices.is_empty() {
             return Ok(());
         }
@@ -273,8 +273,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Makes the files and directories of a device visible in the directories that the plan hides. A
-    /// path that is not below such a directory is visible anyway, and is skipped.
+    /// Makes the files and directories of a device visible in the directories that the plan hides.
+    /// Paths outside these directories are skipped, because they are visible anyway.
     pub(super) fn add_visible_files(
         &mut self,
         device: &Device,
@@ -302,8 +302,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Adds the network interfaces of a device. If several requests name the device, they are added
-    /// only once.
+    /// Adds the network interfaces of a device. If several requests name the device, its interfaces
+    /// are added only once.
     pub(super) fn add_net_interfaces(&mut self, device: &Device, owner: &StepOwner) {
         let Some(interfaces) = &device.net_interfaces else {
             return;
@@ -318,8 +318,8 @@ impl PlanBuilder {
         }
     }
 
-    /// Returns the file or device number that the scan found on the host. If the file is optional and
-    /// the host lacks it, adds its path to `missing_files`, and returns `None`.
+    /// Returns the file or device number that the scan found on the host. If the file is optional
+    /// and does not exist on the host, adds its path to `missing_files` and returns `None`.
     ///
     /// # Errors
     /// Returns an error if a required file is missing, or if the file is unusable.

@@ -1,5 +1,5 @@
-//! Plans the runs of the host's programs that bring devices into the state that a container
-//! requests (`[prepare]` in a class file).
+//! Plans how devices are brought into the state that a container requests (`[prepare]` in a class
+//! file). A program of the host does this.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Action, PlanError};
 use crate::request::{Request, VariablePair};
 
-/// A program run that brings a device into the requested state.
+/// One run of a host program that brings a device into the requested state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Preparation {
     /// The absolute path of the program on the host.
@@ -23,15 +23,16 @@ pub struct Preparation {
     /// The path of the file in which the kernel shows the device's state.
     #[serde(rename = "file")]
     pub state_path: PathBuf,
-    /// The content that the file at `state_path` must have after the run. Case is ignored.
+    /// The content that the file at `state_path` must have after the run. Upper and lower case are
+    /// equal.
     #[serde(rename = "wanted")]
     pub requested_state: String,
 }
 
 impl Preparation {
-    /// Returns the preparation of one device. `attributes` are the device's attributes and the
-    /// requested state; they are filled in to the templates of the class file. An argument whose
-    /// template gives an empty text is left out.
+    /// Returns the preparation of one device. `attributes` has the device's attributes and the
+    /// requested state, which are inserted into the templates of the class file. An argument is
+    /// left out if its template gives an empty text.
     fn from_spec(
         prepare: &Prepare,
         device: &Device,
@@ -57,8 +58,8 @@ impl Preparation {
 }
 
 /// Returns the preparations that must run before the container gets its devices. Each variable pair
-/// of the request is assigned to one device, preferably to one that is already in the requested
-/// state and needs no preparation.
+/// of the request is assigned to one device. A device that is already in the requested state is
+/// preferred, because it needs no preparation.
 pub(super) fn plan_preparations<'a>(
     class: &DeviceClass,
     request: &Request,
@@ -115,8 +116,8 @@ fn is_selected(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Result<
     Ok(spec.normalize_value(&selector) == pair.selector)
 }
 
-/// Returns whether the pair selects the device, and the scan found the device in the requested
-/// state.
+/// Returns whether the variable pair selects the device, and the device was in the requested state
+/// when the host was scanned.
 fn is_in_requested_state(
     device: &Device,
     pair: &VariablePair,

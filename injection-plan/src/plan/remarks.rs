@@ -1,5 +1,5 @@
-//! Adds notes and warnings about a request to an injection plan, and checks the image's requirements
-//! on the host.
+//! Adds notes and warnings about a request to an injection plan. Also checks whether the host meets
+//! the image's requirements.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
 impl PlanBuilder {
-    /// Adds a note about the devices or capabilities that config.toml hides or forbids. `participle`
-    /// is "hidden" or "forbidden", for the text of the note.
+    /// Adds a note that lists devices or capabilities that config.toml hides or forbids.
+    /// `participle` is the word "hidden" or "forbidden" for the note.
     pub(super) fn note_restricted_names<'b>(
         &mut self,
         class: &ClassName,
@@ -30,8 +30,8 @@ impl PlanBuilder {
         }
     }
 
-    /// Checks the image's requirements against the attributes of each granted device, or against
-    /// those of the host if no device is granted.
+    /// Checks the image's requirements against the attributes of each granted device. If no device
+    /// is granted, checks them against the attributes of the host.
     pub(super) fn check_requirements(
         &mut self,
         input: &PlanInput<'_>,
@@ -40,7 +40,7 @@ impl PlanBuilder {
         let Some(spec) = &input.class.spec.request.requirements else {
             return Ok(());
         };
-        // A set, so that equal values of several devices are checked only once.
+        // A set, so that devices with equal values are checked only once.
         let mut value_sets: BTreeSet<requirement::HostValues> = BTreeSet::new();
         let host_attributes = [&input.found_class.inventory.host_attributes];
         let device_attributes = devices.iter().map(|device| &device.attributes);
@@ -51,7 +51,7 @@ impl PlanBuilder {
         for attributes in attribute_sets {
             let values = spec.values.iter().filter_map(|(name, value)| {
                 let value = value.fill(attributes).ok();
-                // An empty value means that the host does not have the attribute.
+                // If the host does not have the attribute, its value is empty.
                 let has_value = value.as_ref().is_none_or(|value| !value.is_empty());
                 has_value.then(|| (name.clone(), value))
             });
@@ -104,8 +104,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Adds a warning for each unhealthy device that the container gets, or that it does not get
-    /// although it requests all devices.
+    /// Adds a warning for each unhealthy device that the container gets. If the container requests
+    /// all devices, also adds a warning for each unhealthy device that it does not get.
     pub(super) fn warn_about_unhealthy_devices(
         &mut self,
         request: &Request,
@@ -132,9 +132,9 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a note for each requested capability that the class does not have: images list all
-    /// capabilities that they could use. The message is a warning if the name is probably mistyped, or
-    /// if the class has none of the requested capabilities.
+    /// Adds a note for each requested capability that the class does not have. Such a request is
+    /// common, because images list all capabilities that they could use. The message is a warning
+    /// if the name is probably mistyped, or if the class has none of the requested capabilities.
     pub(super) fn note_unknown_capabilities(&mut self, class: &DeviceClass, request: &Request) {
         let capabilities = class.spec.capabilities();
         let capability_names = || capabilities.iter().map(CapabilityName::as_str);
@@ -157,9 +157,9 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the reason why a request for `all` or `none` gets nothing of the class on this host, or
-/// `None` if it gets something. An empty result is no error: many images make such a request by
-/// default, and must also start on hosts without the hardware.
+/// Returns the reason why a request gets nothing of the class on this host, or `None` if it gets
+/// something. For `all` and `none` this is no error: many images make such a request by default,
+/// and must also start on hosts without the hardware.
 pub(super) fn find_absence_reason(
     request: &Request,
     inventory: &Inventory,
@@ -169,7 +169,7 @@ pub(super) fn find_absence_reason(
     if !inventory.devices.is_empty() {
         return None;
     }
-    // Control nodes are ignored: a container gets them only together with devices.
+    // Control nodes do not count, because a container gets them only together with devices.
     let files = FoundEdits {
         nodes: Vec::new(),
         ..edits.clone()

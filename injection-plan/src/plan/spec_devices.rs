@@ -1,18 +1,19 @@
-//! The device nodes and device rules that a container's config.json has before the injection.
+//! The device nodes and device rules that config.json has before the injection.
 
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
 
-/// The devices of a config.json: `linux.devices` and `linux.resources.devices` (OCI runtime
-/// specification, config-linux).
+/// The devices of a container in its config.json: `linux.devices` and `linux.resources.devices`
+/// (OCI runtime specification, config-linux).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecDevices {
     /// The device nodes that the runtime creates.
     pub nodes: Vec<SpecNode>,
     /// The device rules that the runtime sets. A later rule overrides an earlier one.
     pub rules: Vec<SpecRule>,
-    /// The mount points at and below /dev. A new tmpfs at /dev itself is not included.
+    /// The mount points at and below /dev. If a new tmpfs is mounted at /dev itself, it is not
+    /// included.
     pub mount_points: Vec<PathBuf>,
 }
 
@@ -23,7 +24,8 @@ pub struct SpecNode {
     pub number: DeviceNumber,
 }
 
-/// A device rule of config.json, which the runtime sets. `None` in a field matches every value.
+/// A device rule of config.json, which the runtime applies. A field that is `None` matches every
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRule {
     pub is_allowed: bool,
@@ -39,9 +41,9 @@ impl SpecDevices {
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Describes the node or mount of config.json at `path`, which conflicts with a requested device
-    /// node. Returns `None` if config.json has nothing at this path, or a node with the same `number`.
-    /// `number` is `None` for a device that the host does not have yet.
+    /// Describes what config.json has at `path`, if it conflicts with a device node that a request
+    /// wants there. Returns `None` if config.json has nothing at this path, or a node with the same
+    /// `number`. `number` is `None` for a device that the host does not have yet.
     pub(super) fn describe_conflicting_entry(
         &self,
         path: &Path,
@@ -56,8 +58,8 @@ impl SpecDevices {
         Some(format!("config.json mounts {}", mount_point.display()))
     }
 
-    /// Returns whether the rules of config.json allow all access that `requested_rule` allows. For
-    /// each kind of access (read, write, mknod) the last matching rule applies.
+    /// Returns whether config.json allows all access that `requested_rule` allows. For each kind of
+    /// access (read, write, mknod), the last matching rule of config.json applies.
     pub(super) fn allows(&self, requested_rule: &DeviceRule) -> bool {
         requested_rule.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
@@ -68,7 +70,8 @@ impl SpecDevices {
 }
 
 impl SpecDevices {
-    /// Returns whether a rule of config.json allows exactly this device number, without wildcards.
+    /// Returns whether config.json has a rule that allows exactly this device number, without
+    /// wildcards.
     pub fn has_exact_rule(&self, number: DeviceNumber) -> bool {
         self.find_exact_rules(number).next().is_some()
     }

@@ -1,4 +1,4 @@
-//! The owners of a plan's steps: the devices and classes that need them.
+//! The owners of a plan's steps. A device or class owns the steps that it needs.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -49,7 +49,7 @@ impl StepOwner {
     }
 }
 
-/// Orders the owners by their labels, because messages list them in this order.
+/// Orders the owners by their labels. Messages list the owners in this order.
 impl Ord for StepOwner {
     fn cmp(&self, other: &Self) -> Ordering {
         let is_device = |owner: &Self| owner.device().is_some();

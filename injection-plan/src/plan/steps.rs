@@ -1,5 +1,5 @@
-//! Makes the steps of an injection plan from what the builder collected, in the order of their
-//! execution.
+//! Makes the steps of an injection plan from what the builder collected. The steps are in the order
+//! in which they are executed.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -27,8 +27,8 @@ impl PlanBuilder {
             steps.extend(make_allow_step(number, rule, spec));
         }
         for (path, mask) in self.masks {
-            // A directory that has only links to devices is not hidden from a container that has none
-            // of these devices.
+            // A directory that has only links to devices is hidden only from containers that have
+            // at least one of these devices.
             let has_no_visible_paths = mask.links.is_empty() && mask.visible_host_paths.is_empty();
             if has_only_links(&path) && has_no_visible_paths {
                 continue;
@@ -171,8 +171,8 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the step that adds a device rule. The rule's access is the union of the accesses that its
-/// owners need. Returns `None` if the rule has no owners.
+/// Returns the step that adds a device rule. The rule allows all access that its owners need.
+/// Returns `None` if the rule has no owners.
 fn make_allow_step(
     number: DeviceNumber,
     planned_rule: PlannedRule,
@@ -198,8 +198,8 @@ fn make_allow_step(
     Some(InjectionStep::new(action, access_by_owner.into_keys()))
 }
 
-/// Returns the relative path from the directory of the symbolic link `link` to `target`, in the form
-/// that udev uses for its links.
+/// Returns the relative path from the directory of the symbolic link `link` to `target`, as udev
+/// writes its links.
 fn make_relative_target(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
     let common_length = directory

@@ -1,4 +1,4 @@
-//! Formats an injection plan for the output of `boathook explain`.
+//! Formats an injection plan as text. `boathook explain` prints it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,8 @@ impl fmt::Display for InjectionPlan {
     }
 }
 
-/// Returns the three columns of a step's line: its kind, the devices that need it, and a description.
+/// Returns the three columns of a step's line: the kind of step, what needs it, and its
+/// description.
 fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
     let (kind, description) = match action {
         Action::Prepare(preparation) => {
@@ -229,7 +230,7 @@ fn format_options(mount: &BindMount) -> String {
     mount.options().collect::<Vec<_>>().join(",")
 }
 
-/// Returns the path in the container, and also the path on the host if it is another one.
+/// Returns the path in the container. If the path on the host is a different one, adds it.
 fn format_paths(mount: &BindMount) -> String {
     let (source, path) = (mount.source.display(), mount.path.display());
     if mount.source == mount.path {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The environment variables of a container, each as `NAME=value`. If a variable is set twice, the
-/// last value applies, as in container engines.
+/// last value counts, as in container engines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Environment(Vec<String>);
@@ -17,7 +17,7 @@ impl Environment {
     /// Returns the value of the variable `name`, or `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value_start = |entry: &str| {
-            // Most other variables do not have `=` at this index. Comparing this byte first is faster
+            // Few other variables have `=` at this index. So comparing this byte first is faster
             // than comparing the whole name.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
                 .then_some(name.len() + 1)
@@ -28,7 +28,8 @@ impl Environment {
         entry.filter(|_| !name.contains('='))
     }
 
-    /// Returns the names of all variables. A variable that is set twice is returned twice.
+    /// Returns the names of all variables. The name of a variable that is set twice is returned
+    /// twice.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let variables = self
             .iter_reversed()
@@ -36,7 +37,7 @@ impl Environment {
         variables.map(|(name, _)| name)
     }
 
-    /// Returns the variables whose name `is_selected` accepts, sorted by name.
+    /// Returns the variables whose names `is_selected` accepts, sorted by name.
     pub(super) fn select_variables(
         &self,
         is_selected: impl Fn(&str) -> bool,
@@ -46,7 +47,8 @@ impl Environment {
             .filter_map(|entry| entry.split_once('='));
         let mut selected_variables = BTreeMap::new();
         for (name, value) in variables.filter(|(name, _)| is_selected(name)) {
-            // The variables are in reverse order, so only the first value of each name applies.
+            // The variables are in reverse order. The first value of each name is therefore the
+            // last one in the environment, which counts.
             let entry = selected_variables.entry(name.to_owned());
             entry.or_insert_with(|| value.to_owned());
         }

@@ -1,4 +1,4 @@
-//! The reasons why a request is refused.
+//! The reasons for refusing a request.
 
 use device_class::discover::Device;
 use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
@@ -31,7 +31,8 @@ pub enum RequestError {
     )]
     OtherKind { item: String, kind: String },
     /// The container sets a variable for a feature of the vendor's software that Boathook does not
-    /// have. Without the feature the container would get other devices than it expects.
+    /// support. If Boathook ignored the variable, the container would get other devices than it
+    /// expects.
     #[error("{variable} is set, which is not supported; {advice}")]
     UnsupportedVariable { variable: String, advice: String },
     #[error(
@@ -45,10 +46,10 @@ pub enum RequestError {
     #[error("{name} is set without {missing_name}")]
     UnpairedVariable {
         name: String,
-        /// The name of the pair's other variable, which is not set.
+        /// The name of the other variable of the pair, which is not set.
         missing_name: String,
     },
-    /// A variable of a pair, or the variable that requests file lists, has an invalid value.
+    /// A variable has an invalid value. It belongs to a variable pair, or it requests file lists.
     #[error(transparent)]
     Name(NameError),
     #[error("{count} lists of files are too many; a container may name {MAX_FILE_LISTS}")]
@@ -61,7 +62,7 @@ pub enum RequestError {
     Requirement {
         env: String,
         text: String,
-        /// The settings that disable the check, as text for the message.
+        /// The settings that disable this check, as text for the message.
         disable_settings: String,
         #[source]
         error: Box<RequirementError>,
@@ -77,7 +78,8 @@ pub enum RequestError {
     UnknownPath {
         class: ClassName,
         path: String,
-        /// The reason, and the devices of the class on this host, as text for the message.
+        /// The reason why the path names no device, and the devices of the class on this host, as
+        /// text for the message.
         reason: String,
         /// Whether the host has no file at this path.
         is_absent: bool,
@@ -88,8 +90,8 @@ pub enum RequestError {
         excerpt(.devices)
     )]
     SharedPath { path: String, devices: String },
-    /// The item has a form that only the engines' option `--device` accepts: with an access mode,
-    /// with quotes around both paths, or with a path outside of /dev.
+    /// The item has a form that only the option `--device` of engines accepts: it has an access
+    /// mode, quotes around both paths, or a path outside of /dev.
     #[error(
         "`{}` is not a form that a request has; write {}, or {}:/dev/NAME for another path below \
          /dev in the container; how a container may use a device is in the class",
@@ -103,7 +105,7 @@ pub enum RequestError {
         excerpt(.path)
     )]
     InvalidContainerPath { path: String, reason: &'static str },
-    /// The item sets one path in the container, but stands for several nodes.
+    /// The item sets one path in the container but stands for several device nodes.
     #[error("`{}` is {meaning}, and {} is for one of them", excerpt(.item), excerpt(.path))]
     SeveralNodesForPath {
         item: String,
@@ -128,8 +130,8 @@ pub enum RequestError {
         /// The party that cannot wait for a device, as text for the message.
         requester: &'static str,
     },
-    /// An item sets a path in the container, but `requester` cannot choose paths, because another
-    /// program sets the paths of the device nodes.
+    /// An item sets a path in the container, but `requester` cannot choose paths: another program
+    /// sets the paths of the device nodes.
     #[error(
         "{} is requested at {} in the container, which {requester} cannot keep; write it without the \
          path, or a class with `container_path`",
@@ -152,17 +154,18 @@ pub enum RequestError {
         /// The devices, each with the reason why it is unhealthy, as text for the message.
         reasons: String,
     },
-    /// The container has the annotation of an allocation, but its kubelet checkpoint has other
+    /// The container has an annotation for an allocation, but the kubelet checkpoint lists other
     /// devices for the container, or none.
     #[error("devices of class {class} were allocated to {holder}, but {reason}")]
     DevicesNotRecorded {
         class: ClassName,
         holder: String,
-        /// The difference between the annotation and the kubelet checkpoint, as text for the message.
+        /// The difference between the annotation and the kubelet checkpoint, as text for the
+        /// message.
         reason: String,
     },
-    /// A user attaches a device to a container of a pod, but the kubelet did not allocate the device
-    /// to this container.
+    /// A user attaches a device to a container of a pod with `boathook attach`, but the kubelet did
+    /// not allocate the device to this container.
     #[error(
         "the kubelet did not allocate them to {holder}; --force attaches them nevertheless, and \
          the kubelet may give them to others"
@@ -179,21 +182,21 @@ pub enum RequestError {
         name: String,
         known_capabilities: String,
     },
-    /// The class has none of the requested capabilities. The container would get the devices without
-    /// the libraries that they need.
+    /// The class has none of the requested capabilities. The request is refused, because the
+    /// container would get the devices without the libraries that they need.
     #[error(
         "{request} names no capability of class {class}, which has {known_capabilities}; separate \
          several with commas"
     )]
     NoCapability {
         class: ClassName,
-        /// The name and the value of the variable that lists capabilities, as text for the message.
+        /// The variable that lists capabilities, as `NAME=value` for the message.
         request: String,
         /// The capabilities of the class, as text for the message.
         known_capabilities: String,
     },
-    /// A container of a pod requests a trusted capability of the class. Only pods that the
-    /// configuration lists as trusted may have such a capability.
+    /// A container of a pod requests a trusted capability (`trusted_capabilities` of the class).
+    /// Only pods that the configuration lists as trusted may have such a capability.
     #[error(
         "it may not have {capability} of class {class}: in a pod this is for those that \
          trusted_pods lists"
@@ -202,9 +205,9 @@ pub enum RequestError {
         class: ClassName,
         capability: CapabilityName,
     },
-    /// A container that is not in a pod requests a trusted capability, but its bounding set lacks
-    /// CAP_SYS_ADMIN. The request alone is not sufficient, because it may come from a variable of the
-    /// image, and not from the user who starts the container.
+    /// A container outside of pods requests a trusted capability, but does not have CAP_SYS_ADMIN
+    /// in its bounding set. The request alone is not enough, because it may come from a variable of
+    /// the image instead of the user who starts the container.
     #[error(
         "it may not have {capability} of class {class} without CAP_SYS_ADMIN in its config.json: \
          start it with `--privileged` or `--cap-add SYS_ADMIN`, or do not request {capability}"
@@ -221,7 +224,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the error for a request for all devices of a class, if none of `devices` is healthy.
+    /// Returns the error for a request for `all` devices of a class, none of which is healthy.
     pub(crate) fn from_unhealthy_devices<'d>(
         class: &ClassName,
         devices: impl IntoIterator<Item = &'d Device>,
@@ -241,8 +244,8 @@ impl RequestError {
         }
     }
 
-    /// Returns whether the error is that the host does not have a requested device. Some class files
-    /// ignore this error.
+    /// Returns whether the error means that the host does not have a requested device. A class file
+    /// can say that this error is ignored.
     pub(super) fn is_unknown_device(&self) -> bool {
         !matches!(
             self,
@@ -257,11 +260,11 @@ impl RequestError {
     }
 }
 
-/// The error of a refused request, with the source of the request.
+/// The error of a refused request, and the source of this request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{requested_by}")]
 pub struct RefusedRequest {
-    /// The [`super::RequestSource`] of the request, as text for messages.
+    /// The source of the request ([`super::RequestSource`]), as text for messages.
     pub requested_by: String,
     #[source]
     pub error: RequestError,

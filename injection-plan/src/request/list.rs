@@ -1,5 +1,6 @@
-//! Splits the text of a request into items, which are separated by commas and may be quoted. An item
-//! is the name of a device. The path of the device's node in the container may follow the name.
+//! Splits the text of a request into items. The items are separated by commas and may be quoted. An
+//! item has the name of a device, which can be followed by the path of the device's node in the
+//! container.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,26 +11,27 @@ use device_class::name::IndexRange;
 
 use super::RequestError;
 
-/// The separator between the name of a device and the path of its node in the container. It includes
-/// the beginning of the path, because the names of devices can contain colons.
+/// The separator between the name of a device and the path of its node in the container. It
+/// includes `/dev/`, the beginning of the path, because a colon alone can be part of a name.
 const CONTAINER_PATH_SEPARATOR: &str = ":/dev/";
 
-/// The suffix of an item whose device may arrive after the start of the container.
+/// The suffix of an item whose device may arrive after the container has started.
 const AWAITED_SUFFIX: char = '?';
 
 /// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
-    /// The name, path, word or range, without the path in the container and without the suffix `?`.
+    /// The name, path, reserved word or range. It does not include the path in the container and
+    /// the suffix `?`.
     pub text: String,
-    /// Whether the text was quoted. A quoted text is a name or a path. It is never a
+    /// Whether the text was quoted. A quoted text is always a name or a path, and never a reserved
     /// word such as `all`, a range or a CDI name.
     pub is_quoted: bool,
     /// The path of the device's node in the container, such as `/dev/x` in the item `NAME:/dev/x`.
     /// `None` means that the node has its default path.
     pub container_path: Option<PathBuf>,
-    /// Whether the item has the suffix `?`. The container can then start without the device, and gets
-    /// it when the device arrives on the host.
+    /// Whether the item has the suffix `?`. If so, the container can start without the device, and
+    /// gets the device when it arrives on the host.
     pub may_arrive_later: bool,
 }
 
@@ -42,7 +44,7 @@ impl Item {
         }
     }
 
-    /// Returns the item for a name in quotes, which never stands for a reserved word or a range.
+    /// Returns the item for a name in quotes. Such a name is never a reserved word or a range.
     pub fn from_quoted_name(name: &str) -> Self {
         Item {
             text: name.to_owned(),
@@ -71,7 +73,8 @@ impl Item {
         }
     }
 
-    /// Parses a text that is a single item. Returns `None` if the text has no item or several items.
+    /// Parses a text that is a single item. Returns `None` if the text does not have exactly one
+    /// item.
     pub fn parse(text: &str) -> Option<Self> {
         match split_list(text).ok()?.as_slice() {
             [item] => Some(item.clone()),
@@ -79,7 +82,7 @@ impl Item {
         }
     }
 
-    /// Returns the item in the form in which a list contains it.
+    /// Returns the item as a request contains it: with quotes, path and suffix.
     pub fn to_text(&self) -> String {
         let mut text = self.to_name_text();
         if let Some(path) = &self.container_path {
@@ -92,8 +95,8 @@ impl Item {
         text
     }
 
-    /// Returns the name in the form in which a list contains it: with the quotes, but without the
-    /// path in the container and without the suffix `?`.
+    /// Returns the name as a request contains it: with its quotes, but without the path in the
+    /// container and without the suffix `?`.
     pub fn to_name_text(&self) -> String {
         if self.is_quoted {
             quote(&self.text)
@@ -102,8 +105,8 @@ impl Item {
         }
     }
 
-    /// Returns the item for a name and the text after it: `suffix` has an optional path in the
-    /// container and an optional `?`. Returns `None` if `suffix` has another form.
+    /// Returns the item for a name and the text after the name. This `suffix` can have a path in
+    /// the container and a `?`. Returns `None` if `suffix` has anything else.
     fn from_name_and_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
         let (path, may_arrive_later) = match suffix.strip_suffix(AWAITED_SUFFIX) {
             Some(path) => (path.trim_end(), true),
@@ -123,7 +126,8 @@ impl Item {
     }
 }
 
-/// The list of devices in a request or a grant: the text as it was written, and its items.
+/// The list of devices in a request or in a hook's argument: its text as it was written, and its
+/// items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceList {
     text: String,
@@ -185,12 +189,13 @@ impl fmt::Display for DeviceList {
     }
 }
 
-/// Returns a name in quotes, in the form in which [`split_list`] accepts it.
+/// Returns a name in quotes, so that [`split_list`] accepts it as one item.
 pub fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Serializes an [`Item`] without path and suffix as a string, for serde's attribute `with`.
+/// Serializes an [`Item`] as a string, for serde's attribute `with`. The path and the suffix of the
+/// item are not serialized.
 pub mod item_name {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
@@ -208,9 +213,11 @@ pub mod item_name {
     }
 }
 
-/// Splits a list into its items, and returns each of them once. Empty items, and blanks around items,
-/// are ignored. An item that begins with `"` ends at the next `"`, and `""` in it means one quote, as
-/// in comma-separated values (RFC 4180). After a name, `:/dev/PATH` is the path of the node in the
+/// Splits a list into its items, and returns each item once. Empty items, and blanks around items,
+/// are ignored.
+///
+/// An item that begins with `"` ends at the next `"`. In it, `""` means one quote, as in
+/// comma-separated values (RFC 4180). After a name, `:/dev/PATH` is the path of the node in the
 /// container. A `?` at the end of an item means that the device may arrive later.
 pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     let (mut items, mut item_texts) = (Vec::new(), BTreeSet::new());
@@ -274,9 +281,9 @@ fn split_quoted(text_after_quote: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Returns a name in the form of a list item, with quotes if [`split_list`] would split or change it.
-/// A name that looks like a range of indices is quoted as well: once the device is unplugged, the
-/// name without quotes would stand for the devices with these indices.
+/// Returns a name as a list item, with quotes if [`split_list`] would otherwise split or change it.
+/// A name that looks like a range of indices is quoted as well. Otherwise it would stand for the
+/// devices with these indices once its own device is unplugged.
 pub(super) fn quote_if_needed(name: &str) -> Cow<'_, str> {
     let needs_quotes = name.contains(',')
         || name.starts_with('"')
@@ -291,7 +298,7 @@ pub(super) fn quote_if_needed(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether a name could be parsed as a range of indices, even as a malformed one.
+/// Returns whether a name could be parsed as a range of indices. The range may be malformed.
 fn looks_like_range(name: &str) -> bool {
     name.contains('-') && IndexRange::parse(name).is_some()
 }

@@ -1,5 +1,5 @@
-//! Parses a container's request for devices, from a variable, an annotation or a hook's arguments,
-//! and finds the requested devices of the host.
+//! Parses a container's request for devices, and finds the requested devices on the host. The
+//! request is a variable, an annotation, an argument of the hook, or a user's command.
 
 mod environment;
 mod error;
@@ -32,8 +32,8 @@ use variables::{
     describe_capabilities, parse_capabilities, parse_list_names, parse_pairs, parse_requirements,
 };
 
-/// The prefix of the annotation in which the device plugin passes an allocation to the hook.
-/// The rest of the annotation's key is the name of the class.
+/// The prefix of the annotation with which the device plugin passes an allocation to the hook. The
+/// class name follows the prefix.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// One container's request for devices of one class.
@@ -41,26 +41,28 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 pub struct Request {
     pub class: ClassName,
     pub selection: Selection,
-    /// The host paths by which the selection names devices. The scan of the host resolves them.
+    /// The host paths by which the request names devices. The scan of the host resolves these
+    /// paths.
     pub paths: Vec<PathBuf>,
     /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
     /// The requested capabilities that the class does not have, as text for a note.
     pub unknown_capabilities: Vec<String>,
-    /// The value of the variable that lists capabilities, if the class has none of the listed
-    /// ones. `None` means that the class has at least one of them, or that nothing is listed.
+    /// The value of the variable that lists capabilities. It is set only if the class has none of
+    /// the listed capabilities.
     pub unknown_capability_list: Option<String>,
-    /// The names of the class's file lists that the container requests.
+    /// The names of the file lists that the container requests from the class.
     pub lists: Vec<ListName>,
-    /// The image's requirements on the host, each as the name and the value of a variable.
+    /// The image's requirements on the host, each with the name of its variable and the
+    /// requirement.
     pub requirements: Vec<(String, String)>,
-    /// The pairs of variables that request a state of a single device.
+    /// The variable pairs. Each of them requests a state of one device.
     pub pairs: Vec<VariablePair>,
     pub source: RequestSource,
 }
 
-/// A pair of variables for one device. The first selects the device. The second has the state into
-/// which a program of the class must bring the device.
+/// A pair of variables for one device. The first variable selects the device. The second one is the
+/// state into which a program of the class must bring the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariablePair {
     /// The name of the first variable, which selects the device.
@@ -71,7 +73,7 @@ pub struct VariablePair {
     pub state: String,
 }
 
-/// The source from which a request was read, with its text.
+/// The place where the request was found, and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSource {
     Env {
@@ -82,19 +84,20 @@ pub enum RequestSource {
         key: String,
         value: String,
     },
-    /// The devices in the arguments of the hook that a CDI specification added to the container.
+    /// The devices in an argument of the hook. A CDI specification has added this hook to the
+    /// container.
     Cdi {
         devices: DeviceList,
     },
-    /// The devices in a user's command `boathook attach` for a running container.
+    /// The devices that a user gives to a running container with `boathook attach`.
     Attach {
         devices: DeviceList,
     },
 }
 
 impl RequestSource {
-    /// Reports whether a request from this source can wait for devices. The devices of a CDI
-    /// specification and those of a command are needed at once.
+    /// Reports whether a request from this source can wait for devices that arrive later. A CDI
+    /// specification and `boathook attach` need their devices at once.
     pub(crate) fn can_await_devices(&self) -> bool {
         matches!(
             self,
@@ -121,8 +124,8 @@ impl fmt::Display for RequestSource {
 }
 
 impl Request {
-    /// Returns the capabilities, file lists and host paths of this request. A look-up finds their
-    /// files on the host, in addition to the devices.
+    /// Returns the part of the request for which a look-up finds files on the host: capabilities,
+    /// file lists and host paths.
     pub fn edit_selection(&self) -> EditSelection<'_> {
         EditSelection {
             capabilities: &self.capabilities,
@@ -131,8 +134,8 @@ impl Request {
         }
     }
 
-    /// Returns an error if the request lists capabilities and the class has none of them, because the
-    /// container would get the devices without their libraries.
+    /// Returns an error if the request lists capabilities but the class has none of them. Otherwise
+    /// the container would get the devices without their libraries.
     pub(crate) fn check_capabilities(&self, class: &DeviceClass) -> Result<(), RequestError> {
         let known_capabilities = describe_capabilities(class);
         let variable = class.spec.request.capabilities_env.as_ref();
@@ -148,9 +151,9 @@ impl Request {
         }
     }
 
-    /// Finds the request of a container for devices of a class. The annotation takes precedence over
-    /// the variable, because the annotation has the kubelet's allocation, while an image can
-    /// set the variable. Returns `None` if the container does not request the class.
+    /// Finds the request of a container for devices of a class. The annotation takes precedence
+    /// over the variable: the annotation has the kubelet's allocation, but any image can set the
+    /// variable. Returns `None` if the container does not request the class.
     pub fn find<'a>(
         class: &DeviceClass,
         variables: &'a Environment,
@@ -172,9 +175,9 @@ impl Request {
         Request::parse(class, variables, source)
     }
 
-    /// Parses the request of one source. Other variables of the container select the
-    /// capabilities, requirements, pairs and file lists of the request. Returns `None` if
-    /// the source requests nothing (`void` or an empty list).
+    /// Parses the request from `source`. The container's other variables determine the
+    /// capabilities, requirements, variable pairs and file lists. Returns `None` if the source
+    /// requests nothing (`void` or an empty list).
     pub fn parse(
         class: &DeviceClass,
         variables: &Environment,

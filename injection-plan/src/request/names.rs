@@ -1,5 +1,5 @@
-//! Resolves the names of devices in requests: finds the devices of a host that an item means, and
-//! writes the name of a device in the form in which a request can contain it.
+//! Resolves the names in requests: finds the devices of a host that an item means. Also writes the
+//! name of a device in the form that a request accepts.
 
 use std::fmt;
 use std::path::Path;
@@ -16,31 +16,34 @@ use serde::Serialize;
 use super::list::{Item, quote_if_needed};
 use super::{AwaitedDevice, RequestError, Selection};
 
-/// The names by which requests can select the devices of one class on one host.
+/// The names by which requests can select the devices of one class on this host.
 pub struct RequestNames<'a> {
     class: &'a DeviceClass,
     inventory: &'a Inventory,
     device_names: DeviceNames<'a>,
-    /// The names of the devices that are partitioned.
+    /// The names of the devices that are divided into partitions.
     partitioned_names: DeviceNames<'a>,
 }
 
-/// The devices that an item of a request selects, as positions in the lists of the inventory.
+/// The devices that an item of a request selects. The numbers are positions in the lists of the
+/// inventory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct DevicePositions {
     pub(super) devices: Vec<usize>,
-    /// The positions of partitioned devices. The item selects the whole device, without its parts.
+    /// The positions of partitioned devices. The item selects such a device as a whole, without its
+    /// partitions.
     pub(super) divided_devices: Vec<usize>,
 }
 
-/// The devices that one item of a request selects, or a range of indices.
+/// The result of resolving one item of a request: devices, or a range of indices.
 pub(super) enum ResolvedItem {
     Devices(DevicePositions),
     /// The item is a range of indices. The host must have a device for each index.
     Range(IndexRange),
 }
 
-/// A device of the host whose name is similar to a requested name that no device has.
+/// A device of the host whose name is similar to a requested name. No device has the requested
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SimilarDevice {
     /// The similar name, with quotes if a request needs them.
@@ -63,7 +66,7 @@ impl fmt::Display for SimilarDevice {
     }
 }
 
-/// The name of a device as a request contains it: with quotes if the name needs them.
+/// The name of a device in the form that a request accepts: with quotes if the name needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestText {
     pub text: String,
@@ -103,7 +106,8 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Returns the text with which a request selects `device` by its name `name`. Returns `None` if
-    /// that is not possible, because the name is a reserved word or a path, or selects other devices.
+    /// there is no such text, because the name is a reserved word or a path, or selects other
+    /// devices.
     pub fn format_name(&self, device: &Device, name: &str) -> Option<RequestText> {
         let text = quote_if_needed(name).into_owned();
         let Ok(Selection::Items(items)) = Selection::parse(&text, &self.class.spec) else {
@@ -125,8 +129,9 @@ impl<'a> RequestNames<'a> {
         matches_device.then_some(RequestText { text, is_unique })
     }
 
-    /// Returns the device of the host whose name is most similar to the name of an awaited device,
-    /// which may be mistyped. If the awaited device has a path, its last component is compared.
+    /// Finds the device of the host whose name is most similar to the name of an awaited device,
+    /// which may be mistyped. If the awaited device is named by a path, the last component of the
+    /// path is compared.
     pub(crate) fn find_similar_device(
         &self,
         awaited_device: &AwaitedDevice,
@@ -154,16 +159,16 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns whether a name selects `device` and no other device of its resource.
+    /// Returns whether `name` selects only `device`, and no other device of the same resource.
     pub(crate) fn identifies_device(&self, device: &Device, name: &str) -> bool {
         let positions = self.find_by_name(name, Some(device.resource.as_str()), false);
         let devices = &self.inventory.devices;
         matches!(positions.devices.as_slice(), [index] if devices[*index].id == device.id)
     }
 
-    /// Resolves an item of a request: as a path or a CDI name, then as the name of a device, and last
-    /// as a range of indices. So a name that looks like a range still selects the device with this
-    /// name.
+    /// Resolves an item of a request. The item is first read as a path or a CDI name, then as the
+    /// name of a device, and last as a range of indices. So a name that looks like a range still
+    /// selects the device with this name.
     ///
     /// # Errors
     /// Returns an error if the item selects no device.
@@ -200,7 +205,7 @@ impl<'a> RequestNames<'a> {
                 kind: kind.to_owned(),
             });
         }
-        // The names of partitions of a device may have slashes.
+        // The name of a partition may have a slash.
         let is_name_character = |c: char| DeviceId::is_valid_char(c) || c == '/';
         if text.is_empty() || !item.is_quoted && !text.chars().all(is_name_character) {
             return Err(malformed_error());
@@ -211,9 +216,9 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the device that an item names by an alias or by a symbolic link, if exactly one device
-    /// has this name. The name of a device node is not accepted, because it is not stable: the kernel
-    /// numbers nodes in the order in which it detects devices.
+    /// Returns the device that an item names by an alias or by a symbolic link, if exactly one
+    /// device has this name. The name of a device node does not count, because it is not stable:
+    /// the kernel numbers nodes in the order in which it detects devices.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
         let is_alias_or_path = parse_dev_path(text).is_some()
@@ -252,7 +257,7 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Finds the devices with an index. If a partitioned device has the index, only this device is
-    /// found, and not its parts.
+    /// found, and not its partitions.
     pub(super) fn find_by_index(&self, index: u32) -> Option<DevicePositions> {
         let index = index.to_string();
         Some(self.find_by_kind(&index, NameKind::Index, None))
@@ -287,9 +292,12 @@ impl<'a> RequestNames<'a> {
         ))
     }
 
-    /// Finds the devices that have a name; if `resource` is set, only its devices. The kinds of names
-    /// are searched in a fixed order, and the first kind with a match applies. A quoted name is never
-    /// an index, because it must not select another device when its own device is unplugged.
+    /// Finds the devices that have a name. If `resource` is set, only devices of this resource are
+    /// searched. The kinds of names (ids, aliases, ...) are searched in a fixed order, and the
+    /// first kind with a match counts.
+    ///
+    /// A quoted name is never an index: it must not select another device when its own device is
+    /// unplugged.
     fn find_by_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> DevicePositions {
         let name_kinds = NameKind::LOOKUP_ORDER.into_iter();
         let mut candidates = name_kinds
@@ -301,7 +309,7 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Finds the devices that have a name of one kind, such as an id or an alias. If a partitioned
-    /// device and its parts have the same name, only the device is found, and not its parts.
+    /// device has the same name as its partitions, only the device is found.
     fn find_by_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> DevicePositions {
         let mut positions = DevicePositions::default();
         if resource.is_none() {
@@ -321,8 +329,8 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Finds the device of the node to which a host path leads, as the scan of the host resolved the
-    /// path.
+    /// Finds the device whose node is at a host path, or at the end of the symbolic link there. The
+    /// scan of the host has resolved the path.
     ///
     /// # Errors
     /// Returns an error if no device or more than one device has the node.
@@ -385,14 +393,14 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the target of a host path, as the scan of the host resolved the path.
+    /// Returns the target of a host path. The scan of the host has resolved the path.
     pub(super) fn find_path_target(&self, path: &Path) -> Option<&'a PathTarget> {
         let mut paths = self.inventory.paths.iter();
         let entry = paths.find(|(scanned_path, _)| scanned_path.as_os_str() == path.as_os_str());
         entry.map(|(_, node)| node)
     }
 
-    /// Returns the device at `positions`, or `None` unless there is exactly one.
+    /// Returns the device at `positions`, or `None` if there is not exactly one.
     pub(super) fn find_single_device(&self, positions: &DevicePositions) -> Option<&'a Device> {
         match (
             positions.divided_devices.as_slice(),
@@ -404,7 +412,7 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Describes the devices of the class on this host, for an error message.
+    /// Describes which devices of the class this host has, for an error message.
     fn describe_devices(&self) -> String {
         let hidden_count = self.inventory.hidden_ids.len();
         let description = match self.inventory.devices.as_slice() {
@@ -426,8 +434,8 @@ impl<'a> RequestNames<'a> {
     }
 }
 
-/// Returns the host path in an item of the form HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS,
-/// which the engines' option `--device` accepts.
+/// Returns the host path of an item such as HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS.
+/// The option `--device` of engines accepts these forms.
 fn parse_host_path(item: &str) -> Option<&str> {
     if let Some((host, _)) = item.split_once(":/") {
         return Some(host);
@@ -437,17 +445,17 @@ fn parse_host_path(item: &str) -> Option<&str> {
     is_access.then_some(host)
 }
 
-/// The kind in a CDI name: the part `vendor.com/class` of `vendor.com/class=name`.
+/// The kind in a CDI name. In `vendor.com/class=name`, it is `vendor.com/class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CdiKind<'a> {
-    /// The kind of the class, which all its devices have.
+    /// The kind stands for the whole class, because all devices of the class have it.
     AnyResource,
-    /// The name of a resource, which only some devices of the class have.
+    /// The kind is the name of a resource, which only some devices of the class have.
     Resource(&'a str),
 }
 
-/// Splits a CDI name into its kind and the name of the device. If the item is not a CDI name of the
-/// class, returns `None` and the whole text.
+/// Splits a CDI name into its kind and the name of the device. If the item is not a CDI name of
+/// this class, returns `None` and the whole text of the item.
 pub(super) fn split_cdi_kind<'a>(
     item: &'a Item,
     class: &ClassSpec,
@@ -457,7 +465,8 @@ pub(super) fn split_cdi_kind<'a>(
         return (None, text);
     };
     let has_one_resource = class.resource.attributes().next().is_none();
-    // The words `none` and `void` mean no device, so that their kind stands for the whole class.
+    // The words `none` and `void` select no device, so that a kind before them stands for the whole
+    // class.
     let means_no_device = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
     if class
         .request

@@ -1,5 +1,5 @@
-//! The paths of device nodes in the container that a request chooses, by a symbolic link of the host
-//! or by a path after the name of a device.
+//! The paths in the container that a request chooses for device nodes. The request names a device
+//! by a symbolic link of the host, or writes a path after the name of the device.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,9 +17,9 @@ use super::{RequestError, Selection};
 /// The maximum length in bytes of a path in the container. The kernel accepts 4095 bytes.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// The names in /dev that no requested path may replace, because every container has these files and
-/// programs rely on them: the default devices of the OCI runtime specification (config-linux), and
-/// the mounts of engines.
+/// The names in /dev that no requested path may replace, because every container has these files
+/// and programs rely on them. They are the default devices of the OCI runtime specification
+/// (config-linux), and the mounts of engines.
 const RUNTIME_DEV_ENTRIES: [&str; 17] = [
     "console",
     "core",
@@ -44,11 +44,11 @@ const RUNTIME_DEV_ENTRIES: [&str; 17] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedNodePath {
-    /// The nodes have the paths that the class file gives them.
+    /// The nodes have their default paths, which the class file determines.
     #[serde(rename = "usual")]
     DefaultPath,
-    /// The nodes have their default paths. In addition, the container gets a symbolic link of the
-    /// host that leads to one of the nodes.
+    /// The nodes have their default paths. In addition, the container gets a symbolic link to one
+    /// of the nodes, at the path of the host's link.
     Link {
         #[serde(rename = "path")]
         link_path: PathBuf,
@@ -56,19 +56,20 @@ pub enum RequestedNodePath {
         #[serde(rename = "node")]
         host_path: PathBuf,
     },
-    /// The request sets the path in the container for one node of the device. The other nodes have
-    /// their default paths.
+    /// One node of the device has the path that the request sets. The other nodes have their
+    /// default paths.
     #[serde(rename = "at")]
     ContainerPath {
         #[serde(rename = "path")]
         container_path: PathBuf,
-        /// The path of the node on the host. `None` means that the device has only one node.
+        /// The path of the node on the host. `None` means that the device has only this node.
         #[serde(rename = "node")]
         host_path: Option<PathBuf>,
     },
 }
 
-/// Checks the container path of an item: its text only, without access to the host's files.
+/// Checks the container path of an item. Only the text is checked, without access to the host's
+/// files.
 pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     let Some(path) = &item.container_path else {
         return Ok(());
@@ -113,7 +114,8 @@ pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Returns whether a path is absolute and normalized: it has no `.`, no `..` and no extra slash.
+/// Returns whether a path is absolute and normalized: it has no `.`, no `..` and no superfluous
+/// slash.
 fn is_normalized(path: &Path) -> bool {
     let mut components = path.components();
     let begins_at_root = components.next() == Some(Component::RootDir);
@@ -122,7 +124,7 @@ fn is_normalized(path: &Path) -> bool {
     begins_at_root && has_only_names && normalized_path.as_os_str() == path.as_os_str()
 }
 
-/// Returns the error for an item that sets one container path for several nodes.
+/// Returns the error for an item that sets one container path but stands for several nodes.
 pub(super) fn several_nodes_error(item: &Item, meaning: String) -> RequestError {
     let path = item.container_path.as_deref().unwrap_or(Path::new(""));
     RequestError::SeveralNodesForPath {
@@ -154,9 +156,10 @@ impl Selection {
         })
     }
 
-    /// Returns the node paths that the request chooses, by device id. A device is in the result only
-    /// if the request names it by a symbolic link of the host, or sets a path in the container. The
-    /// nodes of all other devices have their default paths.
+    /// Returns the paths in the container that the request chooses for device nodes, by device id.
+    /// The result has only the devices that the request names by a symbolic link of the host, or
+    /// for which it sets a path in the container. The nodes of all other devices have their default
+    /// paths.
     ///
     /// # Errors
     /// Returns an error if an item sets one container path for several nodes.
@@ -176,8 +179,8 @@ impl Selection {
         }
         let names = RequestNames::new(class, inventory);
         for item in items {
-            // An item with an error is skipped, because `choose_devices` resolves it as well and reports the
-            // error.
+            // An item with an error is skipped here, because `choose_devices` resolves the item as
+            // well and reports the error.
             let positions = match names.resolve_item(item) {
                 Ok(ResolvedItem::Devices(positions)) => positions,
                 Ok(ResolvedItem::Range(_)) if item.container_path.is_some() => {
@@ -208,8 +211,8 @@ impl Selection {
                 _ => None,
             };
             let host_path = match (requested_node, device.nodes.as_slice()) {
-                // The host path of a single node is not stored. So the node keeps its container path
-                // even if its name on the host changes later.
+                // If the device has only one node, its host path is not stored. So the node keeps
+                // its container path even if its name on the host changes later.
                 (_, [] | [_]) => None,
                 (Some(node), _) => Some(node),
                 (None, nodes) => {
@@ -230,7 +233,7 @@ impl Selection {
                 .or_default()
                 .push(node_path);
         }
-        // Only devices with another path than the default one are returned.
+        // The result has only devices with at least one path that is not the default one.
         node_paths.retain(|_, device_paths| {
             device_paths
                 .iter()
@@ -240,8 +243,8 @@ impl Selection {
     }
 }
 
-/// Returns the link that the container gets for a device that is requested by the host path `path`.
-/// Returns `None` if the path is not a symbolic link, but the node itself.
+/// Returns the symbolic link that the container gets for a device that is requested by the host
+/// path `path`. Returns `None` if `path` is the node itself, and not a symbolic link.
 fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedNodePath> {
     match names.find_path_target(path) {
         Some(PathTarget::Devices { node_path, .. }) if node_path != path && is_normalized(path) => {
@@ -255,8 +258,8 @@ fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedN
 }
 
 impl RequestedNodePath {
-    /// Returns the nodes that a container gets for the host's node `node` of a device: one for each
-    /// container path in `requested_paths`.
+    /// Returns the nodes that a container gets for one node of a device: one for each container
+    /// path in `requested_paths`. `node` is the node on the host.
     pub(crate) fn list_container_nodes(
         requested_paths: &[Self],
         device: &Device,
@@ -288,7 +291,7 @@ impl RequestedNodePath {
                 } if matches_node(host_path) => {
                     container_paths.push(container_path.clone());
                 }
-                // The path is for another node of the device.
+                // This path is for another node of the device.
                 RequestedNodePath::ContainerPath { .. } => {}
             }
         }

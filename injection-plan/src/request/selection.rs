@@ -1,4 +1,4 @@
-//! Parses the device list of a request, and finds the requested devices of the host.
+//! Parses the device list of a request, and finds the requested devices on the host.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,8 @@ use super::names::{CdiKind, DevicePositions, RequestNames, ResolvedItem, split_c
 use super::node_paths;
 use super::waiting;
 
-/// The maximum length in bytes of a request; a longer one is refused. The limit bounds the time that
-/// a request takes, and is enough for 1,000 ids of the maximum length.
+/// The maximum length in bytes of a request. A longer request is refused. The limit bounds the time
+/// that a request takes, and is enough for 1,000 ids of the maximum length.
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
 /// The parsed value of a request, which selects devices of a class.
@@ -35,15 +35,15 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Parses a request: a comma-separated list, whose empty items are ignored. A reserved word
-    /// replaces the whole list. If there are several reserved words, `void` applies, or else the first
-    /// one.
+    /// Parses a request, which is a comma-separated list. Empty items are ignored. A reserved word
+    /// (`all`, `none`, `void`) replaces the whole list. If the list has several reserved words,
+    /// `void` wins, or else the first one.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
         check_length(text)?;
         Self::from_items(split_list(text)?, class)
     }
 
-    /// Parses the device list of a grant, or of a user's command.
+    /// Parses the device list of a hook's argument or of a user's command.
     pub fn from_list(list: &DeviceList, class: &ClassSpec) -> Result<Self, RequestError> {
         check_length(list.as_str())?;
         Self::from_items(list.items().to_vec(), class)
@@ -78,7 +78,7 @@ impl Selection {
         })
     }
 
-    /// Returns the host paths by which the request names devices.
+    /// Returns the host paths by which this request names devices.
     pub fn host_paths(&self, class: &ClassSpec) -> Vec<PathBuf> {
         let Selection::Items(items) = self else {
             return Vec::new();
@@ -89,16 +89,16 @@ impl Selection {
         paths.flatten().map(PathBuf::from).collect()
     }
 
-    /// Returns whether a request selects nothing, regardless of its class: it is an empty list, or it
-    /// has the word `void`.
+    /// Returns whether a request selects nothing, whatever its class is: the list is empty or
+    /// contains the word `void`.
     pub fn requests_nothing(text: &str) -> bool {
         let is_void = |item: &Item| !item.is_quoted && item.text.eq_ignore_ascii_case("void");
         split_list(text).is_ok_and(|items| items.is_empty() || items.iter().any(is_void))
     }
 
-    /// Returns the requested devices without duplicates: first the partitioned devices, then the
-    /// others, in the order of the inventory. The name of a partitioned device selects the device
-    /// without its parts.
+    /// Returns the requested devices without duplicates, in the order of the inventory. Partitioned
+    /// devices come first. The name of a partitioned device selects the device without its
+    /// partitions.
     ///
     /// # Errors
     /// Returns an error if an item selects no device, unless the class ignores unknown items.
@@ -130,9 +130,9 @@ impl Selection {
             }
         }
         for IndexRange { first, last } in merge_ranges(ranges) {
-            // A range may have 2^32 indices, so the loop is limited. If the class ignores unknown
-            // indices, the range ends at the number of devices. Otherwise the first unknown index is
-            // an error.
+            // A range may have 2^32 indices, so the loop needs a limit. If the class ignores
+            // unknown indices, the range ends at the number of devices. Otherwise the first unknown
+            // index is an error and ends the loop.
             let device_count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             let last_index = if ignores_unknown {
                 last.min(device_count)
@@ -150,9 +150,9 @@ impl Selection {
         Ok(chosen.into_devices())
     }
 
-    /// Returns the aliases and paths by which the request names single devices, by device id. Such a
-    /// name identifies the device even after its id has changed. Ids, indices, ranges and `all` do
-    /// not, and are not returned.
+    /// Returns the aliases and paths by which the request names single devices, by device id. Such
+    /// a name identifies the device even if its id changes. Ids, indices, ranges and `all` are not
+    /// returned, because they do not identify a device in this way.
     pub fn find_stable_names(
         &self,
         class: &DeviceClass,
@@ -171,7 +171,8 @@ impl Selection {
         names_by_device
     }
 
-    /// Returns the items of the request that select neither a device of the host nor an awaited one.
+    /// Returns the items of the request that select neither a device of the host nor an awaited
+    /// device.
     pub fn find_unknown_items<'s>(
         &'s self,
         class: &DeviceClass,
@@ -196,8 +197,8 @@ fn check_length(text: &str) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Returns the reserved word of an item: `all`, `none` or `void`. Returns `None` if the word follows
-/// the CDI kind of a single resource, because it then applies only to this resource, and not to the
+/// Returns the reserved word of an item: `all`, `none` or `void`. Returns `None` if the word
+/// follows the CDI kind of a single resource. It then applies only to this resource, and not to the
 /// whole list.
 fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
     match split_cdi_kind(item, class) {
@@ -247,7 +248,7 @@ impl<'a> ChosenDevices<'a> {
     }
 }
 
-/// Merges overlapping ranges. Returns sorted ranges with the same indices as `ranges`.
+/// Merges overlapping ranges. The result is sorted and has the same indices as `ranges`.
 fn merge_ranges(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
     let ranges: BTreeSet<IndexRange> = inserted(ranges);
     let mut merged_ranges: Vec<IndexRange> = Vec::new();

@@ -9,18 +9,18 @@ use device_class::name::{CapabilityName, DeviceId, ListName, excerpt};
 
 use super::{Environment, MAX_REQUEST_BYTES, RequestError, VariablePair};
 
-/// The maximum number of variable pairs. The names of a pair's variables end with its number, which
-/// is less than this limit.
+/// The maximum number of variable pairs in a request. The variables of a pair end with a number
+/// from 0 up to, but not including, this limit.
 const MAX_PAIRS: u32 = 64;
 
 /// The maximum number of file lists that a container may request.
 pub(super) const MAX_FILE_LISTS: usize = 16;
 
-/// The maximum number of unknown capabilities that are listed in a note.
+/// The maximum number of unknown capabilities that a note lists.
 const MAX_LISTED_CAPABILITIES: usize = 8;
 
-/// Returns the container's variables with requirements on the host, sorted by name. The result is
-/// empty if the image disables its requirements with another variable.
+/// Returns the variables in which the image states its requirements on the host, sorted by name.
+/// The result is empty if another variable of the image disables the requirements.
 pub(super) fn parse_requirements(
     spec: Option<&RequirementSpec>,
     env: &Environment,
@@ -64,8 +64,8 @@ pub(super) fn parse_pairs<'a>(
             name: selector_name.clone(),
             missing_name: state_name.clone(),
         })?;
-        // Both values can become parts of paths and command lines. So only the characters of device
-        // ids are allowed.
+        // Both values can become parts of paths and command lines. So they may have only the
+        // characters that device ids may have.
         for text in [selector, state] {
             DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Name)?;
         }
@@ -78,7 +78,7 @@ pub(super) fn parse_pairs<'a>(
     Ok(pairs)
 }
 
-/// Parses the value of the variable that requests file lists, and returns each name once.
+/// Parses the value of the variable that requests file lists. Returns the name of each list once.
 pub(super) fn parse_list_names(text: &str) -> Result<Vec<ListName>, RequestError> {
     let length = text.len();
     if length > MAX_REQUEST_BYTES {
@@ -99,8 +99,8 @@ pub(super) fn parse_list_names(text: &str) -> Result<Vec<ListName>, RequestError
 }
 
 /// Returns two sets of capabilities that a request may list: those that add files or nodes, and the
-/// exceptions, which remove some of them. A capability that is requested by a separate variable is
-/// in neither set.
+/// exceptions, which remove some of these. A capability is in neither set if a variable of its own
+/// requests it.
 fn list_requestable_capabilities(
     class: &DeviceClass,
 ) -> (BTreeSet<CapabilityName>, BTreeSet<CapabilityName>) {
@@ -122,13 +122,13 @@ pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
     names.join(", ")
 }
 
-/// Parses a list of capabilities. Returns the capabilities that the class has, and the unknown names.
-/// Images list all capabilities that they could use, so an unknown name is an error only if the class
-/// file says so. The word `all` can be combined with exceptions.
+/// Parses a list of capabilities. Returns the capabilities that the class has, and the unknown
+/// names. Images list all capabilities that they could use, so an unknown name is an error only if
+/// the class file says so. The word `all` can be combined with exceptions.
 ///
 /// # Errors
-/// Returns an error if the list is too long, or if it names a capability that is forbidden,
-/// or unknown to a class that refuses unknown capabilities.
+/// Returns an error if the list is too long, if it names a forbidden capability, or if it names an
+/// unknown one and the class refuses unknown capabilities.
 pub(super) fn parse_capabilities(
     class: &DeviceClass,
     capability_list: Option<&str>,
@@ -141,7 +141,7 @@ pub(super) fn parse_capabilities(
         .split(',')
         .map(str::trim)
         .filter(|item| !item.is_empty());
-    // The keys are the names in lower case. The values are the names as they were written.
+    // The keys are the names in lower case. The values are the names as the container wrote them.
     let mut remaining_names: BTreeMap<String, &str> =
         inserted(items.map(|item| (item.to_ascii_lowercase(), item)));
     if remaining_names.is_empty() {

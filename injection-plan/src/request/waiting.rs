@@ -1,5 +1,5 @@
-//! Finds the awaited devices of a request: those that the host does not have, and that the container
-//! gets when they arrive.
+//! Finds the awaited devices of a request: the devices that the host does not have yet, and that
+//! the container gets when they arrive.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use super::list::{DeviceList, Item, item_name};
 use super::names::{CdiKind, RequestNames, split_cdi_kind};
 use super::{RequestError, Selection};
 
-/// The maximum number of awaited devices of one class that a container may request by their names.
+/// The maximum number of awaited devices of one class that a container may name.
 pub const MAX_AWAITED_DEVICES: usize = 64;
 
-/// An awaited device: one that a container requested and the host does not have yet.
+/// An awaited device: a container has requested it, but the host does not have it yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AwaitedDevice {
@@ -24,7 +24,7 @@ pub enum AwaitedDevice {
     All,
     /// One device, which the container gets once the host has it.
     Device {
-        /// The name in the request. Attachment records and `explain --json` contain it as text.
+        /// The name in the request. Attachment records and `explain --json` contain it as a string.
         #[serde(with = "item_name")]
         name: Item,
         /// The path of the device's node in the container, if the request chose one.
@@ -51,8 +51,8 @@ impl AwaitedDevice {
         self.to_device_list().to_string()
     }
 
-    /// Returns the name of the device without its quotes, or the last component of its path. Returns
-    /// `None` if every device of a class is awaited.
+    /// Returns the name of the device without its quotes. If the name is a path, returns the last
+    /// component. Returns `None` if every device of a class is awaited.
     pub fn short_name(&self) -> Option<&str> {
         match self {
             AwaitedDevice::All => None,
@@ -61,8 +61,8 @@ impl AwaitedDevice {
     }
 }
 
-/// Returns an error if the item is an index with the suffix `?` of an awaited device. An index does
-/// not identify a device: it changes when other devices are plugged in or removed.
+/// Returns an error if the item is an index with the suffix `?`. An index cannot name an awaited
+/// device, because it changes when other devices are plugged in or removed.
 pub(super) fn check_awaited_name(item: &Item, class: &ClassSpec) -> Result<(), RequestError> {
     let (_, text) = split_cdi_kind(item, class);
     if item.may_arrive_later && !item.is_quoted && is_index(text) {
@@ -71,14 +71,15 @@ pub(super) fn check_awaited_name(item: &Item, class: &ClassSpec) -> Result<(), R
     Ok(())
 }
 
-/// Returns whether a text is the index of a device, a range, or the index of a part, such as `0:1`.
+/// Returns whether a text is the index of a device, a range, or the index of a partition, such as
+/// `0:1`.
 fn is_index(text: &str) -> bool {
     let is_index_character = |c: char| c.is_ascii_digit() || c == '-' || c == ':';
     !text.is_empty() && text.chars().all(is_index_character) || IndexRange::parse(text).is_some()
 }
 
-/// Returns whether an item requests an awaited device. `error` is the reason why the item selects no
-/// device of the host.
+/// Returns whether an item requests an awaited device. `error` is the reason why no device of the
+/// host matches the item.
 pub(super) fn is_awaited(item: &Item, error: &RequestError, class: &ClassSpec) -> bool {
     let (_, text) = split_cdi_kind(item, class);
     let is_absent = match error {
@@ -92,7 +93,7 @@ pub(super) fn is_awaited(item: &Item, error: &RequestError, class: &ClassSpec) -
 }
 
 impl Selection {
-    /// Returns the requested devices that may arrive later and that the host does not have.
+    /// Returns the requested devices that the host does not have, if they may arrive later.
     ///
     /// # Errors
     /// Returns an error if there are more than `MAX_AWAITED_DEVICES`.
@@ -117,8 +118,8 @@ impl Selection {
         let awaited_devices = items.iter().filter(is_awaited_item).map(|item| {
             let (kind, text) = split_cdi_kind(item, &class.spec);
             AwaitedDevice::Device {
-                // The name is quoted: a name that looks like an index must not select the device with
-                // this index.
+                // The name is quoted, because a name that looks like an index must not select the
+                // device with this index.
                 name: match kind {
                     None | Some(CdiKind::AnyResource) => Item::from_quoted_name(text),
                     Some(CdiKind::Resource(_)) => item.without_suffix(),
@@ -133,13 +134,14 @@ impl Selection {
         }
     }
 
-    /// Returns whether an item of the request has the suffix `?` of a device that may arrive later.
+    /// Returns whether an item of the request has the suffix `?`, so that its device may arrive
+    /// later.
     pub(crate) fn has_awaited_item(&self) -> bool {
         matches!(self, Selection::Items(items) if items.iter().any(|item| item.may_arrive_later))
     }
 
-    /// Adds the suffix `?` to every name in the request, so that its device may arrive later. Indices
-    /// and ranges are not changed.
+    /// Adds the suffix `?` to every name in the request, so that these devices may arrive later.
+    /// Indices and ranges are not changed.
     pub(super) fn await_named_devices(&mut self, class: &ClassSpec) {
         let Selection::Items(items) = self else {
             return;
@@ -150,8 +152,8 @@ impl Selection {
         }
     }
 
-    /// Returns an error if an item has the suffix `?` of an awaited device. `requester` is the
-    /// party that cannot wait for a device, as text for the message.
+    /// Returns an error if an item has the suffix `?`. `requester` is the party that cannot wait
+    /// for a device, as text for the message.
     pub(super) fn check_no_awaited_item(
         &self,
         requester: &'static str,

@@ -1,5 +1,5 @@
-//! Finds containerd's default runtime: the handler of pods without a RuntimeClass, and of
-//! containers outside pods.
+//! Finds containerd's default runtime. This is the handler for pods without a RuntimeClass, and for
+//! containers outside of pods.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use crate::key_case;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{find_line_number, get_item, parse_document};
 
-/// The runc shims of containerd 1.x that cannot call another OCI runtime, because they have no
-/// option for its path.
+/// The runc shims of containerd 1.x that cannot call another OCI runtime. They have no option for
+/// its path.
 const CONTAINERD_V1_RUNC_SHIMS: [&str; 2] =
     ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
-/// The settings that decide what the default runtime is (containerd, docs/cri/config.md). The
-/// first `*` stands for the name of a plugin.
+/// The settings on which the default runtime depends (containerd, docs/cri/config.md). The first
+/// `*` stands for the name of a plugin.
 const DEFAULT_RUNTIME_SETTINGS: [&str; 8] = [
     "version",
     "imports",
@@ -36,8 +36,8 @@ const DEFAULT_RUNTIME_SETTINGS: [&str; 8] = [
 /// Returns the runtime that containerd's default handler calls.
 ///
 /// # Errors
-/// Fails if a file does not parse or has a key in another case. Also fails if a setting has
-/// precedence over `default_runtime_name` or over Boathook's drop-in.
+/// Fails if a file does not parse, or has a key in another case than the documentation. Also fails
+/// if a setting has precedence over `default_runtime_name` or over Boathook's drop-in.
 pub(crate) fn find_default_runtime(
     layout: &Layout,
     snapshot: &Snapshot,
@@ -46,7 +46,7 @@ pub(crate) fn find_default_runtime(
     for path in &config_paths {
         refuse_setting_with_precedence(layout, schema, snapshot, path)?;
     }
-    // k0s itself merges configuration files, whatever their version is.
+    // k0s merges the configuration files itself, whatever their version is.
     let merges_sections = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
     let Handlers {
         default_name,
@@ -62,8 +62,8 @@ pub(crate) fn find_default_runtime(
     })
 }
 
-/// Returns the runtime that a handler calls: a program if the handler uses a shim of runc, and
-/// otherwise a runtime that `boathook-runtime` cannot call.
+/// Returns the runtime that a handler calls. If the handler uses a shim of runc, this is the
+/// program that the shim calls. Otherwise it is a runtime that `boathook-runtime` cannot call.
 fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) -> DefaultRuntime {
     let get_string = |settings: &KeyValues, setting_key: &str| -> String {
         let setting = settings.iter().find(|(key, _)| key == setting_key);
@@ -77,7 +77,7 @@ fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) ->
     if has_setting("runtime_path") || has_setting("runtime_engine") {
         return DefaultRuntime::new_unsupported(name, "a shim of its own");
     }
-    // The handler `runc` has a built-in type in containerd if no file sets one.
+    // If no file sets the `runtime_type` of the handler `runc`, containerd uses a built-in value.
     let is_runc_v2 = shim == RUNC_V2_SHIM || shim.is_empty() && name == "runc";
     match program.as_str() {
         "" if is_runc_v2 || CONTAINERD_V1_RUNC_SHIMS.contains(&&*shim) => {
@@ -88,7 +88,7 @@ fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) ->
     }
 }
 
-/// Returns the schema of the configuration, and its files in load order.
+/// Returns the schema of containerd's configuration, and the configuration files in load order.
 fn find_config_paths(
     layout: &Layout,
     snapshot: &Snapshot,
@@ -106,7 +106,7 @@ fn find_config_paths(
                     documents::list_files_in_load_order(snapshot, main_path)?,
                 ));
             }
-            // Newer releases of containerd read the drop-ins even if there is no main file.
+            // Newer releases of containerd read the drop-ins even without a main file.
             let drop_ins =
                 conf_d_dir.map(|dir| drop_in::list_files_in_load_order(snapshot, &[], dir));
             Ok((&SCHEMA_V3, drop_ins.unwrap_or_default()))
@@ -140,8 +140,8 @@ fn find_config_paths(
     }
 }
 
-/// Returns an error if a setting in the file `path` has precedence over the default runtime that
-/// Boathook's file sets.
+/// Returns an error if the file `path` has a setting that has precedence over the default runtime
+/// in Boathook's file.
 fn refuse_setting_with_precedence(
     layout: &Layout,
     schema: &Schema,
@@ -184,8 +184,8 @@ fn refuse_setting_with_precedence(
     }
 }
 
-/// Returns whether the table `default_runtime` names a shim. `containerd config default` prints
-/// this table with an empty `runtime_type`, which has no effect.
+/// Returns whether the table `default_runtime` names a shim. In the output of `containerd config
+/// default`, the table has an empty `runtime_type`, which has no effect.
 fn sets_runtime_type(table: &dyn TableLike) -> bool {
     let shim = table.get("runtime_type").and_then(Item::as_str);
     shim.is_some_and(|shim| !shim.is_empty())

@@ -1,5 +1,5 @@
-//! Finds the files of containerd's configuration in the order in which containerd reads them:
-//! the main file first, then the imported files, breadth first.
+//! Finds the files of containerd's configuration. Their order is that in which containerd reads
+//! them: first the main file, then the files that it imports, then the files that those import.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
 use crate::toml_text::parse_document;
 
-/// The maximum number of configuration files that are read. Further files are ignored.
-/// Configurations of real hosts have far fewer.
+/// The maximum number of configuration files that are read. Files beyond this number are ignored.
+/// Configurations of real hosts have far fewer files.
 const MAX_CONFIG_FILES: usize = 256;
 
-/// Reads a configuration file, and all files that it imports, into the snapshot.
+/// Reads into the snapshot a configuration file and all files that it imports, directly or
+/// indirectly.
 pub(crate) fn read_file_and_imports(
     host: &HostRoot,
     main_path: &Path,
@@ -44,7 +45,7 @@ pub(crate) fn read_file_and_imports(
     Ok(())
 }
 
-/// Returns the files of a snapshot that containerd reads, in the order in which containerd reads
+/// Returns the files of the snapshot that containerd reads, in the order in which containerd reads
 /// them.
 pub(crate) fn list_files_in_load_order(
     snapshot: &Snapshot,
@@ -78,8 +79,8 @@ pub(crate) fn imports_file(path: &Path, text: &str, imported_path: &Path) -> Res
         .any(|pattern| matches_pattern(pattern, imported_path)))
 }
 
-/// Returns the patterns in the list `imports` of a file, as absolute paths. Relative patterns are
-/// relative to the directory of the file.
+/// Returns the absolute paths of the patterns in the list `imports` of a file. A relative pattern
+/// is relative to the directory of the file.
 fn parse_import_patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
     let doc = parse_document(path, text)?;
     let dir = path.parent().unwrap_or(path);
@@ -91,8 +92,8 @@ fn parse_import_patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error>
     Ok(patterns.map(|pattern| dir.join(pattern)).collect())
 }
 
-/// Returns whether a path matches a pattern. The wildcards `*` and `?` are allowed only in the last
-/// component of the pattern.
+/// Returns whether a path matches a pattern. Only the last component of the pattern may have the
+/// wildcards `*` and `?`.
 fn matches_pattern(pattern: &Path, path: &Path) -> bool {
     let (Some(glob), Some(name)) = (pattern.file_name(), path.file_name()) else {
         return false;

@@ -1,5 +1,5 @@
-//! Plans the files of a containerd whose main configuration file the administrator edits, with
-//! or without drop-ins. The parent module describes which file is changed, and why.
+//! Plans the files for a containerd whose administrator edits the main configuration file. The
+//! parent module describes which file is changed, and why.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, format_managed_file, quote};
 
-/// Returns the files that an installation writes, each as its path and text.
+/// Returns the path and the text of each file that an installation writes.
 pub(super) fn plan_files(
     main_path: &Path,
     conf_d_dir: Option<&Path>,
@@ -27,7 +27,7 @@ pub(super) fn plan_files(
             .map(|file| vec![file]);
     };
     refuse_existing_handlers(schema, &config_paths, inputs)?;
-    // The drop-in is written first. containerd does not read it until the main file imports it.
+    // The drop-in is written first. containerd does not read it before the main file imports it.
     let mut files = vec![build_drop_in(dir, schema, &config_paths, inputs)?];
     let path = boathook_drop_in_path(dir);
     if !documents::imports_file(main_path, text, &path)? {
@@ -37,11 +37,11 @@ pub(super) fn plan_files(
     Ok(files)
 }
 
-/// Plans the files for a host without a main file, on which containerd uses its defaults.
+/// Plans the files for a host without a main file. On such a host containerd uses its defaults.
 ///
-/// All releases of containerd from 1.3 on read a main file of version 2, but such a file cannot
-/// import drop-ins of version 3. If the host has a drop-in of version 3, its containerd is a 2.x.
-/// Then the new main file has version 3 and imports the whole drop-in directory.
+/// Every containerd from 1.3 on reads a main file of version 2, but such a file cannot import
+/// drop-ins of version 3. If the host has a drop-in of version 3, its containerd is a 2.x. The new
+/// main file then has version 3 and imports all files of the drop-in directory.
 fn plan_without_main_file(
     main_path: &Path,
     conf_d_dir: Option<&Path>,

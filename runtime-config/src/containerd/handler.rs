@@ -1,8 +1,8 @@
 //! The tables of the runtime handler `boathook`.
 //!
-//! The handler is a copy of the default handler that calls another program. It needs the same
-//! settings, above all the cgroup driver. With another driver, containers would be put into
-//! cgroups that the kubelet does not manage.
+//! The handler is a copy of containerd's default handler, but calls another program. It needs the
+//! same settings as the default handler, above all the same cgroup driver. With another driver,
+//! containers would be put into cgroups that the kubelet does not manage.
 
 use std::path::PathBuf;
 
@@ -17,30 +17,31 @@ use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{find_line_number, get_item, parse_document, quote};
 
-/// The shim that calls the program in its option `BinaryName` as the runtime.
+/// The shim that calls as its runtime the program in the option `BinaryName`.
 pub(super) const RUNC_V2_SHIM: &str = "io.containerd.runc.v2";
 
-/// The keys and values of a table in the order of the file. The values are TOML texts.
+/// The keys and values of a table, in the order of the file. Each value is a TOML text.
 pub(super) type KeyValues = Vec<(String, String)>;
 
-/// The runtime handler `boathook` with all its settings.
+/// The runtime handler `boathook` and all its settings.
 #[derive(Debug)]
 pub(super) struct Handler {
     plugin_id: &'static str,
-    /// The names of the handler. All of them have the same settings.
+    /// The names of the handler. The handler has the same settings under each name.
     names: Vec<String>,
     is_default: bool,
-    /// Whether containerd's built-in handler `runc` must be written, too. containerd 1.x drops the
-    /// built-in handler as soon as a file names another one.
+    /// Whether the table of containerd's built-in handler `runc` must be written as well.
+    /// containerd 1.x drops the built-in handler as soon as a file defines another handler.
     needs_runc_table: bool,
     /// The settings in the handler's own table.
     settings: KeyValues,
-    /// The settings in the handler's table `options`.
+    /// The settings in the table `options` of the handler.
     options: KeyValues,
 }
 
 impl Handler {
-    /// Returns the handler for a configuration that consists of `config_paths`, in load order.
+    /// Returns the handler for a configuration with the files `config_paths`, which are in load
+    /// order.
     pub(super) fn new(
         schema: &Schema,
         config_paths: &[PathBuf],
@@ -83,13 +84,14 @@ impl Handler {
         })
     }
 
-    /// Sets the cgroup driver to a template's expression. k3s and rke2 evaluate the expression
-    /// when they generate containerd's file.
+    /// Sets the cgroup driver to a template expression. k3s and rke2 evaluate this expression when
+    /// they generate containerd's file.
     pub(super) fn set_cgroup_driver(&mut self, expression: &str) {
         set_key(&mut self.options, "SystemdCgroup", expression.to_owned());
     }
 
-    /// Returns the text of the handler's tables, for a block or a drop-in.
+    /// Returns the text of the handler's tables. The caller writes it to a block of a file, or to a
+    /// drop-in.
     pub(super) fn format_tables(&self) -> String {
         let tables: Vec<String> = self
             .names
@@ -112,8 +114,8 @@ impl Handler {
     }
 
     /// Returns the text of the table of containerd's built-in handler `runc`, or an empty text if
-    /// the table is not needed. In containerd 1.x a file with any handler must also have the
-    /// built-in one.
+    /// the table is not needed. In containerd 1.x, a file that defines any handler must also define
+    /// the built-in one.
     pub(super) fn format_runc_table(&self) -> String {
         if !self.needs_runc_table {
             return String::new();
@@ -122,8 +124,8 @@ impl Handler {
         format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2_SHIM))
     }
 
-    /// Returns the text of the table that makes the handler the default, or an empty text without
-    /// `--set-default`.
+    /// Returns the text of the table that makes the handler the default. Without `--set-default`
+    /// the text is empty.
     pub(super) fn format_default_table(&self) -> String {
         if !self.is_default {
             return String::new();
@@ -133,26 +135,26 @@ impl Handler {
     }
 }
 
-/// The settings of the present default handler, which Boathook's handler inherits.
+/// The settings of the current default handler. Boathook's handler inherits them.
 struct InheritedSettings {
     settings: KeyValues,
     options: KeyValues,
-    /// Whether the default handler is built into containerd and not defined in a configuration
-    /// file.
+    /// Whether the default handler is built into containerd, so that no configuration file defines
+    /// it.
     is_default_built_in: bool,
 }
 
 /// The handlers that the configuration files define.
 pub(super) struct Handlers {
-    /// The name of the default handler, for pods without a RuntimeClass.
+    /// The name of the default handler. Pods without a RuntimeClass use it.
     pub(super) default_name: String,
     /// The name, the settings and the options of each handler.
     pub(super) handlers: Vec<(String, KeyValues, KeyValues)>,
 }
 
-/// Collects the handlers that `config_paths`, in load order, define. If `merges_sections` is set,
-/// the CRI section of a file extends the sections of earlier files. Otherwise the section replaces
-/// them.
+/// Collects the handlers that the files `config_paths` define. The files are in load order. If
+/// `merges_sections` is set, the CRI section of a file extends the sections of earlier files.
+/// Otherwise the section replaces them.
 pub(super) fn collect_handlers(
     schema: &Schema,
     config_paths: &[PathBuf],
@@ -175,7 +177,7 @@ pub(super) fn collect_handlers(
         };
         let name = section.get("default_runtime_name").and_then(Item::as_str);
         // Boathook's handler of an earlier installation is skipped, because the new handler must
-        // not inherit its settings.
+        // not inherit the settings of the earlier one.
         if let Some(name) = name.filter(|name| *name != HANDLER) {
             name.clone_into(&mut default_name);
         }
@@ -205,8 +207,8 @@ pub(super) fn collect_handlers(
     })
 }
 
-/// Returns the settings that Boathook's handler inherits: those of the default handler or, if the
-/// default handler does not use the shim of runc, those of the handler `runc`.
+/// Returns the settings that Boathook's handler inherits. They are those of the default handler. If
+/// the default handler does not use the shim of runc, they are those of the handler `runc`.
 fn find_inherited_settings(
     schema: &Schema,
     config_paths: &[PathBuf],
@@ -242,8 +244,8 @@ fn find_inherited_settings(
 }
 
 /// Returns an error if a file defines a handler with one of Boathook's names, because containerd
-/// would merge that handler with the new one. In a generated file, Boathook's own handler of an
-/// earlier installation is accepted.
+/// would merge that handler with the new one. In a generated file, Boathook's handler of an earlier
+/// installation is accepted.
 pub(super) fn refuse_existing_handlers(
     schema: &Schema,
     config_paths: &[PathBuf],
@@ -269,7 +271,8 @@ pub(super) fn refuse_existing_handlers(
     Ok(())
 }
 
-/// Returns whether a handler calls Boathook, by its program or by its OCI specification.
+/// Returns whether a handler calls Boathook. It does so if it has Boathook's program or Boathook's
+/// OCI specification.
 fn is_boathook_handler(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
     let get_path = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
     let options = handler.get("options");
@@ -280,14 +283,14 @@ fn is_boathook_handler(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
 }
 
 /// Copies the keys and values of a table to `settings`, and replaces the values of existing keys.
-/// Nested tables are skipped. Of these only `options` is needed, which the caller copies by another
-/// call.
+/// Nested tables are skipped. Of these, only `options` is needed, and the caller copies it with a
+/// separate call.
 fn merge_table(settings: &mut KeyValues, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
         let Some(value) = item.as_value().filter(|value| !value.is_inline_table()) else {
             continue;
         };
-        // Strings are always quoted in the same way, whatever quotes the file uses.
+        // All strings get the same kind of quotes, whatever quotes the file has.
         let text = match value.as_str() {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
@@ -310,7 +313,7 @@ fn format_lines(settings: &KeyValues) -> String {
         .collect()
 }
 
-/// Returns the base OCI specification `spec` with the hook added.
+/// Returns the base OCI specification `spec` with Boathook's hook added.
 pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, Error> {
     let new_error = |message: &str| {
         let advice = "make one with \"ctr oci spec\"";

@@ -1,5 +1,5 @@
-//! Adds the handler's tables to an existing configuration file, if containerd reads no drop-ins
-//! or if a drop-in would replace a whole section of that file.
+//! Adds the handler's tables to an existing configuration file. This is done if containerd reads no
+//! drop-ins, or if a drop-in would replace a whole section of the existing file.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use crate::toml_text::{
     append_block, describe_parse_error, get_item, insert_line, parse_document, set_key,
 };
 
-/// Returns the path of the file that has to be changed, and its new text.
+/// Returns the path and the new text of the file that must be changed.
 ///
-/// `schema` is `None` if no file has a version or a setting that depends on it. Then the file gets
-/// version 2, which every containerd from 1.3 on reads.
+/// `schema` is `None` if no file has a version or a setting that depends on the version. The file
+/// then gets version 2, which every containerd from 1.3 on reads.
 pub(super) fn plan_files(
     main_path: &Path,
     schema: Option<&'static Schema>,
@@ -55,7 +55,7 @@ pub(super) fn plan_files(
         }
     }
     let text = append_block(&text, &body);
-    // TOML does not allow a `[header]` below a table that is written inline (`{ … }`).
+    // If a table is written inline (`{ … }`), TOML does not allow a `[header]` for a table in it.
     if let Err(error) = Document::parse(&*text) {
         let (line, message) = describe_parse_error(&text, &error);
         let problem = format!(
@@ -67,8 +67,8 @@ pub(super) fn plan_files(
     Ok((path, text))
 }
 
-/// Returns the file whose CRI section has effect. In containerd 1.x each section replaces the
-/// sections of earlier files, so this is the last file with such a section.
+/// Returns the file whose CRI section takes effect. In containerd 1.x each section replaces the
+/// sections of earlier files, so this is the last file with a CRI section.
 fn find_effective_file(
     main_path: &Path,
     schema: &Schema,

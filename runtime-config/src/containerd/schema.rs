@@ -1,5 +1,5 @@
-//! The versions of containerd's configuration format, and the table of the CRI runtimes in each
-//! version (containerd, docs/cri/config.md).
+//! The versions of containerd's configuration format. In each version the settings of the CRI
+//! runtimes are in a different table (containerd, docs/cri/config.md).
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::toml_text::{find_line_number, parse_document};
 /// A version of containerd's configuration format.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
-    /// The value of `version` in a drop-in.
+    /// The value of the key `version` in a drop-in.
     pub(crate) version: i64,
-    /// The plugin whose section contains the runtime handlers.
+    /// The id of the plugin whose section contains the runtime handlers.
     pub(crate) plugin_id: &'static str,
 }
 
-/// The format of containerd 1.3 to 1.7. containerd 2.x reads it too.
+/// The format of containerd 1.3 to 1.7. containerd 2.x still reads it.
 pub(crate) const SCHEMA_V2: Schema = Schema {
     version: 2,
     plugin_id: "io.containerd.grpc.v1.cri",
@@ -28,20 +28,20 @@ pub(crate) const SCHEMA_V3: Schema = Schema {
 };
 
 impl Schema {
-    /// Returns whether an imported file extends the section of a plugin. In other versions the
-    /// imported file replaces the whole section.
+    /// Returns whether the section of a plugin in an imported file extends the section of the
+    /// importing file. In other versions it replaces the whole section.
     pub(crate) fn merges_imports(&self) -> bool {
         self.version >= 3
     }
 
     /// Returns whether containerd adds the handlers of a file to its built-in handler. In
-    /// containerd 1.x the handlers of a file replace the built-in one, and the CRI plugin does not
-    /// start without its default handler.
+    /// containerd 1.x they replace the built-in handler, and the CRI plugin does not start without
+    /// its default handler.
     pub(crate) fn merges_handlers(&self) -> bool {
         self.version >= 3
     }
 
-    /// Returns the keys that lead to the table with the settings of the handlers.
+    /// Returns the keys of the nested tables that contain the handlers' settings.
     pub(crate) fn handlers_table_path(&self) -> [&'static str; 3] {
         ["plugins", self.plugin_id, "containerd"]
     }
@@ -81,8 +81,8 @@ pub(crate) fn detect_schema(
     }
     match doc.get("version").and_then(|value| value.as_integer()) {
         Some(2) => Ok(Some(&SCHEMA_V2)),
-        // Version 4 moved settings of the daemon, but none of CRI. containerd accepts a drop-in
-        // whose version is lower than that of the main file.
+        // Version 4 moved settings of the daemon, but no settings of the CRI plugin. containerd
+        // accepts a drop-in with a lower version than the main file.
         Some(3 | 4) => Ok(Some(&SCHEMA_V3)),
         None | Some(0 | 1) => {
             let versioned_keys = ["plugins", "disabled_plugins", "required_plugins"];

@@ -11,8 +11,8 @@ use crate::engine_properties::HANDLER;
 use crate::error::Error;
 use crate::toml_text::{append_block, find_line_number, format_managed_file};
 
-/// Returns the path of containerd's file, which is generated at each start. Its text shows which
-/// version of the configuration format is in use.
+/// Returns the path of containerd's file, which k3s and rke2 generate at each start. The text of
+/// this file shows which version of the configuration format is in use.
 pub(super) fn generated_config_path(dir: &str) -> PathBuf {
     Path::new(dir).join("config.toml")
 }
@@ -26,7 +26,7 @@ fn template_path(dir: &str, schema: &Schema) -> PathBuf {
     Path::new(dir).join(name)
 }
 
-/// Returns the path of Boathook's drop-in. Releases of k3s and rke2 since 2025 generate a file that
+/// Returns the path of Boathook's drop-in. k3s and rke2 of 2025 and later generate a file that
 /// imports drop-ins.
 fn drop_in_path(dir: &str) -> PathBuf {
     boathook_drop_in_path(&drop_in_dir(dir))
@@ -36,7 +36,7 @@ pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
     Path::new(dir).join("config-v3.toml.d")
 }
 
-/// Returns the paths of all files that a plan may write.
+/// Returns the paths of all files that a plan may change.
 pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
     [
         template_path(dir, &SCHEMA_V2),
@@ -45,12 +45,12 @@ pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
     ]
 }
 
-/// Returns the path of the drop-in or template that an installation writes, and its text.
+/// Returns the path and the text of the drop-in or template that an installation writes.
 pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
     let snapshot = inputs.snapshot;
     let generated_path = generated_config_path(dir);
-    // Before the first start there is no generated file. Then the name of an existing template
-    // shows the version of the configuration format.
+    // Before the first start there is no generated file. If a template exists, its name then shows
+    // the version of the configuration format.
     let has_only_old_template = snapshot.get_text(&template_path(dir, &SCHEMA_V2)).is_some()
         && snapshot.get_text(&template_path(dir, &SCHEMA_V3)).is_none();
     let default_schema = if has_only_old_template {
@@ -93,8 +93,8 @@ pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf,
 }
 
 /// Returns an error if a template already defines a handler with this name. A Go template cannot be
-/// parsed as TOML, so the text is searched for the header of the handler's table. The name may be
-/// in quotes.
+/// parsed as TOML, so the text is searched for the header of the handler's table. The name in the
+/// header may be in quotes.
 fn refuse_existing_handler(path: &Path, text: &str, name: &str) -> Result<(), Error> {
     const TABLE_PREFIX: &str = ".runtimes.";
     let mut prefix_offsets = text.match_indices(TABLE_PREFIX).map(|(offset, _)| offset);

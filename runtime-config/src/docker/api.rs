@@ -1,4 +1,4 @@
-//! Asks a running dockerd for its runtimes (Docker Engine API, `GET /info`).
+//! Asks a running dockerd which runtimes it has (Docker Engine API, `GET /info`).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,14 +11,14 @@ use super::sockets::list_sockets;
 use crate::engine_properties::HANDLER;
 use crate::host::HostRoot;
 
-/// The time limit for each read and write on dockerd's socket. dockerd counts as not running if it
-/// does not answer in this time.
+/// The time limit for each read and write on dockerd's socket. If dockerd does not answer in this
+/// time, it counts as not running.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of bytes that are read of dockerd's response.
+/// The maximum number of bytes of dockerd's response that are read.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// The runtimes and the default runtime of a running dockerd, as the response to `GET /info` has
-/// them.
+/// The runtimes and the default runtime that a running dockerd reports in its response to `GET
+/// /info`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Runtimes {
@@ -29,14 +29,15 @@ pub(crate) struct Runtimes {
 }
 
 impl Runtimes {
-    /// Asks the running daemon for its runtimes. Returns `None` if no daemon answers.
+    /// Asks the running dockerd for its runtimes. Returns `None` if no dockerd answers.
     pub(crate) fn query_daemon(host: &HostRoot) -> Option<Self> {
         let (_, response) = find_answering_socket(host)?;
         let (_, body) = response.split_once("\r\n\r\n")?;
         Some(serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// Returns the path of the program of the runtime `name`, if the daemon reports one.
+    /// Returns the path of the program of the runtime `name`. Returns `None` if dockerd does not
+    /// report a path.
     pub(crate) fn get_program_path(&self, name: &str) -> Option<&str> {
         self.runtimes.get(name)?.get("path")?.as_str()
     }
@@ -51,20 +52,20 @@ impl Runtimes {
     }
 }
 
-/// Returns the socket of the running daemon, or `None` if no daemon answers.
+/// Returns the socket on which a running dockerd answers. Returns `None` if no dockerd answers.
 pub(crate) fn find_daemon_socket(host: &HostRoot) -> Option<PathBuf> {
     Some(find_answering_socket(host)?.0)
 }
 
-/// Returns the first socket on which a daemon answers, and its HTTP response.
+/// Returns the first socket on which a dockerd answers, and the HTTP response.
 fn find_answering_socket(host: &HostRoot) -> Option<(PathBuf, String)> {
     let docker_host = std::env::var("DOCKER_HOST").ok();
     let mut sockets = list_sockets(host, docker_host.as_deref()).into_iter();
     sockets.find_map(|socket| query_info(host, &socket).map(|response| (socket, response)))
 }
 
-/// Sends the request `GET /info` to a socket, and returns the HTTP response. The request is of HTTP
-/// version 1.0, so that dockerd does not send the response in chunks.
+/// Sends the request `GET /info` to a socket, and returns the HTTP response. The request has the
+/// HTTP version 1.0, so that dockerd does not split the response into chunks.
 fn query_info(host: &HostRoot, socket: &Path) -> Option<String> {
     let entry = host.resolve(socket).ok()?;
     let send_request = || -> std::io::Result<String> {

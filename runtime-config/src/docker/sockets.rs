@@ -1,9 +1,9 @@
 //! Finds the sockets on which a running dockerd may listen.
 //!
-//! The sockets are the default one, those on dockerd's command line (`--host`) and in daemon.json
-//! (`hosts`), and the one in the environment of this process (`DOCKER_HOST`). Only Unix sockets are
-//! used; no network address is contacted. If dockerd has the address `fd://`, systemd creates the
-//! socket, and systemd's unit docker.socket uses the default path.
+//! The sockets are the default one, those that dockerd's command line (`--host`) and daemon.json
+//! (`hosts`) name, and the one in the environment of this process (`DOCKER_HOST`). Only Unix
+//! sockets are used. No network address is contacted. If dockerd has the address `fd://`, systemd
+//! creates the socket. systemd's unit docker.socket uses the default path.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ struct DaemonConfig {
     hosts: Vec<String>,
 }
 
-/// Returns the sockets on which the system's dockerd may listen, each once. `docker_host` is the
-/// value of the environment variable `DOCKER_HOST`.
+/// Returns the sockets on which the system's dockerd may listen, without duplicates. `docker_host`
+/// is the value of the environment variable `DOCKER_HOST`.
 pub(crate) fn list_sockets(host: &HostRoot, docker_host: Option<&str>) -> Vec<PathBuf> {
     let daemons = find_processes(host, |program| program == "dockerd");
     let config_path = find_docker_config_path(host);
@@ -49,8 +49,8 @@ pub(crate) fn list_sockets(host: &HostRoot, docker_host: Option<&str>) -> Vec<Pa
     sockets
 }
 
-/// Returns the path in the address of a Unix socket (`unix://PATH`). Returns `None` for other kinds
-/// of addresses, and for an address without a path, which means the default socket.
+/// Returns the path of a Unix socket from its address (`unix://PATH`). Returns `None` for other
+/// addresses. Also returns `None` for an address without a path, which means the default socket.
 fn parse_unix_socket(address: &str) -> Option<PathBuf> {
     let path = PathBuf::from(address.strip_prefix("unix://")?);
     path.is_absolute().then_some(path)
@@ -64,16 +64,16 @@ fn is_trusted_socket(host: &HostRoot, socket: &Path) -> bool {
         .is_some_and(|owner_uid| owner_uid == 0 || owner_uid == nix::unistd::geteuid().as_raw())
 }
 
-/// Returns whether a dockerd process belongs to root and reads the daemon.json `config_path`. A
-/// process without the option `--config-file` reads the usual one.
+/// Returns whether a dockerd process runs as root and reads the daemon.json `config_path`. A
+/// process without the option `--config-file` reads the default one.
 fn is_system_daemon(process: &Process, config_path: &Path) -> bool {
     let config_file = process.get_option_values(&["--config-file"]).last();
     let reads_config_file = Path::new(config_file.unwrap_or(DAEMON_JSON_PATH)) == config_path;
     process.uid == 0 && reads_config_file
 }
 
-/// Returns the addresses in the list `hosts` of daemon.json. The list is empty if the file cannot
-/// be read or parsed, because the plan reports this error.
+/// Returns the addresses in the list `hosts` of daemon.json. If the file cannot be read or parsed,
+/// the result is empty, because the plan reports this error.
 fn read_configured_addresses(host: &HostRoot, config_path: &Path) -> Vec<String> {
     let text = host.read(config_path).ok().flatten().unwrap_or_default();
     let config: DaemonConfig =

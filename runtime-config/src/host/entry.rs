@@ -1,4 +1,4 @@
-//! Operations on one directory entry of the host, through the open directory that has it.
+//! Operations on one directory entry of the host. They use the open parent directory of the entry.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -23,14 +23,13 @@ use crate::error::Error;
 /// The mode of new directories. All users can read them, and only root can write to them.
 const DIR_MODE: u32 = 0o755;
 
-/// An entry of an open directory of the host: the directory and a file name. A file of this name
-/// need not exist.
+/// A name in an open directory of the host. A file with this name need not exist.
 ///
-/// No operation follows a symbolic link of this name, unless its documentation says so.
+/// If the name is a symbolic link, no operation follows it, unless its documentation says so.
 #[derive(Debug, Clone)]
 pub struct HostEntry {
-    /// The open directories from the host's root to the parent directory of the file. The list is
-    /// never empty.
+    /// The open directories on the path of the file, from the host's root to the parent directory.
+    /// The list is never empty.
     dirs: Vec<OpenDir>,
     name: OsString,
 }
@@ -44,39 +43,39 @@ impl HostEntry {
         self.dirs[self.dirs.len() - 1].fd.as_fd()
     }
 
-    /// Returns the file name, without the path of the directory.
+    /// Returns the name of the file, without its directory.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// Returns the path by which this process can open the file, for messages.
+    /// Returns the path of the file as this process sees it, for messages.
     pub fn display_path(&self) -> PathBuf {
         let names = self.dirs.iter().map(|dir| &dir.name);
         names.chain([&self.name]).collect()
     }
 
-    /// Returns a path through the open directory (`/proc/self/fd/N/NAME`), for calls that accept
-    /// only a path. The path leads to the same directory even if another process renames a parent
-    /// directory.
+    /// Returns a path that leads through the open directory (`/proc/self/fd/N/NAME`), for calls
+    /// that accept only a path. It leads to the same directory even if another process renames one
+    /// of the parent directories.
     pub fn proc_fd_path(&self) -> PathBuf {
         let dir = format!("/proc/self/fd/{}", self.dir_fd().as_raw_fd());
         Path::new(&dir).join(&self.name)
     }
 
-    /// Returns the entry with another name in the same directory.
+    /// Returns the entry for another name in the same directory.
     #[must_use]
     pub fn sibling(&self, name: impl Into<OsString>) -> Self {
         Self::new(self.dirs.clone(), name.into())
     }
 
-    /// Returns the entry of the directory in its own parent directory. Returns `None` if the
+    /// Returns the entry of this entry's directory in the directory above it. Returns `None` if the
     /// directory is the host's root.
     pub fn parent(&self) -> Option<Self> {
         let (dir, parents) = self.dirs.split_last()?;
         (!parents.is_empty()).then(|| Self::new(parents.to_vec(), dir.name.clone()))
     }
 
-    /// Opens the directory that has this name, and returns the entry `name` in it.
+    /// Opens the directory with this name, and returns the entry for `name` in it.
     pub fn child(&self, name: impl Into<OsString>) -> Result<Self, Error> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let fd = self.open(flags).map_err(self.errno_to_error("open"))?;
@@ -88,7 +87,7 @@ impl HostEntry {
         Ok(Self::new(dirs, name.into()))
     }
 
-    /// Returns the metadata of the file, or `None` if there is no file of this name.
+    /// Returns the metadata of the file, or `None` if no file has this name.
     pub fn stat(&self) -> Result<Option<FileStat>, Error> {
         match fstatat(self.dir_fd(), &*self.name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -97,30 +96,30 @@ impl HostEntry {
         }
     }
 
-    /// Returns the metadata of the target of this symbolic link. The target may be outside of the
-    /// host's root, as it is for links in /proc. Its metadata is safe to read, but the target must
-    /// not be opened.
+    /// Returns the metadata of the file to which this symbolic link leads. As for links in /proc,
+    /// that file may be outside of the host's root. It is safe to read its metadata, but the file
+    /// must not be opened.
     pub(crate) fn stat_target(&self) -> Result<FileStat, Error> {
         fstatat(self.dir_fd(), &*self.name, AtFlags::empty()).map_err(self.errno_to_error("read"))
     }
 
-    /// Returns the target of this symbolic link, without resolving it.
+    /// Returns the path to which this symbolic link leads. The path is not resolved.
     pub fn read_link(&self) -> Result<PathBuf, Error> {
         let target = readlinkat(self.dir_fd(), &*self.name).map_err(self.errno_to_error("read"))?;
         Ok(target.into())
     }
 
-    /// Returns the text of the regular file, or `None` if there is no file of this name.
+    /// Returns the text of the regular file, or `None` if no file has this name.
     ///
     /// # Errors
-    /// Fails if the file is not regular, is larger than 4 MiB, or is not UTF-8.
+    /// Fails if the file is not a regular file, is larger than 4 MiB, or is not UTF-8.
     pub fn read(&self) -> Result<Option<String>, Error> {
         // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         match self.open(OFlag::O_RDONLY | OFlag::O_NONBLOCK) {
             Ok(file) => read_text(file, &self.display_path()).map(Some),
             Err(Errno::ENOENT) => Ok(None),
-            // The kernel returns ELOOP for a symbolic link, and ENXIO or ENODEV for a socket or
-            // for a device without a driver.
+            // The kernel returns ELOOP for a symbolic link. It returns ENXIO or ENODEV for a
+            // socket, and for a device without a driver.
             Err(Errno::ELOOP | Errno::ENXIO | Errno::ENODEV) => {
                 Err(Error::new_not_regular_file(&self.display_path()))
             }
@@ -142,37 +141,38 @@ impl HostEntry {
         Ok(file)
     }
 
-    /// Opens the directory that has this name, for fsync(2).
+    /// Opens the directory with this name, for fsync(2).
     fn open_dir(&self) -> Result<File, Error> {
         self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)
             .map_err(self.errno_to_error("open"))
     }
 
-    /// Lists the names in the directory that has this name, sorted.
+    /// Returns the sorted names of all files in the directory with this name.
     pub fn list(&self) -> Result<Vec<OsString>, Error> {
         let mut names = self.list_limited(usize::MAX)?;
         names.sort();
         Ok(names)
     }
 
-    /// Lists at most `limit` names in the directory that has this name, in no order.
+    /// Returns the names of at most `limit` files in the directory with this name. They are not
+    /// sorted.
     pub fn list_limited(&self, limit: usize) -> Result<Vec<OsString>, Error> {
         list_names(self.dir_fd(), &self.name, limit).map_err(self.errno_to_error("list"))
     }
 
-    /// Creates a directory with mode 0755, regardless of the caller's umask.
+    /// Creates a directory with mode 0755. The umask of the process has no effect.
     ///
     /// # Errors
-    /// Fails if a file of this name exists, or if the system refuses. After a failure there is no
-    /// new directory.
+    /// Fails if a file with this name exists, or if the system refuses. No new directory is left
+    /// after a failure.
     pub fn make_dir(&self) -> Result<(), Error> {
         self.make_dir_with_mode(DIR_MODE)
     }
 
-    /// Creates a directory as [`HostEntry::make_dir`] does, but with the given mode.
+    /// Creates a directory like [`HostEntry::make_dir`], but with the mode `mode`.
     pub fn make_dir_with_mode(&self, mode: u32) -> Result<(), Error> {
-        // The umask can only remove permission bits. Therefore the new directory never has more
-        // permissions than `mode`.
+        // The umask only removes permission bits. So the new directory never has more permissions
+        // than `mode`.
         mkdirat(self.dir_fd(), &*self.name, Mode::from_bits_truncate(mode))
             .map_err(self.errno_to_error("make"))?;
         let permissions = Permissions::from_mode(mode);
@@ -181,7 +181,7 @@ impl HostEntry {
                 .map_err(Error::io("make", &self.display_path()))
         });
         result.inspect_err(|_| {
-            // A second failure is ignored, because the first one is reported.
+            // An error of this removal is ignored, because the first error is reported.
             let _ = self.remove_dir();
         })
     }
@@ -190,8 +190,8 @@ impl HostEntry {
     /// complete, the file has mode 0600, so that no other user can open it.
     ///
     /// # Errors
-    /// Fails if a file of this name exists, if `write_content` fails, or if the system refuses. An
-    /// incomplete file may remain.
+    /// Fails if a file with this name exists, if `write_content` fails, or if the system refuses.
+    /// An incomplete file may be left after a failure.
     pub fn create_file(
         &self,
         mode: u32,
@@ -213,7 +213,7 @@ impl HostEntry {
         symlinkat(target, self.dir_fd(), &*self.name).map_err(self.errno_to_error("link"))
     }
 
-    /// Renames the file to the name and directory of `target`, as renameat2(2) does with `flags`.
+    /// Renames the file to the directory and name of `target`. `flags` are those of renameat2(2).
     pub fn rename(&self, target: &Self, flags: RenameFlags) -> Result<(), Error> {
         renameat2(
             self.dir_fd(),
@@ -237,8 +237,8 @@ impl HostEntry {
             .map_err(self.errno_to_error("remove"))
     }
 
-    /// Removes the file or symbolic link of this name, or the directory with its content. A missing
-    /// file is not an error.
+    /// Removes the file or symbolic link with this name, or the directory and everything in it. It
+    /// is not an error if there is nothing with this name.
     pub fn remove_all(&self) -> Result<(), Error> {
         match self.stat()? {
             None => Ok(()),
@@ -252,7 +252,7 @@ impl HostEntry {
         }
     }
 
-    /// Returns whether the file or directory is a mount point, or contains one.
+    /// Returns whether the file or directory is a mount point, or contains a mount point.
     pub fn contains_mount(&self) -> Result<bool, Error> {
         let Some(stat) = self.stat()? else {
             return Ok(false);
@@ -278,8 +278,9 @@ impl HostEntry {
         match openat2(self.dir_fd(), &*self.name, open_how) {
             Ok(_) => Ok(false),
             Err(Errno::EXDEV) => Ok(true),
-            // Linux before 5.6 has no openat2, and a seccomp profile may forbid it. The comparison
-            // of device numbers does not detect a bind mount of the same file system.
+            // Linux before 5.6 does not have openat2, and a seccomp profile may forbid it. The
+            // device numbers are compared instead. This does not detect a bind mount from the same
+            // file system.
             Err(Errno::ENOSYS | Errno::EPERM) => {
                 let parent_stat = fstatat(self.dir_fd(), ".", AtFlags::empty())
                     .map_err(self.errno_to_error("read"))?;
@@ -289,7 +290,8 @@ impl HostEntry {
         }
     }
 
-    /// Flushes the parent directory to disk, so that a rename in it survives a power failure.
+    /// Flushes the parent directory to disk, so that a rename in this directory survives a power
+    /// failure.
     pub fn sync_dir(&self) -> Result<(), Error> {
         let dir = self.sibling(".").open_dir()?;
         dir.sync_all().map_err(Error::io("flush", &self.dir_path()))
@@ -304,8 +306,8 @@ impl HostEntry {
             .map_err(|errno| Error::io("write to", &self.dir_path())(errno.into()))
     }
 
-    /// Returns whether the file system of the parent directory is mounted with the option `noexec`,
-    /// which forbids the execution of programs.
+    /// Returns whether the file system of the parent directory is mounted with the option `noexec`.
+    /// No program can be executed there.
     pub fn is_noexec_mount(&self) -> Result<bool, Error> {
         let stat = fstatvfs(self.dir_fd())
             .map_err(|errno| Error::io("read", &self.dir_path())(errno.into()))?;
@@ -321,7 +323,7 @@ impl HostEntry {
         openat(self.dir_fd(), &*self.name, flags, Mode::empty()).map(File::from)
     }
 
-    /// Returns a function that makes an [`Error::Io`] of an errno, for `map_err`. `action` is the
+    /// Returns a function that turns an errno into an [`Error::Io`], for `map_err`. `action` is the
     /// failed operation as a verb.
     fn errno_to_error(&self, action: &'static str) -> impl FnOnce(Errno) -> Error {
         let path = self.display_path();

@@ -1,5 +1,5 @@
-//! Access to a host's file system, whose root is `/` or, in a container, a directory such as
-//! `/host`.
+//! Access to the file system of a host. The root of the host is `/`, or in a container a directory
+//! such as `/host`.
 
 mod entry;
 #[cfg(test)]
@@ -23,17 +23,18 @@ use crate::error::Error;
 pub use entry::HostEntry;
 use walk::{DirectoryPolicy, OpenDir, ResolvedEntry};
 
-/// The maximum size of a file that is read. A larger file is an error. The configuration files of
-/// engines have a few kilobytes.
+/// The maximum size in bytes of a file that is read. A larger file is an error. The configuration
+/// files of engines have a few kilobytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// The directory that is the root of the host: `/`, or a directory such as `/host` in a container.
+/// The directory that is the root of the host: `/`, or in a container a directory such as `/host`.
 ///
-/// All paths are absolute paths of the host. They are resolved one component at a time and never
-/// leave the root, so that an absolute symbolic link leads to the host's file even if the host is
-/// mounted at `/host`. Files are written through the open directory at which the resolution ended.
-/// No path is resolved a second time, so that another process cannot replace a directory between a
-/// check and a write.
+/// All paths are absolute paths of the host. They are resolved one component at a time, and never
+/// lead out of the root. So an absolute symbolic link leads to the host's file even if the host is
+/// mounted at `/host`.
+///
+/// A file is written through the open directory at the end of the resolution. No path is resolved a
+/// second time, so another process cannot replace a directory between a check and a write.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     path: PathBuf,
@@ -41,14 +42,14 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
-    /// Opens the host whose `/` is the directory `root`.
+    /// Opens the host whose root directory is `root`.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = root.into();
         let root = OpenDir::open(&path).map_err(|e| Error::io("open", &path)(e.into()))?;
         Ok(Self { path, root })
     }
 
-    /// Returns the path of the root directory, as seen from this process.
+    /// Returns the path of the host's root directory, as this process sees it.
     pub fn as_path(&self) -> &Path {
         &self.path
     }
@@ -62,8 +63,8 @@ impl HostRoot {
         self.resolve_for_writing(path, LastLink::Follow)
     }
 
-    /// Resolves a path as [`HostRoot::resolve`] does, except that a symbolic link at the end of
-    /// `path` is not followed.
+    /// Resolves a path like [`HostRoot::resolve`], but does not follow a symbolic link at the end
+    /// of `path`.
     pub fn resolve_nofollow(&self, path: &Path) -> Result<HostEntry, Error> {
         self.resolve_for_writing(path, LastLink::NoFollow)
     }
@@ -88,15 +89,14 @@ impl HostRoot {
         match walk::resolve(&self.root, path, last_link, DirectoryPolicy::Any) {
             Ok(ResolvedEntry::Found(entry)) => Ok(Some(entry)),
             Ok(ResolvedEntry::Missing(..)) => Ok(None),
-            // If a component is a file, nothing can be below it.
+            // A component of the path is a file, so there can be nothing below it.
             Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Checks that only root can change the file or directory at `path`. The file and every
-    /// existing directory of its path must belong to root, and no other user or group may write to
-    /// them.
+    /// Checks that only root can change the file or directory at `path`. The file and each existing
+    /// directory on the path must belong to root. No other user and no group may have write access.
     pub fn check_private(&self, path: &Path) -> Result<(), Error> {
         walk::resolve(&self.root, path, LastLink::Follow, DirectoryPolicy::Private).map(drop)
     }
@@ -108,26 +108,26 @@ impl HostRoot {
             .map_or(Ok(None), |entry| entry.stat())
     }
 
-    /// Returns the metadata of the file at `path`. Returns `None` if there is no file, and also
-    /// for an error.
+    /// Returns the metadata of the file at `path`. Returns `None` if there is no file or an error
+    /// occurs.
     pub fn stat(&self, path: &Path) -> Option<FileStat> {
         self.try_stat(path).ok().flatten()
     }
 
-    /// Resolves a path for reading, without following a symbolic link at its end. Returns `None`
-    /// if there is no file, and also for an error.
+    /// Resolves a path for reading, without following a symbolic link at its end. Returns `None` if
+    /// there is no file or an error occurs.
     pub fn find_entry(&self, path: &Path) -> Option<HostEntry> {
         self.resolve_for_reading(path, LastLink::NoFollow).ok()?
     }
 
-    /// Returns whether a file or directory exists at `path`. Returns `false` for a symbolic link
-    /// without a target, and also for an error.
+    /// Returns whether a file or directory exists at `path`. Returns `false` if an error occurs, or
+    /// if `path` is a symbolic link that leads to nothing.
     pub fn exists(&self, path: &Path) -> bool {
         self.stat(path).is_some()
     }
 
-    /// Returns whether a file or directory exists at `path`. Unlike [`HostRoot::exists`], this
-    /// reports errors, for callers that must not take an unreadable path for an absent file.
+    /// Returns whether a file or directory exists at `path`. Unlike [`HostRoot::exists`], reports
+    /// errors: some callers must not mistake an unreadable path for an absent file.
     pub fn try_exists(&self, path: &Path) -> Result<bool, Error> {
         self.try_stat(path).map(|stat| stat.is_some())
     }
@@ -161,7 +161,8 @@ impl HostRoot {
             .map_or(Ok(None), |entry| entry.read())
     }
 
-    /// Lists the names in a directory, sorted. The list is empty if there is no directory.
+    /// Returns the sorted names of the files in a directory. The list is empty if there is no
+    /// directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
         match self.resolve_for_reading(path, LastLink::Follow)? {
             Some(entry) if entry.stat()?.is_some_and(|stat| is_dir(&stat)) => entry.list(),
@@ -169,7 +170,7 @@ impl HostRoot {
         }
     }
 
-    /// Returns the parent directories of `path` that do not exist, outermost first.
+    /// Returns the directories above `path` that do not exist, the outermost first.
     pub fn find_missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut missing = Vec::new();
         for dir in path.ancestors().skip(1) {
@@ -187,8 +188,10 @@ fn is_dir(stat: &FileStat) -> bool {
     stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
 }
 
-/// Reads the text of an open file. `display_path` is the path of the file in error messages. Fails
-/// if the file is not regular, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
+/// Reads the text of an open file. `display_path` is the path of the file in error messages.
+///
+/// # Errors
+/// Fails if the file is not a regular file, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
 fn read_text(file: std::fs::File, display_path: &Path) -> Result<String, Error> {
     let metadata = file.metadata().map_err(Error::io("read", display_path))?;
     if !metadata.is_file() {
@@ -212,8 +215,8 @@ fn read_text(file: std::fs::File, display_path: &Path) -> Result<String, Error> 
     })
 }
 
-/// Lists at most `limit` names, in no order, in the directory `dir_name` of the open directory
-/// `parent`.
+/// Returns the names of at most `limit` files in the directory `dir_name`, which is in the open
+/// directory `parent`. The names are not sorted.
 fn list_names(parent: impl AsFd, dir_name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut dir = dir::Dir::openat(parent, dir_name, flags, Mode::empty())?;

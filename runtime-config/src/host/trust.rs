@@ -6,12 +6,12 @@ use nix::unistd::geteuid;
 const S_IWGRP: u32 = 0o020;
 const S_IWOTH: u32 = 0o002;
 
-/// Returns a description of the users other than root who can add or replace files in a directory,
-/// or `None` if only root can.
+/// Describes which users other than root can add or replace files in a directory. Returns `None` if
+/// only root can.
 ///
-/// A group may write to an engine's directory, because an administrator may have set that up. If
-/// `is_private` is set, a group may not write either, because root runs programs from the
-/// directory.
+/// A group may have write access to an engine's directory, because an administrator may have set
+/// that up. If `is_private` is set, a group may not have write access, because root runs programs
+/// from the directory.
 pub(super) fn find_untrusted_writer(stat: &FileStat, is_private: bool) -> Option<String> {
     if !is_trusted_owner(stat) {
         return Some(format!("it belongs to user {}", stat.st_uid));
@@ -24,8 +24,8 @@ pub(super) fn find_untrusted_writer(stat: &FileStat, is_private: bool) -> Option
         .then(|| format!("group {} can write to it", stat.st_gid))
 }
 
-/// Returns whether a file or link belongs to root or to the user of this process. The two differ
-/// only in tests, because an installation runs as root.
+/// Returns whether a file or link belongs to root or to the user of this process. That user is not
+/// root only in tests, because an installation runs as root.
 pub(super) fn is_trusted_owner(stat: &FileStat) -> bool {
     stat.st_uid == 0 || stat.st_uid == geteuid().as_raw()
 }

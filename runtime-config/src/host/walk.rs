@@ -13,8 +13,8 @@ use super::entry::HostEntry;
 use super::trust;
 use crate::error::Error;
 
-/// An open directory, and its name in its parent directory. The root has the path by which it was
-/// opened.
+/// An open directory, and its name in its parent directory. For the root, `name` is the path with
+/// which it was opened.
 #[derive(Debug, Clone)]
 pub(super) struct OpenDir {
     pub(super) fd: Arc<OwnedFd>,
@@ -40,14 +40,15 @@ impl From<OpenedComponent> for OpenDir {
     }
 }
 
-/// The requirements for the owners and modes of the directories through which a path leads.
+/// What owners and modes the directories on a path must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirectoryPolicy {
     /// Any owner and mode is accepted, because the path is only read.
     Any,
-    /// Each directory must belong to root, and not be writable by every user.
+    /// Each directory must belong to root. Not every user may have write access to it.
     Trusted,
-    /// Each directory must belong to root, and be writable neither by every user nor by a group.
+    /// Each directory must belong to root. Neither every user nor a group may have write access to
+    /// it.
     Private,
 }
 
@@ -55,12 +56,12 @@ pub(super) enum DirectoryPolicy {
 pub(super) enum ResolvedEntry {
     /// The path exists.
     Found(HostEntry),
-    /// The path does not exist. The values are the entry of its first component that does not
-    /// exist, and the names after that component.
+    /// The path does not exist. The values are the entry of its first missing component, and the
+    /// names after this component.
     Missing(HostEntry, Vec<OsString>),
 }
 
-/// Resolves a path below `root`. Each directory and symbolic link of the path must meet the
+/// Resolves a path below `root`. Each directory and symbolic link on the path must meet the
 /// requirements of `policy`.
 ///
 /// # Errors
@@ -117,8 +118,8 @@ pub(super) fn resolve(
     })
 }
 
-/// Returns an error if a directory or link has a problem. `get_path` returns its path, for the
-/// message.
+/// Returns an error if a directory or link has a problem. `get_path` returns the path of the
+/// directory or link for the message.
 fn refuse_problem(
     problem: Option<String>,
     get_path: impl FnOnce() -> PathBuf,

@@ -1,4 +1,4 @@
-//! The edits of a TOML text. Each function returns the changed text.
+//! Functions that edit a TOML text. Each of them returns the changed text.
 
 use std::path::Path;
 
@@ -10,21 +10,22 @@ use super::{
 };
 use crate::error::Error;
 
-/// Returns the text of a configuration file that only Boathook writes: `body` between the marker
-/// lines by which Boathook recognizes its own files.
+/// Returns the text of a configuration file that only Boathook writes. Boathook recognizes its
+/// files by the marker lines before and after `body`.
 pub(crate) fn format_managed_file(body: &str) -> String {
     format!("{FILE_BLOCK_BEGIN}\n{body}{BLOCK_END}\n")
 }
 
-/// Appends a block with tables to a text. The block begins with a line break, so that the text
-/// is restored exactly even if it did not end with one.
+/// Appends a block with tables to a text. A line break comes before the block. It is removed
+/// together with the block, so an undo restores the text exactly even if it did not end with a line
+/// break.
 pub(crate) fn append_block(text: &str, body: &str) -> String {
     let separator = if text.is_empty() { "" } else { "\n" };
     format!("{text}{separator}{BLOCK_BEGIN}\n{body}{BLOCK_END}\n")
 }
 
 /// Inserts a top-level line before the key `version`, or at the top of a text without this key. If
-/// the line came after the header of a table, it would belong to that table.
+/// the line came after the header of a table, it would be part of that table.
 pub(crate) fn insert_line(path: &Path, text: &str, line: &str) -> Result<String, Error> {
     let doc = parse_document(path, text)?;
     let offset = find_key_offset(doc.as_table(), "version")
@@ -61,12 +62,14 @@ pub(crate) fn add_to_list(
     })
 }
 
-/// Sets a key to a string in a table that has a `[header]` in the text.
+/// Sets a key to a string, in a table that has its own `[header]` in the text.
 ///
-/// Returns `None` if the table has no header. The caller can then write the table in a block.
+/// Returns `None` if the table has no header of its own. The caller can then write the table in a
+/// block.
 ///
 /// # Errors
-/// Fails if the key exists and is not on a line of its own, so that a new line cannot replace it.
+/// Fails if the key exists and shares its line with other text, so that a new line cannot replace
+/// it.
 pub(crate) fn set_key(
     path: &Path,
     text: &str,
@@ -113,7 +116,7 @@ pub(crate) fn set_key(
 }
 
 /// Returns the table to which `keys` lead, if it has a `[header]` of its own. Returns `None` for a
-/// table that exists only because of its subtables or of a dotted key.
+/// table that exists only because of its subtables or because of a dotted key.
 fn find_header_table<'d>(doc: &'d Document<&str>, keys: &[&str]) -> Option<&'d Table> {
     let table = get_item(doc, keys).and_then(Item::as_table)?;
     (!table.is_implicit() && !table.is_dotted()).then_some(table)

@@ -1,4 +1,4 @@
-//! Undoes the edits of a TOML text, which are found by their marker comments.
+//! Undoes the edits of a TOML text. Marker comments show what was edited.
 
 use toml_edit::Document;
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::engine_properties::HANDLER;
 
-/// Returns the text without Boathook's parts, or `None` if Boathook created the file.
+/// Returns the text without the parts that Boathook added, or `None` if Boathook created the file.
 ///
-/// The function works on every text, even if it is not TOML (a Go template) or does not parse. A
-/// text without marker comments is returned unchanged.
+/// The function accepts every text, even one that is not TOML (such as a Go template) or does not
+/// parse. A text without marker comments is returned unchanged.
 pub(crate) fn strip_edits(text: &str) -> Option<String> {
     let (remaining_text, is_boathook_file) = strip_lines(text);
     if is_boathook_file && remaining_text.is_empty() {
@@ -20,12 +20,13 @@ pub(crate) fn strip_edits(text: &str) -> Option<String> {
     Some(strip_import(&remaining_text).unwrap_or(remaining_text))
 }
 
-/// Returns the text without blocks and marked lines, and whether Boathook created the file.
+/// Removes the blocks and the marked lines. Returns the remaining text, and whether Boathook
+/// created the file.
 fn strip_lines(text: &str) -> (String, bool) {
     let mut remaining_text = String::with_capacity(text.len());
     let mut is_boathook_file = false;
     let mut unread_text = text;
-    // Whether the last line before a removed block lacks its line break.
+    // Whether the last line before a removed block has no line break.
     let mut lacks_line_break = false;
     while !unread_text.is_empty() {
         let (line, next_lines) =
@@ -34,7 +35,7 @@ fn strip_lines(text: &str) -> (String, bool) {
         let begins_block = line_text == BLOCK_BEGIN || line_text == FILE_BLOCK_BEGIN;
         if let (true, Some(text_after_block)) = (begins_block, skip_block(next_lines)) {
             is_boathook_file |= line_text == FILE_BLOCK_BEGIN;
-            // `append_block` put a line break before the block, which is removed with the block.
+            // `append_block` put a line break before the block. This line break is removed as well.
             lacks_line_break = remaining_text.pop().is_some()
                 && !remaining_text.is_empty()
                 && !remaining_text.ends_with('\n');
@@ -47,8 +48,8 @@ fn strip_lines(text: &str) -> (String, bool) {
         if let Some(old_line) = line.strip_prefix(REPLACED_LINE_PREFIX) {
             remaining_text.push_str(old_line);
         } else if let Some(added_line) = line_text.strip_suffix(ADDED_LINE_SUFFIX) {
-            // A marked line that the user has changed since the installation is kept without its
-            // mark.
+            // If the user has changed a marked line since the installation, the line is kept,
+            // without its mark.
             if !is_unchanged_line(added_line) {
                 remaining_text.push_str(added_line);
                 remaining_text.push('\n');
@@ -61,8 +62,8 @@ fn strip_lines(text: &str) -> (String, bool) {
     (remaining_text, is_boathook_file)
 }
 
-/// Returns the text after the block whose first line comes before `text`. Returns `None` if the
-/// last line of the block is missing.
+/// Returns the text after a block. `text` begins after the first line of the block. Returns `None`
+/// if the last line of the block is missing.
 fn skip_block(text: &str) -> Option<&str> {
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
@@ -76,7 +77,7 @@ fn skip_block(text: &str) -> Option<&str> {
     None
 }
 
-/// Returns whether a marked line is unchanged since Boathook wrote it.
+/// Returns whether a marked line is still as Boathook wrote it.
 fn is_unchanged_line(line: &str) -> bool {
     let line = line.trim_start();
     line == "version = 2"
@@ -84,8 +85,8 @@ fn is_unchanged_line(line: &str) -> bool {
         || (line.starts_with("imports = [\"") && !line.contains(','))
 }
 
-/// Returns the text without Boathook's drop-in in the list `imports`. Returns `None` if the list
-/// does not have the drop-in.
+/// Removes Boathook's drop-in from the list `imports`. Returns `None` if the list does not contain
+/// the drop-in.
 fn strip_import(text: &str) -> Option<String> {
     let doc = Document::parse(text).ok()?;
     let imports = doc.get("imports")?.as_array()?;
@@ -96,8 +97,8 @@ fn strip_import(text: &str) -> Option<String> {
     })?;
     let span = |index: usize| imports.get(index).and_then(|value| value.span());
     let import_span = span(import_index)?;
-    // The separator before the element is removed, too, or the one after it if the element is the
-    // first.
+    // The separator before the removed element is removed as well. If the element is the first one,
+    // the separator after it is removed instead.
     let removed_range = match import_index.checked_sub(1).and_then(span) {
         Some(previous_span) => previous_span.end..import_span.end,
         None => {
