@@ -1,4 +1,4 @@
-//! Parses the addresses at which programs listen.
+//! Parses the addresses on which programs listen.
 
 use std::net::SocketAddr;
 

@@ -62,7 +62,7 @@ pub struct NodeOptions {
     pub probe_address: Option<SocketAddr>,
 }
 
-/// A program to execute in another root directory.
+/// A program that is executed with another root directory.
 #[derive(Debug, Args)]
 pub struct ChrootProgram {
     /// The root directory

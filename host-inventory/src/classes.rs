@@ -18,7 +18,7 @@ pub type UnmountedClasses = BTreeMap<ClassName, String>;
 /// The classes that one program offers on this host, loaded from their class files.
 #[derive(Debug, Default)]
 pub struct Classes {
-    /// The enabled classes without an error, sorted by name.
+    /// The enabled classes whose files have no error, sorted by name.
     pub usable_classes: Vec<DeviceClass>,
     /// The class files that could be read. They include the files whose classes cannot be used.
     pub sources: Vec<ClassSource>,

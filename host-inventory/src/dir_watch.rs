@@ -43,7 +43,7 @@ const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchF
 /// An inotify instance that watches directories. A directory may be created later than its watch.
 pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
-    /// The inotify events that are watched in `directories`.
+    /// The inotify events for which `directories` are watched.
     events: AddWatchFlags,
     queue: AsyncFd<InotifyQueue>,
     /// The active watches. If a directory does not exist, only its nearest existing ancestor has a

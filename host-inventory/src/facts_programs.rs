@@ -17,7 +17,7 @@ use injection_plan::facts::ReportedProperties;
 
 use crate::{Notifier, host_program};
 
-/// The time between the end of a run and the start of the next one.
+/// The time from the end of a run of the programs to the start of the next run.
 const RUN_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The interval while a fact says that a device is unhealthy. It is shorter, so that the device is

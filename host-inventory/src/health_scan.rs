@@ -44,7 +44,7 @@ pub struct HostScan<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassError {
     pub class: ClassName,
-    /// The reason, in one line. It contains the name of the class or of its file.
+    /// The error message, in one line. It contains the name of the class or of its file.
     pub message: String,
 }
 
@@ -179,12 +179,13 @@ impl ClassMemory {
     }
 }
 
-/// Scans the host for the devices of all classes. If devices of two classes have the same resource
-/// name, it belongs to the first class, because the resource determines the variable that the
-/// plugin sets. If two classes have the same request variable, the host is only scanned for the
-/// first class, because the hook refuses a container that sets a variable of two classes.
+/// Scans the host for the devices of all classes. `memory` has the state of earlier scans, and is
+/// updated. `now` is the time of this scan.
 ///
-/// `memory` has the state of earlier scans, and is updated. `now` is the time of this scan.
+/// If devices of two classes have the same resource name, the first class gets it, because the
+/// resource determines which variable the plugin sets. If two classes have the same request
+/// variable, the host is scanned only for the first class: the hook refuses a container that sets a
+/// variable of two classes.
 pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,

@@ -1,7 +1,7 @@
 //! Scans this host for the devices of its classes, determines the health of each device, and
-//! notifies of changes. The device plugin and the DRA driver use this crate to offer devices to
-//! the kubelet. The crate runs the programs that classes name, but never enters a container, and the
-//! only files that it writes are those of the driver facts.
+//! notifies of changes. The device plugin and the DRA driver use this crate to offer devices to the
+//! kubelet. The crate runs the programs that classes name, but never enters a container. It writes
+//! only the files with the facts (properties of the driver).
 //!
 //! ```text
 //! class files ─▶ Classes ─┐

@@ -29,7 +29,8 @@ const EVENT_DELAY: Duration = Duration::from_millis(10);
 /// The minimum time between two scans.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The interval at which devices are polled for a response and the kernel's log is read.
+/// The time between two polls of the devices for a response, and between two reads of the kernel's
+/// log.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What must be done after a change on the host.
@@ -59,7 +60,7 @@ pub struct HostWatcher {
     memory: ScanMemory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
-    /// Whether the last attempt to load the class files could read none of them.
+    /// Whether no class file could be read when the class files were last loaded.
     are_all_files_unreadable: bool,
     /// The watcher of devices and class files. It is `None` until `wait_for_change` is called for
     /// the first time.

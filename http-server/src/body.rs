@@ -13,7 +13,7 @@ use crate::connections::MemoryLease;
 /// has status 408.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why the body of a request was not read.
+/// The reason why the server did not read the body of a request completely.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body is longer than {0} bytes")]

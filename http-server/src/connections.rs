@@ -41,7 +41,7 @@ struct Connection {
     address: IpAddr,
     /// The time at which the connection was admitted, or at which its last request was answered.
     idle_start: Instant,
-    /// Whether the server has answered at least one request of the connection.
+    /// Whether the server has answered at least one request on this connection.
     was_answered: bool,
     /// The number of bytes of memory that the requests and answers of this connection use.
     memory_bytes: usize,

@@ -59,7 +59,7 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Returns whether the checkpoint does not exist. The kubelet creates it when it
+    /// Returns whether the checkpoint file does not exist. The kubelet creates the file when it
     /// allocates a device for the first time.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
@@ -111,7 +111,8 @@ impl KubeletCheckpoint {
     }
 }
 
-/// Reads a whole checkpoint file of the kubelet, of at most [`KubeletCheckpoint::MAX_BYTES`] bytes.
+/// Reads a whole checkpoint file. Returns an error if the file is larger than
+/// [`KubeletCheckpoint::MAX_BYTES`].
 pub(crate) fn read_checkpoint(path: &Path) -> Result<Vec<u8>, CheckpointError> {
     read_regular_file(path, KubeletCheckpoint::MAX_BYTES as u64).map_err(|error| {
         match error.kind() {

@@ -1,8 +1,9 @@
 //! Plans how a container gets devices. A container requests devices of a device class
-//! ([`request::Request`]), and the plan lists all that is done to the container
-//! ([`plan::InjectionPlan`]). A plan can also be written as a CDI specification ([`cdi`]). The
-//! hook, the wrapper runtime and `boathook explain` make the same plan with this crate; the plugin
-//! and the DRA driver write CDI specifications with it.
+//! ([`request::Request`]). The plan lists everything that is then done to the container
+//! ([`plan::InjectionPlan`]). A plan can also be written as a CDI specification ([`cdi`]).
+//!
+//! The hook, the wrapper runtime and `boathook explain` make the same plan with this crate. The
+//! plugin and the DRA driver write CDI specifications with it.
 //!
 //! ```text
 //! environment, annotations ─▶ Request ─plan_injection─▶ InjectionPlan ─▶ CDI

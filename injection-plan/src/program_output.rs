@@ -95,7 +95,7 @@ struct LeftoverProcess {
 /// because [`run_program`] does not start a command line that is in the list.
 static LEFTOVER_PROCESSES: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
 
-/// Locks the list of leftover processes, and removes the processes that have ended.
+/// Locks the list of leftover processes, and removes from the list the processes that have ended.
 fn lock_leftover_processes() -> MutexGuard<'static, Vec<LeftoverProcess>> {
     let mut leftover_processes = LEFTOVER_PROCESSES
         .lock()

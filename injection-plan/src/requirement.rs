@@ -1,11 +1,12 @@
-//! Checks the requirements of an image on the host, for example
-//! `api>=12.4 brand=x,driver>=470`.
+//! Checks whether the host meets the requirements of an image, for example `api>=12.4
+//! brand=x,driver>=470`.
 //!
-//! A requirement is a list of alternatives, which are separated by spaces. An alternative is a
-//! list of terms, which are separated by commas, and is met if all its terms hold. Alternatives
-//! are evaluated in order up to the first one that is met. Versions are compared number by
-//! number, and missing numbers are 0. Names and other values are compared without regard
-//! to case.
+//! A requirement is a list of alternatives, separated by spaces. An alternative is a list of terms,
+//! separated by commas. It is met if all its terms hold. The alternatives are evaluated in order,
+//! up to the first one that is met.
+//!
+//! Versions are compared number by number, and a missing number counts as 0. Names and other values
+//! are compared without regard to case.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,8 +170,8 @@ fn is_term_met(
     })
 }
 
-/// Returns whether at least one version with the major number `major` satisfies `operator` and
-/// `required_version`.
+/// Returns whether `operator` and `required_version` accept at least one version with the major
+/// number `major`.
 fn can_satisfy_with_major(operator: &str, major: u64, required_version: &[u64]) -> bool {
     match operator {
         "=" => major == required_version[0],
@@ -181,7 +182,7 @@ fn can_satisfy_with_major(operator: &str, major: u64, required_version: &[u64]) 
     }
 }
 
-/// Returns the numbers of a version such as `12.4.1`, or `None` if the text is not a version.
+/// Returns the numbers in a version such as `12.4.1`. Returns `None` if the text is not a version.
 fn parse_version(text: &str) -> Option<Vec<u64>> {
     let number_texts = text
         .split('.')

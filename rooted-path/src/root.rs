@@ -145,8 +145,8 @@ impl RootDir {
         self.finish_walk(Walk::new(self.fd.as_fd(), path, last_link)?)
     }
 
-    /// Completes a walk, and returns a handle on the file at the end of the path. Returns `None` if
-    /// the path does not exist.
+    /// Takes all steps of a walk, and returns a handle on the file at the end of the path. Returns
+    /// `None` if the path does not exist.
     fn finish_walk(&self, walk: Walk<'_>) -> Result<Option<Handle>> {
         let mut resolved_path = walk.finish()?;
         match resolved_path.opened_components.pop() {

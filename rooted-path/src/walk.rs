@@ -1,13 +1,15 @@
 //! Resolves paths below a root directory, one name at a time.
 //!
-//! Each step opens one name with `O_NOFOLLOW`, relative to the handle of its directory. The
-//! target of a symbolic link is resolved in the same way, and starts at the root if it is
-//! absolute. For `..`, the walk returns to its previous handle and does not ask the kernel for
-//! the parent directory, because another process may move the directory at the same time. Only
-//! handles below the root are used, so that no file outside the root can be reached.
+//! Each step opens one name with `O_NOFOLLOW`, relative to the handle of its directory. The target
+//! of a symbolic link is resolved in the same way. An absolute target starts at the root.
 //!
-//! The walk differs from `openat2` in one point: it refuses every symbolic link of a proc file
-//! system, and not only magic links, because only the kernel can distinguish the two.
+//! For `..`, the walk returns to its previous handle. It does not ask the kernel for the parent
+//! directory, because another process may move the directory at the same time. Only handles below
+//! the root are used, so no file outside of the root can be reached.
+//!
+//! The walk differs from `openat2` in one point. `openat2` refuses only the magic links of a proc
+//! file system, but the walk refuses all its symbolic links, because only the kernel can
+//! distinguish the two kinds.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

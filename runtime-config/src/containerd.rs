@@ -2,16 +2,16 @@
 //!
 //! The layout of the configuration decides which files are changed:
 //!
-//! - **Configuration version 3** (containerd 2): a drop-in is written, because imported files
-//!   are merged key by key. If the main file does not import the drop-in yet, the drop-in's path
+//! - **Configuration version 3** (containerd 2): a drop-in is written, because imported files are
+//!   merged key by key. If the main file does not import the drop-in yet, the path of the drop-in
 //!   is added to its list of imports. Otherwise the main file is not changed.
-//! - **Configuration version 2** (containerd 1.x, or 2.x reading an old file):
-//!   the tables are added to the file itself. In 1.x an imported file *replaces* the whole
-//!   section of a plugin. A drop-in would therefore need a copy of the whole CRI section, and
-//!   the copy would hide each later change by the user. For the same reason the changed file
-//!   is the last imported file with a CRI section: earlier sections have no effect.
-//! - **k3s and rke2** generate containerd's file at each start. A drop-in is written if the
-//!   generated file imports a drop-in directory, and otherwise the template is changed.
+//! - **Configuration version 2** (containerd 1.x, or a 2.x that reads an old file): the tables are
+//!   added to the file itself. In 1.x an imported file *replaces* the whole section of a plugin. A
+//!   drop-in would therefore need a copy of the whole CRI section, and the copy would hide each
+//!   later change by the user. For the same reason, the tables are added to the last imported file
+//!   that has a CRI section: the sections of earlier files have no effect.
+//! - **k3s and rke2** generate containerd's file at each start. If the generated file imports a
+//!   drop-in directory, a drop-in is written. Otherwise the template is changed.
 //! - **k0s** has a drop-in directory, and merges the CRI sections of the drop-ins itself.
 
 mod default_runtime;

@@ -58,7 +58,7 @@ pub enum LoadCheck {
 
 /// The fixed properties of an engine: its name, its paths, and how to reload it.
 pub struct EngineProperties {
-    /// The engine's name on the command line.
+    /// The name of the engine on the command line.
     pub name: &'static str,
     /// The names of the engine's programs. A host with the engine has at least one of them.
     pub programs: &'static [&'static str],

@@ -10,7 +10,7 @@ pub enum Error {
     /// A system call on a file failed.
     #[error("cannot {action} {path}: {cause}{}", format_advice(cause))]
     Io {
-        /// The operation, as a verb: "read", "write", "rename".
+        /// The failed operation, as a verb such as "read", "write" or "rename".
         action: &'static str,
         /// The path of the file, as this process sees it.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum Error {
          remove it from disabled_plugins, or leave this engine out"
     )]
     CriDisabled { path: PathBuf, line: usize },
-    /// Another failure. The text says what to do about it.
+    /// An error of another kind. The text says what to do about it.
     #[error("{0}")]
     Other(String),
 }

@@ -1,12 +1,14 @@
-//! Refuses configuration files with keys whose case differs from that of the engine's
+//! Refuses configuration files if a key is written in another case than in the engine's
 //! documentation.
 //!
 //! The engines' parsers ignore the case of keys: Go's encoding/json (Docker), BurntSushi/toml
 //! (podman, CRI-O) and go-toml (containerd; its version 1 accepts only some spellings). This crate
 //! compares keys exactly, so it would overlook a key in another case. Such a key could set a
 //! default runtime that isolates containers better than runc, and `--set-default` would lose that
-//! isolation. The same check finds two keys that differ only in case, because the parsers disagree
-//! about which of the two has effect.
+//! isolation.
+//!
+//! The same check finds two keys that differ only in case. The parsers disagree about which of
+//! these keys counts.
 
 use std::ops::Range;
 use std::path::Path;

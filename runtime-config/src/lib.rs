@@ -1,20 +1,19 @@
 //! Configures container engines to call the hook, and reverts the configuration. The installer
-//! calls it; the hook uses only its table of engines. It changes no file that its plan does not
-//! name, and reloads an engine only when the installer asks for it.
+//! calls this crate. The hook uses only its table of engines. The crate changes only the files that
+//! its plan names, and reloads an engine only if the installer asks for it.
 //!
-//! Without the feature `configure` the crate contains only the table of the engines and the
-//! comparison of versions, which the hook needs, and has no dependency that edits files.
+//! Without the feature `configure`, the crate contains only what the hook needs: the table of the
+//! engines and the comparison of versions. It then depends on no crate that edits files.
 //!
 //! Data flow: [`Engine::read_snapshot`] takes a [`Snapshot`] of an engine's files from a
-//! [`HostRoot`]. [`Engine::plan_install`] and [`Engine::plan_undo`], two pure functions, compute a
-//! [`Plan`] from the snapshot; a plan is printed as a diff. The caller writes the plan's
+//! [`HostRoot`]. Two pure functions, [`Engine::plan_install`] and [`Engine::plan_undo`], compute a
+//! [`Plan`] from the snapshot. A plan is printed as a diff. The caller writes the plan's
 //! [`InstallationRecord`] to disk and then [applies](Change::apply) each [`Change`].
 //!
-//! If an engine reads drop-ins, Boathook writes files of its own. Otherwise a text edit adds
-//! lines to the user's file and changes no other byte. Such an edit is undone in one of two
-//! ways: a file that still has the text of the installation gets its recorded former text back;
-//! from a file that the administrator has changed since, the lines with Boathook's marks are
-//! removed.
+//! If an engine reads drop-ins, Boathook writes files of its own. Otherwise Boathook adds lines to
+//! the user's file and changes no other byte. There are two ways to undo this. If the file still
+//! has the text of the installation, it gets the recorded previous text. If the administrator has
+//! changed the file since, the lines with Boathook's marks are removed.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

@@ -27,7 +27,7 @@ const FILE_BLOCK_BEGIN: &str =
     "# boathook: begin of file (written by boathook-init, which also removes it)";
 /// The last line of a block.
 const BLOCK_END: &str = "# boathook: end";
-/// The marker comment at the end of a single line that Boathook added.
+/// The marker comment at the end of a line that Boathook added to a table.
 const ADDED_LINE_SUFFIX: &str = " # boathook: added";
 /// The prefix of a comment that keeps the line which Boathook's line replaces.
 const REPLACED_LINE_PREFIX: &str = "# boathook: was: ";

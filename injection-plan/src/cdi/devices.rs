@@ -18,8 +18,8 @@ use crate::request::{
 /// The name of the CDI device that stands for all healthy devices of a kind.
 pub(super) const ALL_DEVICES_NAME: &str = "all";
 
-/// The separator between the device ids and the uid of their resource claim in the hook's argument
-/// `--cdi CLASS=DEVICES@UID`. Device ids cannot contain it.
+/// The separator between the device ids and the uid of a resource claim, in the hook's argument
+/// `--cdi CLASS=DEVICES@UID`. Device ids cannot contain this character.
 pub const CLAIM_SEPARATOR: char = '@';
 
 /// The form of a CDI specification. A thin specification has the device nodes and a hook, which
@@ -33,7 +33,7 @@ pub struct SpecificationForm<'a> {
     pub host_root: &'a Path,
 }
 
-/// The CDI devices of one or more classes, before they are grouped into specifications.
+/// The CDI devices of one or more classes. They are not grouped into specifications yet.
 #[derive(Debug, Default)]
 pub struct CdiDevices {
     /// The CDI devices, each with its resource. The CDI kind of the device is derived from the
@@ -123,10 +123,10 @@ impl SpecificationForm<'_> {
         cdi_devices
     }
 
-    /// Returns the CDI edits for all `devices` of the resource claim with the uid `claim_uid`. The
-    /// hook gets the uid as an argument, because only the kubelet knows which pods have the claim.
-    /// `variables` are added to the container's environment. They can also select capabilities of
-    /// the class.
+    /// Returns the CDI edits for `devices`, which are all devices of the resource claim with the
+    /// uid `claim_uid`. The hook gets the uid as an argument, because only the kubelet knows which
+    /// pods have the claim. `variables` are added to the container's environment. They can also
+    /// select capabilities of the class.
     pub fn build_claim_edits(
         &self,
         class: &DeviceClass,
@@ -228,10 +228,10 @@ impl SpecificationForm<'_> {
     }
 }
 
-/// Checks that `edits` is not empty, and returns `missing_parts` unchanged.
+/// Returns `missing_parts` unchanged if there are any edits.
 ///
 /// # Errors
-/// Returns an error if `edits` is empty: CDI does not allow a device without edits.
+/// Returns an error if `edits` is empty, because CDI does not allow a device without edits.
 fn check_has_edits(
     edits: &ContainerEdits,
     missing_parts: BTreeSet<String>,
@@ -250,7 +250,7 @@ fn make_cdi_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameErro
     CdiName::try_from(format!("{kind}={name}"))
 }
 
-/// Returns a request for `devices` by their ids.
+/// Returns a device list that requests `devices` by their ids.
 fn make_id_list(devices: &[&Device]) -> DeviceList {
     let ids = devices
         .iter()

@@ -26,7 +26,8 @@ pub use super::kind::{SpecFileKind, scan_yaml_kind};
 pub enum DirectoryError {
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// The failed operation for the message, such as "write" or "create the directory".
+        /// The operation that failed, as text for the message, such as "write" or "create the
+        /// directory".
         action: &'static str,
         path: PathBuf,
         #[source]
@@ -51,8 +52,8 @@ pub enum SpecificationChange {
         path: PathBuf,
         kind: String,
         devices: usize,
-        /// The number of device names in the file. It can exceed the number of devices, because a
-        /// device has a name for its id and one for its index, and `all` names all devices.
+        /// The number of device names in the file. It is usually larger than the number of devices:
+        /// a device can have its id and its index as names, and the name `all` means all devices.
         names: usize,
     },
     /// The file was removed, because the host no longer has devices of its kind, or because their
@@ -112,11 +113,11 @@ fn count_noun(count: usize, noun: &str) -> String {
     format!("{noun}{plural}")
 }
 
-/// The result of writing all specifications to a directory.
+/// What happened when the specifications were written to a directory.
 #[derive(Debug, Default)]
 pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
-    /// The specifications that could not be written: the kind and the error of each.
+    /// The specifications that could not be written. The first value is the CDI kind.
     pub failures: Vec<(String, DirectoryError)>,
     /// The names of outdated files that were kept, because they may describe devices of a class
     /// that cannot be used now.

@@ -91,7 +91,7 @@ impl Omission {
     }
 }
 
-/// The reason why the devices of a class could not be found.
+/// The reason why the devices of a class cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
     #[error(transparent)]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// `boathook.dev`, because shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
-/// The party that requests devices by the names in a specification.
+/// The party that requests devices by the names in a specification file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecificationOwner {
     /// People who use the option `--device` of an engine. The CDI kind is the name of the resource.
@@ -49,9 +49,9 @@ pub enum SpecFileKind {
 }
 
 impl SpecFileKind {
-    /// Returns whether the specification may describe devices of `kind`. For an unparsed file, the
-    /// result is true if its text contains `kind`, or an escape sequence that could stand for a
-    /// character of `kind`.
+    /// Returns whether the specification may describe devices of `kind`. If the kind of the file
+    /// could not be parsed, this is so if its text contains `kind`, or an escape sequence that
+    /// could stand for a character of `kind`.
     pub fn may_match(&self, kind: &str) -> bool {
         match self {
             SpecFileKind::Known(known_kind) => known_kind == kind,
@@ -72,7 +72,7 @@ const YAML_ESCAPE_PREFIXES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\
 /// The field `kind` of a JSON specification. serde skips the other fields, which may be large.
 #[derive(Deserialize)]
 struct KindField {
-    // Engines accept the keys of a JSON file in upper and lower case.
+    // Engines accept this key in any case.
     #[serde(alias = "Kind", alias = "KIND")]
     kind: String,
 }

@@ -80,7 +80,7 @@ struct CdiHook {
     hook_name: &'static str,
     path: PathBuf,
     args: Vec<String>,
-    /// The time after which the engine ends the hook, in seconds.
+    /// The time in seconds after which the engine ends the hook.
     timeout: u32,
 }
 
@@ -90,7 +90,7 @@ struct CdiHook {
 pub struct ThinHook<'a> {
     /// The absolute path of the hook program on the host.
     pub program_path: &'a Path,
-    /// The time after which the engine ends the hook, in seconds.
+    /// The time in seconds after which the engine ends the hook.
     pub timeout_seconds: u32,
     /// The absolute path of the hook's configuration file on the host. `None` means the default
     /// path.
@@ -231,7 +231,8 @@ enum NodeSelection {
     /// later. A node with another path on the host would fail in a user namespace, where runc
     /// ignores `hostPath`.
     SamePathOnHost,
-    /// All nodes, because there is no hook.
+    /// All nodes of the plan. This is for a plain specification, which has no hook that could
+    /// create the others.
     All,
 }
 

@@ -24,8 +24,8 @@ pub enum Authority {
     },
     /// The kubelet authorizes only the devices that its checkpoint lists for the container.
     Kubelet(RecordedDevices),
-    /// Nobody authorizes the request. The container starts without the devices. If `is_refused` is
-    /// true, the container does not start.
+    /// Nobody authorizes the request. The container starts without the devices, or does not start
+    /// at all if `is_refused` is true.
     Nobody { reason: String, is_refused: bool },
 }
 
@@ -56,12 +56,12 @@ pub struct RecordedDevices {
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
     /// The ids of the devices in the pod's resource claims, by class.
     pub claimed_devices: BTreeMap<ClassName, BTreeSet<DeviceId>>,
-    /// The pod's resource claims, as `namespace/name`.
+    /// The names of the pod's resource claims, as `namespace/name`.
     pub claims: BTreeSet<String>,
-    /// The path of the kubelet checkpoint, if the file does not exist. The kubelet creates the file
-    /// when it first allocates a device on the node.
+    /// The path of the kubelet checkpoint if the file does not exist, and `None` if it exists. The
+    /// kubelet creates the file when it first allocates a device on the node.
     pub missing_checkpoint_path: Option<PathBuf>,
-    /// The rule for comparing the container's request with these devices.
+    /// Says what happens if the container requests other devices than these.
     pub checkpoint_rule: CheckpointRule,
 }
 

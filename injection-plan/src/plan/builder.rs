@@ -48,19 +48,19 @@ pub(super) struct PlannedMask {
 /// A library of the host that the container gets.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
-    /// The names of symbolic links to the library, which are created in the library's directory.
+    /// The names of the symbolic links to the library. They are created in the library's directory.
     pub(super) links: BTreeSet<String>,
-    /// The names by which programs open the library: its sonames and additional names.
+    /// The names with which programs open the library: its sonames and additional names.
     pub(super) names: BTreeSet<String>,
     /// The subset of `names` for which links are created in the image's library directory, too.
     pub(super) image_links: BTreeSet<String>,
     pub(super) owners: BTreeSet<StepOwner>,
 }
 
-/// The device rule for one device number.
+/// The device rule for one device number, before the rule is added to the plan.
 #[derive(Default)]
 pub(super) struct PlannedRule {
-    /// The access that each device or class needs to the device number.
+    /// The access to the device number that each device or class needs.
     pub(super) access_by_owner: BTreeMap<StepOwner, Access>,
     /// The path of the device's node on the host, if the host has one.
     pub(super) host_node_path: Option<PathBuf>,
@@ -86,17 +86,18 @@ pub(super) struct PlanBuilder {
     pub(super) libraries: BTreeMap<(ProgramAbi, String), PlannedLibrary>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
-    /// The environment variables, each with its values in the order of the devices.
+    /// The environment variables. Each has the values of all devices, in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
     /// The mounted directories that the dynamic loader must search, each with the names of the
     /// libraries in it.
     pub(super) library_directories: Vec<(PathBuf, Vec<String>)>,
-    /// The directories of the image that the loader searches before the mounted directories.
+    /// The directories of the image that the dynamic loader searches before the mounted
+    /// directories.
     pub(super) image_libraries: Vec<ImageLibraries>,
     /// The network interfaces that move into the container, each with the devices to which they
     /// belong.
     pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepOwner>)>,
-    /// The capabilities that programs need to use the devices.
+    /// The Linux capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
     /// The paths of optional files that the host does not have. The key is the label of the device
     /// or class that lists the files.
@@ -107,7 +108,8 @@ impl PlanBuilder {
     /// Adds the devices, files and notes of one request to the plan.
     ///
     /// # Errors
-    /// Returns an error if the request is refused, or if the host lacks a required file.
+    /// Returns an error if the request is refused, or if a required file does not exist on the
+    /// host.
     pub(super) fn add_request(&mut self, input: &PlanInput<'_>) -> Result<(), PlanError> {
         let PlanInput {
             class,

@@ -14,8 +14,8 @@ use super::InjectionPlan;
 pub struct CapabilityNeed {
     pub class: ClassName,
     pub capability: LinuxCapability,
-    /// The operation that fails without the capability, as text for messages. `None` means any use
-    /// of the device.
+    /// The operation that fails without the capability, as text for messages. `None` means that
+    /// every use of the device fails.
     #[serde(rename = "needed_for", skip_serializing_if = "Option::is_none")]
     pub purpose: Option<String>,
     /// Whether programs in the container have the capability. `None` means that the plan was not
@@ -46,7 +46,7 @@ pub enum CapabilityState {
 pub struct SpecCapabilities {
     /// The bounding set, which limits the capabilities of every program.
     pub bounding_set: Vec<String>,
-    /// The ambient set, which the programs of users other than root keep across execve(2).
+    /// The ambient set. The programs of users other than root keep it across execve(2).
     pub ambient_set: Vec<String>,
     pub uid: u32,
 }
@@ -86,7 +86,7 @@ impl InjectionPlan {
     }
 }
 
-/// Formats a need as a message: the capability, its purpose, and whether the container has it.
+/// Formats the capability as a message, with its purpose, and says whether the container has it.
 impl fmt::Display for CapabilityNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let purpose = self.purpose.as_deref().unwrap_or("using the device");

@@ -14,10 +14,10 @@ use crate::request::AwaitedDevice;
 pub struct DetachedRequest {
     pub class: ClassName,
     pub awaited_device: AwaitedDevice,
-    /// The ids of the devices that had arrived for this request and were detached.
+    /// The ids of the devices that arrived for this request and were later detached.
     pub devices: Vec<DeviceId>,
-    /// Whether the whole request has ended. If it has not, the container still gets every arriving
-    /// device of the class, except `devices`.
+    /// Whether the whole request has ended. If it has not ended, the container still gets every
+    /// device of the class that arrives, except `devices`.
     pub has_ended: bool,
 }
 

@@ -9,8 +9,8 @@ use device_class::name::excerpt;
 
 use super::{Action, InjectionPlan};
 
-/// The environment variable with further library directories for the dynamic loader (ld.so(8); musl
-/// reads it as well).
+/// The environment variable that names additional library directories for the dynamic loader
+/// (ld.so(8); musl reads it as well).
 pub const LIBRARY_PATH_ENV: &str = "LD_LIBRARY_PATH";
 
 /// The maximum number of directories of `LD_LIBRARY_PATH` in which libraries are mounted over

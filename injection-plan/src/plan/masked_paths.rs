@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Action, BindMount, InjectionPlan, InjectionStep};
 
-/// The paths of a plan that one masked path of config.json hides.
+/// The paths of a plan that one masked path of config.json would hide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HiddenPaths {
     /// The devices and classes that need the paths, as text for messages.

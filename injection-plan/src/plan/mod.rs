@@ -65,7 +65,7 @@ pub const FILES_DIR_NAME: &str = "files";
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct InjectionPlan {
     pub grants: Vec<Grant>,
-    /// The steps, in the order of their execution.
+    /// The steps, in the order in which they are executed.
     pub steps: Vec<InjectionStep>,
     /// Environment variables for the container. A hook cannot set variables, because it runs after
     /// the container was created. `boathook-runtime` and engines that read CDI specifications can.
@@ -81,19 +81,19 @@ pub struct InjectionPlan {
     pub notes: Vec<String>,
 }
 
-/// The devices of one class that a request was authorized to have.
+/// The devices of one class that a container gets for one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     pub class: ClassName,
     pub devices: Vec<DeviceId>,
-    /// The number of devices of the class on the host.
+    /// The number of devices of this class on the host.
     #[serde(rename = "available")]
     pub available_count: usize,
     /// The source of the request ([`RequestSource`](crate::request::RequestSource)), as text for
     /// messages.
     #[serde(rename = "asked_by")]
     pub requested_by: String,
-    /// The origin of the devices: the hook, or a user's command `boathook attach`.
+    /// Who gave the devices to the container: the hook, or a user with `boathook attach`.
     #[serde(rename = "attached", skip_serializing_if = "GrantOrigin::is_hook")]
     pub grant_origin: GrantOrigin,
     pub authorized_by: String,
@@ -303,11 +303,12 @@ pub enum Action {
         /// newer than those of the host.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         image_libraries: Vec<ImageLibraries>,
-        /// The directories of the container's `LD_LIBRARY_PATH`, which the loader searches before
-        /// those in its configuration files.
+        /// The directories in the container's `LD_LIBRARY_PATH`. The loader searches them before
+        /// the directories in its configuration files.
         #[serde(rename = "library_path", skip_serializing_if = "Vec::is_empty")]
         library_path_dirs: Vec<PathBuf>,
-        /// The directory of the libraries for 32-bit programs, if the plan has any.
+        /// The directory of the libraries for 32-bit programs. `None` means that the plan has no
+        /// such libraries.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory_32bit: Option<PathBuf>,
         /// The names of the 32-bit libraries, each with its path in the container.

@@ -55,8 +55,8 @@ impl MountAttributes {
         noexec: false,
     };
 
-    /// The attributes for a socket. It is writable, because an engine in the container must be able
-    /// to mount it writable into its own containers.
+    /// The attributes for a socket. The mount is writable, because an engine in the container must
+    /// be able to mount the socket writable into its own containers.
     pub const WRITABLE_SOCKET: Self = Self {
         read_only: false,
         nosuid: true,

@@ -350,7 +350,8 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the container path of the directory for the libraries of native or 32-bit programs.
+/// Returns the container path of the directory for libraries. Native programs and 32-bit programs
+/// have different directories.
 pub(super) fn library_dir_path(programs: ProgramAbi) -> PathBuf {
     let directory = match programs {
         ProgramAbi::Native => LIBRARIES_DIR_NAME,

@@ -20,7 +20,7 @@ pub struct Preparation {
     /// The time in seconds after which the program is killed.
     #[serde(rename = "timeout")]
     pub timeout_seconds: u64,
-    /// The path of the file in which the kernel shows the device's state.
+    /// The path of the file in which the kernel shows the state of the device.
     #[serde(rename = "file")]
     pub state_path: PathBuf,
     /// The content that the file at `state_path` must have after the run. Upper and lower case are

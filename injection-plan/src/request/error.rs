@@ -81,7 +81,7 @@ pub enum RequestError {
         /// The reason why the path names no device, and the devices of the class on this host, as
         /// text for the message.
         reason: String,
-        /// Whether the host has no file at this path.
+        /// Whether the host has no file at `path`.
         is_absent: bool,
     },
     #[error(

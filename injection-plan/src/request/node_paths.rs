@@ -40,7 +40,7 @@ const RUNTIME_DEV_ENTRIES: [&str; 17] = [
     "zero",
 ];
 
-/// The path in the container that a request chooses for the nodes of one device.
+/// The path in the container that a request chooses for a device's nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedNodePath {

@@ -19,7 +19,7 @@ use super::waiting;
 /// that a request takes, and is enough for 1,000 ids of the maximum length.
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
-/// The parsed value of a request, which selects devices of a class.
+/// The parsed value of a request. It says which devices of a class are requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// The request is `void` or an empty list. The container gets neither devices nor files of the
@@ -207,12 +207,12 @@ fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> 
     }
 }
 
-/// The devices of an inventory that a request has chosen so far.
+/// Collects the devices of an inventory that a request selects.
 struct ChosenDevices<'a> {
     inventory: &'a Inventory,
-    /// For each device of the inventory, whether it was chosen.
+    /// Says for each device of the inventory whether the request selects it.
     are_devices_chosen: Vec<bool>,
-    /// For each partitioned device of the inventory, whether it was chosen.
+    /// Says for each partitioned device of the inventory whether the request selects it.
     are_divided_chosen: Vec<bool>,
 }
 

@@ -1,5 +1,5 @@
 //! Parses the variables of a request that do not select devices: capabilities, requirements,
-//! pairs of variables, and file lists.
+//! variable pairs, and file lists.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,8 @@ pub(super) fn parse_requirements(
     Ok(requirements)
 }
 
-/// Returns whether a text is true for Go's `strconv.ParseBool`, which the vendors' programs use.
+/// Returns whether Go's `strconv.ParseBool` accepts a text as true. The vendors' programs use this
+/// function.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }

@@ -22,7 +22,7 @@ pub const MAX_AWAITED_DEVICES: usize = 64;
 pub enum AwaitedDevice {
     /// Every device of the class that arrives after the start of the container.
     All,
-    /// One device, which the container gets once the host has it.
+    /// One device. The container gets it as soon as the host has it.
     Device {
         /// The name in the request. Attachment records and `explain --json` contain it as a string.
         #[serde(with = "item_name")]

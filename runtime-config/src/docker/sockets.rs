@@ -16,7 +16,7 @@ use crate::processes::{Process, find_processes};
 /// The default socket of dockerd.
 const DEFAULT_SOCKET_PATH: &str = "/run/docker.sock";
 
-/// The keys of daemon.json that name sockets.
+/// The part of daemon.json that names sockets.
 #[derive(Default, Deserialize)]
 struct DaemonConfig {
     #[serde(default)]

@@ -208,7 +208,7 @@ impl HostEntry {
             .map_err(Error::io("write", &self.display_path()))
     }
 
-    /// Creates a symbolic link of this name.
+    /// Creates a symbolic link with this name.
     pub fn make_symlink(&self, target: &Path) -> Result<(), Error> {
         symlinkat(target, self.dir_fd(), &*self.name).map_err(self.errno_to_error("link"))
     }
@@ -225,13 +225,13 @@ impl HostEntry {
         .map_err(self.errno_to_error("rename"))
     }
 
-    /// Removes the file or symbolic link of this name.
+    /// Removes the file or symbolic link with this name.
     pub fn remove_file(&self) -> Result<(), Error> {
         unlinkat(self.dir_fd(), &*self.name, UnlinkatFlags::NoRemoveDir)
             .map_err(self.errno_to_error("remove"))
     }
 
-    /// Removes the directory of this name, which must be empty.
+    /// Removes the directory with this name. It must be empty.
     pub fn remove_dir(&self) -> Result<(), Error> {
         unlinkat(self.dir_fd(), &*self.name, UnlinkatFlags::RemoveDir)
             .map_err(self.errno_to_error("remove"))
