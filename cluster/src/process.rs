@@ -23,7 +23,7 @@ pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<
 }
 
 /// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives SIGTERM
-/// or SIGINT. An end by a signal is a success.
+/// or SIGINT. If a signal ends it, the result is a success.
 pub(crate) fn serve_until_signal(
     serve: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {

@@ -4,8 +4,8 @@
 /// The maximum length of a quantity, in bytes. The API server writes much shorter quantities.
 const MAX_QUANTITY_BYTES: usize = 64;
 
-/// Returns the number of units that a quantity represents. Returns `None` if the text is not a
-/// quantity, or not a whole number from 0 to 2⁶³ − 1.
+/// Returns the whole number of units that a quantity represents. Returns `None` if the text is not
+/// a quantity, or if the quantity is not a whole number from 0 to 2⁶³ − 1.
 pub fn parse_units(text: &str) -> Option<u64> {
     if text.len() > MAX_QUANTITY_BYTES {
         return None;

@@ -8,17 +8,17 @@ use anyhow::{Context, Result, ensure};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 
-/// The directory `blobs/sha256` of a layout. The name of each file in it is the file's SHA-256
-/// digest.
+/// The directory `blobs/sha256` of a layout. Each file in the directory has its own SHA-256 digest
+/// as its name.
 pub(crate) struct Blobs(PathBuf);
 
 impl Blobs {
-    /// Returns the directory of the blobs in the layout `layout`, which exists already.
+    /// Returns the directory of blobs in the existing layout `layout`.
     pub(crate) fn from_layout(layout: &Path) -> Self {
         Self(layout.join("blobs/sha256"))
     }
 
-    /// Creates the directory of the blobs in the layout `layout`.
+    /// Creates the directory of blobs in the layout `layout`.
     pub(crate) fn create(layout: &Path) -> Result<Self> {
         let blobs = Self::from_layout(layout);
         fs::create_dir_all(&blobs.0)
@@ -26,7 +26,8 @@ impl Blobs {
         Ok(blobs)
     }
 
-    /// Writes a blob, and returns its descriptor: media type, digest and size.
+    /// Writes a blob, and returns its descriptor, which has the media type, the digest and the
+    /// size.
     pub(crate) fn add_blob(&self, media_type: &str, contents: &[u8]) -> Result<Value> {
         let digest = compute_digest(contents);
         let name = digest.trim_start_matches("sha256:");
@@ -39,7 +40,7 @@ impl Blobs {
         self.add_blob(media_type, value.to_string().as_bytes())
     }
 
-    /// Reads the blob of a descriptor.
+    /// Reads the blob to which a descriptor refers.
     ///
     /// # Errors
     /// Returns an error if the blob cannot be read, or if its size or digest differs from that in
@@ -71,7 +72,7 @@ impl Blobs {
     }
 }
 
-/// Returns the SHA-256 digest of a blob in the form that descriptors have, such as `sha256:e3b0…`.
+/// Returns the SHA-256 digest of a blob in the form that descriptors use, such as `sha256:e3b0…`.
 pub(crate) fn compute_digest(contents: &[u8]) -> String {
     let mut digest = "sha256:".to_owned();
     for byte in ring::digest::digest(&SHA256, contents).as_ref() {

@@ -1,5 +1,5 @@
-//! Writes a Helm chart as an OCI Image Layout, as `helm push` writes it to a registry
-//! (<https://helm.sh/docs/topics/registries/>).
+//! Writes a Helm chart as an OCI Image Layout. The layout has the form in which `helm push` stores
+//! a chart in a registry (<https://helm.sh/docs/topics/registries/>).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::blobs::Blobs;
 use crate::image::{INDEX_MEDIA_TYPE, MANIFEST_MEDIA_TYPE};
 
-/// The media type of the metadata of a chart in a registry.
+/// The media type under which a registry stores the metadata of a chart.
 const CONFIG_MEDIA_TYPE: &str = "application/vnd.cncf.helm.config.v1+json";
-/// The media type of a packed chart in a registry.
+/// The media type under which a registry stores a packed chart.
 const CHART_MEDIA_TYPE: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
 /// A packed chart on the command line.
@@ -31,13 +31,13 @@ pub(crate) struct PackedChart {
     created: String,
 }
 
-/// Writes an OCI Image Layout with the chart to `dir`, and returns the digest of the chart's
+/// Writes to `dir` an OCI Image Layout that contains the chart. Returns the digest of the chart's
 /// manifest.
 pub(crate) fn write_layout(dir: &Path, packed_chart: &PackedChart) -> Result<String> {
     let metadata_text = fs::read_to_string(&packed_chart.metadata)
         .with_context(|| format!("cannot read {}", packed_chart.metadata.display()))?;
-    // Chart.yaml files may have values of other types. In the file of this project, all values are
-    // strings.
+    // In general, Chart.yaml may have values that are not strings. In the file of this project, all
+    // values are strings.
     let metadata: BTreeMap<String, String> = serde_saphyr::from_str(&metadata_text)
         .with_context(|| format!("cannot parse {}", packed_chart.metadata.display()))?;
     let chart = fs::read(&packed_chart.chart)

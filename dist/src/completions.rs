@@ -1,6 +1,6 @@
-//! Generates the scripts by which shells complete command lines: options, and the names of engines,
-//! shipped classes, devices and containers. To find devices and containers, the scripts call
-//! `boathook list` and `boathook containers`.
+//! Generates the scripts with which shells complete command lines. The scripts complete options,
+//! and the names of engines, shipped classes, devices and containers. To find devices and
+//! containers, they call `boathook list` and `boathook containers`.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 use clap::Command;
 use clap_complete::Shell;
 
-/// The parts of scripts that complete names of devices and containers, for each shell. They are
-/// added to the script that clap generates for `boathook`.
+/// For each shell, the lines that complete the names of devices and containers. They are added to
+/// the script that clap generates for `boathook`.
 const BASH_DEVICE_COMPLETION: &str = include_str!("../completions/devices.bash");
 const ZSH_DEVICE_COMPLETION: &str = include_str!("../completions/devices.zsh");
 const FISH_DEVICE_COMPLETION: &str = include_str!("../completions/devices.fish");
 
-/// Writes the completion scripts of a program for each shell below the directory `share_dir`.
+/// Writes the completion scripts of a program, one for each shell, below the directory `share_dir`.
 pub(crate) fn write_completions(command: &Command, share_dir: &Path) -> Result<()> {
     let name = command.get_name();
     for (shell, dir, file_name) in [
@@ -37,7 +37,7 @@ pub(crate) fn write_completions(command: &Command, share_dir: &Path) -> Result<(
     Ok(())
 }
 
-/// Returns the completion script of a program for a shell.
+/// Returns the script with which a shell completes the command line of a program.
 fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     let name = command.get_name();
     let mut command = copy_with_completed_values(command)?;
@@ -45,7 +45,7 @@ fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     clap_complete::generate(shell, &mut command, name, &mut script_bytes);
     let mut script = String::from_utf8(script_bytes)?;
     if shell == Shell::Fish {
-        // For fish, clap generates completions of options only, and not of arguments.
+        // For fish, clap generates completions only for options, not for arguments.
         script += &format_fish_class_completions(name, &command, &[]);
     }
     if name == "boathook" {
@@ -54,12 +54,13 @@ fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     Ok(script)
 }
 
-/// Changes a script that clap has generated, so that it completes the arguments of `attach` and
-/// `detach` by the names of devices, and arguments for containers by their names.
+/// Changes a script that clap has generated. The changed script completes the arguments of `attach`
+/// and `detach` with the names of devices, and arguments for containers with the names of
+/// containers.
 ///
 /// # Errors
-/// Returns an error if the script does not have the lines that have to be changed, because another
-/// version of clap generated it.
+/// Returns an error if the script does not have the lines that must be changed, because another
+/// version of clap generated the script.
 fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
     let (is_expected, changed_script) = match shell {
         Shell::Bash => {
@@ -115,8 +116,8 @@ fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
     Ok(changed_script.unwrap_or_default())
 }
 
-/// Returns whether a line of a script for zsh describes an argument that is the name of a
-/// container: the argument of `attach`, `detach`, `refresh` or `doctor`, or that of the option
+/// Returns whether a line of a zsh script describes an argument that is the name of a container.
+/// That is the argument of `attach`, `detach`, `refresh` or `doctor`, or the value of the option
 /// `--container`.
 fn describes_container_argument(spec: &str) -> bool {
     let is_argument =
@@ -124,9 +125,9 @@ fn describes_container_argument(spec: &str) -> bool {
     is_argument || spec.contains("--container=[")
 }
 
-/// Returns the lines of a script for fish that complete arguments which are the names of classes.
-/// `command_path` are the names of the command and of its parent commands, outermost first, without
-/// the program.
+/// Returns the lines of a fish script that complete arguments with the names of classes.
+/// `command_path` contains the names of the parent commands and of the command, in this order,
+/// without the name of the program.
 fn format_fish_class_completions(
     program: &str,
     command: &Command,
@@ -156,8 +157,9 @@ fn format_fish_class_completions(
     lines
 }
 
-/// Returns a copy of a command for the generation of scripts. The copy lacks hidden commands and
-/// options, and has the names of engines and shipped classes as possible values.
+/// Returns a copy of a command from which scripts are generated. The copy does not have hidden
+/// commands and options. The names of engines and shipped classes are the possible values of its
+/// arguments.
 fn copy_with_completed_values(command: &Command) -> Result<Command> {
     let mut command_copy = Command::new(leak_name(command.get_name()))
         .about(command.get_about().cloned().unwrap_or_default())
@@ -198,8 +200,8 @@ fn list_engine_names() -> Vec<&'static str> {
     ["auto", "none"].into_iter().chain(engines).collect()
 }
 
-/// Returns a copy of the name with the lifetime `'static`, which clap needs. Its memory is never
-/// freed.
+/// Returns a copy of the name with the lifetime `'static`, which clap needs. The memory of the copy
+/// is never freed.
 fn leak_name(name: &str) -> &'static str {
     name.to_owned().leak()
 }

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::linked::{ProgramSet, ToolchainLibrary};
 
-/// The fields of the output of `cargo metadata` that are read.
+/// The fields of `cargo metadata` that this program reads.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
-    /// The graph of dependencies between the packages.
+    /// The graph of the dependencies between packages.
     resolve: Value,
 }
 
@@ -34,11 +34,12 @@ struct Package {
 
 /// The components of a set of programs, and the dependencies between them.
 struct Components {
-    /// The packages, by name and version.
+    /// The packages of the programs. The key is the name and the version.
     packages: BTreeMap<(String, String), Package>,
     /// The libraries of the toolchain, such as the C library.
     toolchain_libraries: BTreeSet<ToolchainLibrary>,
-    /// The package URLs of each component's dependencies, by the component's own URL.
+    /// The dependencies of each component. The key is the package URL of the component, and the
+    /// value contains the package URLs of its dependencies.
     dependencies: BTreeMap<String, BTreeSet<String>>,
     /// The package URLs of the programs themselves.
     programs: BTreeSet<String>,
@@ -46,8 +47,8 @@ struct Components {
 
 impl Components {
     /// Finds the components that are linked into the programs of a set for `target`. `cargo tree`
-    /// lists the packages, because it knows the features of each build. Their licences are in
-    /// `cargo metadata`.
+    /// lists the packages, because it knows the features of each build. `cargo metadata` tells
+    /// their licences.
     fn resolve(program_set: ProgramSet, target: &str) -> Result<Self> {
         let mut components = Self {
             packages: BTreeMap::new(),
@@ -120,8 +121,8 @@ impl Components {
     }
 }
 
-/// Returns the directory names, as `cargo vendor --versioned-dirs` makes them, of all packages that
-/// a build of this workspace or of its tests can compile for `targets`.
+/// Returns all packages that a build of this workspace or of its tests can compile for `targets`.
+/// Each package is returned as the directory name that `cargo vendor --versioned-dirs` gives it.
 pub(crate) fn list_compiled_packages(targets: &[String]) -> Result<BTreeSet<String>> {
     let metadata = read_metadata(targets)?;
     let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
@@ -133,7 +134,7 @@ pub(crate) fn list_compiled_packages(targets: &[String]) -> Result<BTreeSet<Stri
         .collect())
 }
 
-/// Returns the output of `cargo metadata` for `targets`.
+/// Runs `cargo metadata` for `targets`, and returns its output.
 fn read_metadata(targets: &[String]) -> Result<Metadata> {
     let platforms = targets
         .iter()
@@ -165,7 +166,8 @@ impl Package {
         Ok(license.replace('/', " OR "))
     }
 
-    /// Reads the files with licences, copyright lines and notices in the package's directory.
+    /// Reads the files in the package's directory that contain licences, copyright lines or
+    /// notices.
     fn read_license_texts(&self) -> Result<Vec<String>> {
         let dir = self
             .manifest_path
@@ -195,8 +197,8 @@ impl Package {
     }
 }
 
-/// Writes a list of all components with their licences, followed by the texts of the licences. A
-/// text that several components have in common is written once.
+/// Writes a list of all components with their licences, followed by the texts of the licences. If
+/// several components have the same text, it is written once.
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     let mut license_list = String::new();
     let mut names_by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -256,8 +258,8 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     fs::write(file, document).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The list
-/// lacks the optional serial number, so that the same sources give the same bytes.
+/// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The
+/// optional serial number is omitted, so that the same sources always result in the same bytes.
 pub(crate) fn write_sbom(
     file: &Path,
     program_set: ProgramSet,

@@ -18,7 +18,7 @@ pub(crate) fn write_pages(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command lines of the programs that have manual pages, as clap describes them.
+/// Returns clap's descriptions of the command lines, for the programs that have manual pages.
 fn build_command_lines() -> [Command; 3] {
     [
         hook::command_line(),
@@ -27,10 +27,10 @@ fn build_command_lines() -> [Command; 3] {
     ]
 }
 
-/// Writes a manual page for a program and one for each of its commands.
+/// Writes a manual page for a program, and one page for each command of the program.
 fn write_manual_pages(command: &Command, dir: &Path) -> Result<()> {
     create_dir(dir)?;
-    // The command `help`, which clap adds, needs no page.
+    // clap adds the command `help`, which needs no page.
     let command = command.clone().disable_help_subcommand(true);
     clap_mangen::generate_to(command, dir)
         .with_context(|| format!("cannot write manual pages to {}", dir.display()))

@@ -1,6 +1,7 @@
-//! Writes the contents of an image archive: an OCI Image Layout (OCI Image Format Specification
-//! 1.1) with an index of platforms. The archive also has the file `manifest.json` of `docker save`.
-//! Without containerd's image store, Docker reads only this file.
+//! Writes the contents of an image archive. It is an OCI Image Layout (OCI Image Format
+//! Specification 1.1) with an index of platforms. The archive also contains the file
+//! `manifest.json`, as `docker save` writes it, because Docker without containerd's image store
+//! reads only this file.
 
 use std::fs;
 use std::io::Write;
@@ -18,11 +19,11 @@ pub(crate) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest
 const CONFIG_MEDIA_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// The architecture of a platform by Go's name, such as `amd64`, and the path of the tar archive
-/// with the platform's only layer.
+/// A platform of an image: the name that Go uses for the architecture, such as `amd64`, and the
+/// path of the tar archive that is the platform's only layer.
 pub(crate) type Layer = (String, PathBuf);
 
-/// Parses the argument `ARCHITECTURE=FILE` for clap.
+/// Parses an argument of the form `ARCHITECTURE=FILE`.
 pub(crate) fn parse_layer(text: &str) -> Result<Layer, &'static str> {
     let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
     Ok((architecture.to_owned(), file.into()))
@@ -54,7 +55,8 @@ pub(crate) struct ImageDescription {
 
 impl ImageDescription {
     /// Returns the annotations of the image, with the keys of the OCI Image Format Specification.
-    /// The configuration has them as labels, too, because `docker inspect` shows only labels.
+    /// The image configuration has the same values as labels, because `docker inspect` shows only
+    /// labels.
     fn build_annotations(&self) -> Value {
         let (title, version) = self.name.rsplit_once(':').unwrap_or((&self.name, ""));
         let source = env!("CARGO_PKG_REPOSITORY");
@@ -73,7 +75,7 @@ impl ImageDescription {
     }
 }
 
-/// Writes the contents of the archive to `dir`, which `scripts/dist` packs.
+/// Writes the contents of the archive to `dir`. `scripts/dist` then packs them.
 pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
     let name = &image.name;
     let blobs = Blobs::create(dir)?;
@@ -97,8 +99,8 @@ pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
     });
     let top_index =
         json!({"schemaVersion": 2, "mediaType": INDEX_MEDIA_TYPE, "manifests": [index_descriptor]});
-    // `docker load` takes every entry of manifest.json for an image of its own platform, so only
-    // the first platform gets an entry.
+    // For each entry of manifest.json, `docker load` assumes an image for its own platform.
+    // Therefore only the first platform gets an entry.
     let mut docker_manifest: Vec<Value> = docker_entries.into_iter().take(1).collect();
     docker_manifest[0]["RepoTags"] = json!([name]);
     let layout = json!({"imageLayoutVersion": "1.0.0"});

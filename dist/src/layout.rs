@@ -79,7 +79,7 @@ pub(crate) fn check_image(expected_image: &ExpectedImage) -> Result<String> {
         .to_owned())
 }
 
-/// Reads `index.json`, the file from which all blobs of a layout are reached.
+/// Reads `index.json`, the file that leads to all blobs of a layout.
 fn read_top_index(dir: &Path) -> Result<Value> {
     let path = dir.join("index.json");
     let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

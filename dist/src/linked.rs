@@ -1,5 +1,5 @@
 //! Finds the libraries that are linked into released programs: crates, the standard library of
-//! Rust, and the C library, which is linked statically.
+//! Rust, and the C library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ pub(crate) enum ProgramSet {
     Sources,
 }
 
-/// A build of packages by one call of cargo in `scripts/build-programs`, for one C library.
+/// One call of cargo in `scripts/build-programs`, which builds packages for one C library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build {
     pub(crate) packages: &'static [&'static str],
@@ -54,7 +54,7 @@ impl ProgramSet {
     }
 }
 
-/// A library that is part of the toolchain, so that cargo does not list it.
+/// A library that is part of the toolchain. cargo does not list such a library.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToolchainLibrary {
     pub(crate) name: &'static str,
@@ -70,8 +70,8 @@ impl ToolchainLibrary {
 }
 
 impl Build {
-    /// Returns the name and version of each package that is linked into the programs. Procedural
-    /// macros and their dependencies are left out, because they run in the compiler.
+    /// Returns the name and version of each package that is linked into the programs. Omits
+    /// procedural macros and their dependencies, because they run only in the compiler.
     pub(crate) fn list_crates(self, target: &str) -> Result<BTreeSet<(String, String)>> {
         let mut cargo_tree = Command::new("cargo");
         cargo_tree.args(["tree", "--locked", "--edges=normal,no-proc-macro"]);
@@ -96,7 +96,7 @@ impl Build {
             .collect()
     }
 
-    /// Returns the libraries of the toolchain that are linked into the programs.
+    /// Returns the libraries that the toolchain links into the programs.
     pub(crate) fn list_toolchain_libraries(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
         let compiler = run_and_read_output(Command::new("rustc").arg("-vV"))?;
         let release = compiler
@@ -114,7 +114,8 @@ impl Build {
                 license: "MIT",
             }
         } else {
-            // The packages of the cross compiler have the same version as this machine's C library.
+            // The cross compiler is installed from packages whose C library has the same version as
+            // that of this machine.
             let text = run_and_read_output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
             let version = text.trim().strip_prefix("glibc ");
             ToolchainLibrary {
@@ -135,7 +136,7 @@ impl Build {
         self.is_musl && std::env::var_os("BOATHOOK_LIBC").is_none_or(|libc| libc != "glibc")
     }
 
-    /// Returns the Rust target triple of this build for the C library in use. `target` is the
+    /// Returns the Rust target triple for the C library that this build uses. `target` is the
     /// triple for glibc.
     fn choose_target_triple(self, target: &str) -> String {
         if self.uses_musl() {
@@ -146,8 +147,8 @@ impl Build {
     }
 }
 
-/// Returns the version of the musl library of the toolchain. The library contains the version as a
-/// text.
+/// Returns the version of the toolchain's musl library. The binary file of the library contains the
+/// version as a text.
 fn find_musl_version(target: &str) -> Result<String> {
     let sysroot = run_and_read_output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let libc_path = format!("lib/rustlib/{target}/lib/self-contained/libc.a");
@@ -156,8 +157,8 @@ fn find_musl_version(target: &str) -> Result<String> {
     find_version_text(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
 }
 
-/// Returns the first printable text in a library that consists only of a version with three
-/// numbers.
+/// Returns the first printable text in `bytes` that is a version with three numbers and nothing
+/// else.
 fn find_version_text(bytes: &[u8]) -> Option<String> {
     let is_printable = |byte: &u8| (b' '..=b'~').contains(byte);
     let is_version = |text: &&[u8]| {
@@ -170,7 +171,8 @@ fn find_version_text(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(version).into_owned())
 }
 
-/// Runs a command, and returns its output. An error has the command and its messages.
+/// Runs a command, and returns its output. If the command fails, the error contains the command and
+/// its messages.
 fn run_and_read_output(command: &mut Command) -> Result<String> {
     let output = command
         .output()

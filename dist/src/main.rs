@@ -1,5 +1,5 @@
-//! The program `boathook-dist`, by which `scripts/dist` makes all files of a release other than the
-//! programs. The same sources give the same bytes.
+//! The program `boathook-dist`. `scripts/dist` calls it to make all files of a release other than
+//! the programs. The same sources always result in the same bytes.
 
 #![allow(
     clippy::disallowed_methods,

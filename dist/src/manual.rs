@@ -1,15 +1,16 @@
 //! Prepares manual pages for terminals. `go-md2man` makes the pages about file formats from
-//! documents. The tables of these documents are too wide for a terminal, so they are converted
-//! first. Lines of go-md2man and clap that `mandoc -T lint` rejects are removed.
+//! Markdown documents. The tables of these documents are too wide for a terminal, so the tables are
+//! converted first. Afterwards, lines that go-md2man and clap write but `mandoc -T lint` rejects
+//! are removed.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Returns a Markdown document in which tables are lists of definitions, whose terms are the cells
-/// of the first column. Lists of items such as "`key`: meaning" are converted, too. Links are
-/// replaced by their texts, because a manual page cannot have them.
+/// Converts each table of a Markdown document to a list of definitions. The terms are the cells of
+/// the first column. List items such as "`key`: meaning" are also converted. Links are replaced by
+/// their texts, because a manual page cannot have links.
 pub(crate) fn convert_tables(text: &str) -> String {
     let mut converted_text = String::new();
     let mut lines = text.lines().peekable();
@@ -52,8 +53,8 @@ fn split_list_item(line: &str) -> Option<(&str, &str)> {
     item.split_once(": ").filter(|_| starts_with_code)
 }
 
-/// Returns a row of a table as the definition of its first cell. The last cell is the text. The
-/// cells between them follow the names of their columns, as in "type: list.".
+/// Converts a row of a table to a definition. The first cell is the term, and the last cell is the
+/// text. The cells between them follow the names of their columns, as in "type: list.".
 fn format_definition(column_names: &[String], row: &[String]) -> String {
     let Some((term, cells)) = row.split_first() else {
         return String::new();
@@ -74,7 +75,7 @@ fn format_definition(column_names: &[String], row: &[String]) -> String {
     format!("\n{}\n: {}\n", remove_links(term), remove_links(text))
 }
 
-/// Splits a row of a table into cells. A bar after a backslash is part of a cell.
+/// Splits a row of a table into cells. A vertical bar after a backslash is part of a cell.
 fn split_cells(row: &str) -> Vec<String> {
     let row = row.trim().trim_start_matches('|');
     let row = row.strip_suffix('|').unwrap_or(row);
@@ -103,7 +104,8 @@ fn remove_links(text: &str) -> String {
     plain_text + unread_text
 }
 
-/// Cleans all manual pages in the directories below `dir`, such as `man1`, and sets their date.
+/// Cleans all manual pages in the subdirectories of `dir`, such as `man1`, and sets the date of the
+/// pages.
 pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
     for section in fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
         for page in fs::read_dir(section?.path())? {
@@ -115,9 +117,9 @@ pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a manual page with the date, and without the requests that mandoc rejects: the font `C`
-/// of `go-md2man`, its paragraph after a heading, line breaks beside vertical space, and lines of
-/// examples that look like macros.
+/// Returns a manual page with the date, and without what mandoc rejects: the font `C` and the
+/// paragraph after a heading, which `go-md2man` writes, line breaks beside vertical space, and
+/// lines of examples that look like macros.
 fn clean_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_in_example = false;
@@ -143,7 +145,7 @@ fn clean_page(text: &str, date: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Sets the date in the title line of a page, which has an empty one. Other lines are returned
+/// If `line` is the title line of a page, sets its date, which is empty. Returns other lines
 /// unchanged.
 fn set_date(line: String, date: &str) -> String {
     let Some(title) = line.strip_prefix(".TH ") else {

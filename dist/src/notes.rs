@@ -4,13 +4,13 @@ use anyhow::{Result, ensure};
 
 use crate::texts::replace_links;
 
-/// Returns the section of a version without its heading. The notes are published outside of the
-/// source tree, so links to its files are replaced by links to the files of that version in the
-/// repository.
+/// Returns the section of a version from a changelog, without its heading. The notes are published
+/// outside of the source tree. Therefore links to files of the tree are replaced by links to the
+/// files of that version in the repository.
 ///
 /// # Errors
-/// Fails if the version has no section or an empty one. With `requires_date` it also fails if the
-/// heading has no date.
+/// Fails if the version has no section, or if the section is empty. If `requires_date` is true,
+/// also fails if the heading has no date.
 pub(crate) fn extract_notes(changelog: &str, version: &str, requires_date: bool) -> Result<String> {
     let heading = format!("## {version}");
     let mut lines = changelog.lines();

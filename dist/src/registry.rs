@@ -1,4 +1,4 @@
-//! The name of the registry, with an optional path, to which images and the chart are published.
+//! Defines the name of the registry to which images and the chart are published.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,9 @@ pub(crate) struct RegistryName(String);
 impl FromStr for RegistryName {
     type Err = String;
 
-    /// Parses a name by the rules of references to images. A first component that has neither a dot
-    /// nor a port and is not `localhost` is refused, because it would mean a path at Docker Hub.
+    /// Parses the name of a registry by the rules for names of images. Refuses a first component
+    /// that has neither a dot nor a port and is not `localhost`, because it would mean a path at
+    /// Docker Hub.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Err("is empty".into());
@@ -54,8 +55,8 @@ impl fmt::Display for RegistryName {
     }
 }
 
-/// Returns whether a text can be a component of the path in the name of an image. It consists of
-/// lower-case letters and digits, with single separators between them.
+/// Returns whether a text can be a component of the path in the name of an image. Such a component
+/// consists of lower-case letters and digits, with single separators between them.
 fn is_path_component(text: &str) -> bool {
     let is_letter_or_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(is_letter_or_digit)

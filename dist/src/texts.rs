@@ -1,15 +1,16 @@
-//! Copies the documents of the source tree (README and others at the top, and `docs`) into a
-//! release, and changes their links so that they are valid outside of the source tree.
+//! Copies the documents of the source tree into a release: README and others at the top, and
+//! `docs`. Changes the links in the documents so that they are valid outside of the source tree.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The directory of the documents in a release.
+/// The directory of a release that contains the documents.
 const DOCUMENTS_DIR: &str = "share/doc/boathook";
 
-/// The directory of the pictures, in `docs` and beside the documents of a release.
+/// The directory that contains the pictures. It is in `docs` of the source tree, and beside the
+/// documents of a release.
 const PICTURES_DIR: &str = "pictures";
 
 /// The documents at the top of the source tree.
@@ -54,8 +55,8 @@ pub(crate) fn write_documents(source_dir: &Path, release_dir: &Path) -> Result<(
     Ok(())
 }
 
-/// Copies the pictures that documents show. The sources from which the pictures are drawn are not
-/// copied.
+/// Copies the pictures that the documents show. Does not copy the sources from which the pictures
+/// are drawn.
 fn copy_pictures(source_dir: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     let entries = fs::read_dir(source_dir)
@@ -72,7 +73,7 @@ fn copy_pictures(source_dir: &Path, target: &Path) -> Result<()> {
 }
 
 /// Returns a Markdown text with changed links. `find_target` returns the new target of a link, or
-/// `None` if the link is not changed.
+/// `None` if the link is to stay as it is.
 pub(crate) fn replace_links(text: &str, find_target: impl Fn(&str) -> Option<String>) -> String {
     let mut link_parts = text.split("](");
     let mut changed_text = link_parts.next().unwrap_or_default().to_owned();
@@ -90,10 +91,10 @@ pub(crate) fn replace_links(text: &str, find_target: impl Fn(&str) -> Option<Str
     changed_text
 }
 
-/// Returns the target in a release for `link`, a link in a file of the directory `document_dir`.
-/// The target is another document of the release, or the URL of a file in the source repository.
-/// Returns `None` if the link need not be changed. `documents_prefix` is the path from the changed
-/// file to the documents.
+/// Returns the target that a link has in a release: another document of the release, or the URL of
+/// a file in the source repository. `document_dir` is the directory of the document with the link,
+/// and `documents_prefix` is the path from that document to the documents of the release. Returns
+/// `None` if the link need not be changed.
 fn find_released_target(
     source_dir: &Path,
     document_dir: &Path,
@@ -122,8 +123,8 @@ fn find_released_target(
     })
 }
 
-/// Returns the name that a file of the source tree has among the documents of a release, or `None`
-/// if a release does not contain the file as a document.
+/// Returns the path that a file of the source tree has among the documents of a release. Returns
+/// `None` if a release does not contain the file as a document.
 fn get_document_path(path: &Path) -> Option<&Path> {
     let is_top_document = TOP_DOCUMENTS.iter().any(|name| path == Path::new(name));
     if path.starts_with("deploy/examples") {

@@ -1,5 +1,5 @@
-//! Reduces the crates that `cargo vendor` has copied to what a build for Linux reads, so that a
-//! source package contains no finished program or library.
+//! Reduces the crates that `cargo vendor` has copied to the files that a build for Linux reads, so
+//! that a source package contains no compiled program or library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,16 +10,18 @@ use serde_json::Value;
 
 use crate::components;
 
-/// The file with the checksums of a crate's files, which cargo compares when it compiles the crate.
+/// The file with the checksums of a crate's files. When cargo compiles the crate, it compares the
+/// files with these checksums.
 const CHECKSUMS_FILE: &str = ".cargo-checksum.json";
-/// The file without which cargo cannot read a locked dependency, whether it is compiled or not.
+/// A file that every locked dependency must have, because cargo reads it even if the dependency is
+/// not compiled.
 const MANIFEST_FILE: &str = "Cargo.toml";
-/// The extensions of compiled files. Crates have such files for Windows and WebAssembly, and among
-/// their examples.
+/// The extensions of compiled files. Some crates contain such files for Windows or WebAssembly, or
+/// among their examples.
 const COMPILED_EXTENSIONS: [&str; 8] = ["a", "dll", "exe", "lib", "o", "obj", "so", "wasm"];
 
-/// Removes compiled files from the crates in the directory `vendor_dir`. Crates that no build for
-/// `targets` compiles are reduced to their manifests.
+/// Removes compiled files from the crates in the directory `vendor_dir`. If no build for `targets`
+/// compiles a crate, only the manifest of the crate is kept.
 pub(crate) fn prune_crates(vendor_dir: &Path, targets: &[String]) -> Result<()> {
     let compiled_packages = components::list_compiled_packages(targets)?;
     let mut has_compiled_crate = false;
@@ -53,7 +55,7 @@ fn remove_compiled_files(crate_dir: &Path) -> Result<()> {
     rewrite_checksums(crate_dir, |file| !removed_files.contains(file))
 }
 
-/// Replaces a crate by its manifest and an empty library.
+/// Removes all files of a crate except its manifest and checksums, and adds an empty library.
 fn reduce_to_manifest(crate_dir: &Path) -> Result<()> {
     let manifest = fs::read(crate_dir.join(MANIFEST_FILE))?;
     rewrite_checksums(crate_dir, |file| file == MANIFEST_FILE)?;

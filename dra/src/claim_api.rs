@@ -1,4 +1,4 @@
-//! Creates the client for requests about ResourceClaims to the API server.
+//! Creates the client with which the driver requests ResourceClaims from the API server.
 //!
 //! The namespace and the name of a claim become parts of the request's path, and the crate kube
 //! does not escape them. They come from the kubelet and from claim records, and are checked so that

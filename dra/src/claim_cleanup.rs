@@ -1,6 +1,6 @@
-//! Unprepares claims that the kubelet will never unprepare: it has lost its checkpoint, or the
-//! claims were deleted by force while it did not run. Also restores missing CDI specifications of
-//! claims.
+//! Unprepares claims that the kubelet will never unprepare, because it has lost its checkpoint, or
+//! because the claims were deleted by force while the kubelet did not run. Also restores missing
+//! CDI specifications of claims.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,16 @@ use crate::claim_api::build_claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
 
-/// The interval of the search for unused claims. All CDI specifications of claims are also written
-/// again at this interval.
+/// The interval at which unused claims are searched. The CDI specifications of all claims are also
+/// written again at this interval.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval at which the driver checks whether a CDI specification is missing.
 const SPECIFICATION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Writes missing CDI specifications of prepared claims again, until the task is cancelled. All are
-/// missing after a restart of the node, because their directory is a tmpfs. Returns if the
-/// directory was removed on the host while it is mounted in this container.
+/// Writes missing CDI specifications of prepared claims again, until the task is cancelled. After a
+/// restart of the node all specifications are missing, because their directory is a tmpfs. Returns
+/// early if the directory was removed on the host while it is mounted in this container.
 pub(crate) async fn restore_specifications(
     claims: NodeClaims,
     inventory: watch::Receiver<Inventory>,
@@ -54,8 +54,8 @@ pub(crate) async fn restore_specifications(
             );
             return;
         }
-        // After this time all specifications are written again even if none is missing, because
-        // another program may have changed one.
+        // At the end of this interval all specifications are written again even if none is missing,
+        // because another program may have changed one.
         let next_restoration = Instant::now() + CLEANUP_INTERVAL;
         tokio::time::sleep(SPECIFICATION_CHECK_INTERVAL).await;
         while Instant::now() < next_restoration
@@ -117,15 +117,16 @@ pub(crate) async fn unprepare_unused_claims(
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
         let result =
             unprepare_claim_if_unused(client, claims, claim_users, record, inventory).await;
-        // The error names the claim that still has the device. The caller adds the claim that is
-        // being prepared.
+        // The error names the claim that still has the device. The caller adds the name of the
+        // claim that is being prepared.
         result.with_context(|| format!("the device of claim {}", record.qualified_name()))?;
     }
     Ok(())
 }
 
-/// Unprepares the claim of a record if no pod of this node uses it, and if the API server has no
-/// such claim or the claim is not reserved for a pod. Otherwise updates the pods in the record.
+/// Unprepares the claim of a record if two conditions hold: no pod of this node uses the claim, and
+/// the API server has no such claim or the claim is not reserved for a pod. Otherwise updates the
+/// pods in the record.
 async fn unprepare_claim_if_unused(
     client: &Client,
     claims: &NodeClaims,
@@ -147,8 +148,8 @@ async fn unprepare_claim_if_unused(
         Some(claim) => match list_allocated_devices(&claim, &record.uid) {
             Err(error) if error.is_claim_unused() => error.to_string(),
             _ => {
-                // The claim stays prepared. Its record is updated, because the claim may have been
-                // reserved for further pods since it was prepared.
+                // The claim stays prepared. Its record is updated, because the claim may meanwhile
+                // be reserved for further pods.
                 let running_pods = claim_users.find_running_pods().await;
                 let (claims, uid) = (claims.clone(), record.uid.clone());
                 let update_record = move || claims.update_pods(&uid, &claim, running_pods.as_ref());

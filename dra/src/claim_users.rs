@@ -1,15 +1,17 @@
 //! Determines whether a pod of this node uses a prepared claim that the API server no longer has.
 //!
 //! A user can force the deletion of a claim while a pod uses the claim. The API server then does
-//! not know that the device is in use, and only these sources tell it:
+//! not know that the device is in use. Only these sources know it:
+//!
 //! - The kubelet's checkpoint of claims (`dra_manager_state`) names the pods of each claim. The
-//!   driver can read it only if it runs on the host or has the file mounted.
-//! - The kubelet's PodResources API lists the claims of pods that have not ended, without init
-//!   containers. An answer counts only if it contains the driver's own pod, because a starting
-//!   kubelet may omit pods.
-//! - The cgroup of a pod exists until the pod has ended. In a container this is the only sign that
-//!   an init container of a pod, for which the claim was reserved, uses it. The record of the
-//!   claim has these pods, unless an older version wrote it or the claim is not reserved for pods.
+//!   driver can read it only if the driver runs on the host or has the file mounted.
+//! - The kubelet's PodResources API lists the claims of pods that have not ended, but not the
+//!   claims of init containers. An answer counts only if it contains the driver's own pod, because
+//!   a starting kubelet may omit pods.
+//! - The cgroup of a pod exists until the pod has ended. If the driver runs in a container, this is
+//!   the only sign that an init container uses the claim. The record of the claim names the pods
+//!   for which the claim was reserved, unless an older version wrote the record or the claim is not
+//!   reserved for pods.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 pub(crate) struct ClaimUsers {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
-    /// The name of the driver's own pod. Without it the PodResources API is not used.
+    /// The name of the driver's own pod. If it is not known, the PodResources API is not used.
     driver_pod_name: Option<String>,
     cgroups: PodCgroupFinder,
 }
@@ -58,8 +60,9 @@ impl ClaimUsers {
         }
     }
 
-    /// Determines from all sources whether a pod uses a claim. The claim is in use if one source
-    /// says so. It is unused if the kubelet's checkpoint says so, or if both other sources say so.
+    /// Determines from all sources whether a pod uses a claim. If one source finds a user, the
+    /// claim is in use. The claim is unused if the kubelet's checkpoint says so, or if both other
+    /// sources say so.
     pub(crate) async fn determine_claim_use(&self, claim: &Record) -> ClaimUse {
         let path = self.checkpoint_path.display();
         let is_in_checkpoint = match KubeletClaims::read(&self.checkpoint_path) {
@@ -83,7 +86,7 @@ impl ClaimUsers {
     }
 
     /// Returns whether a pod that can use the claim has a cgroup. The error is the reason why this
-    /// is not known.
+    /// cannot be determined.
     async fn has_running_pod(&self, claim: &Record) -> Result<bool, String> {
         let Some(pods) = &claim.pods else {
             return Err(

@@ -18,7 +18,8 @@ use crate::names;
 #[derive(Debug, Clone)]
 pub struct ClassDevices {
     pub class: DeviceClass,
-    /// The devices, and the device nodes that a container gets together with each of them.
+    /// The devices, and for each device the further device nodes that a container gets together
+    /// with it.
     pub found_class: FoundClass,
     /// The names of the devices in ResourceSlices, in the order of `found_class.inventory.devices`.
     pub device_names: Vec<String>,
@@ -35,7 +36,7 @@ pub struct DivisibleDevice {
     /// The device's name in ResourceSlices.
     pub name: String,
     pub divisible: DeviceDivision,
-    /// The names of the possible parts in slices, in the order of `divisible.parts`.
+    /// The names of the possible parts in ResourceSlices, in the order of `divisible.parts`.
     pub part_names: Vec<String>,
 }
 
@@ -62,16 +63,16 @@ impl DivisibleDevice {
         names.zip(&self.divisible.parts)
     }
 
-    /// Returns whether a device is this device or a part of it.
+    /// Returns whether `device` is this divisible device or a part of it.
     fn contains_device(&self, device: &Device) -> bool {
         *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole_device.id
     }
 }
 
 impl ClassDevices {
-    /// Names the devices of a class, and determines which of them can be divided. `host_root` is
-    /// the path of the host's root directory. Also returns a message for each reason why devices
-    /// cannot be divided.
+    /// Chooses the names of a class's devices, and determines which devices can be divided.
+    /// `host_root` is the path of the host's root directory. Also returns a message for each reason
+    /// why devices cannot be divided.
     pub fn new(
         class: DeviceClass,
         found_class: FoundClass,
@@ -79,9 +80,8 @@ impl ClassDevices {
     ) -> (Self, Vec<String>) {
         let inventory = &found_class.inventory;
         let (divisible_parents, warnings) = find_divisible_devices(&class, inventory, host_root);
-        // The inventory does not have a device that is already divided into parts. Such a device
-        // gets a name too, so that the names of other devices do not change when a device is
-        // divided.
+        // A device that is already divided into parts is not in the inventory. It gets a name as
+        // well, so that the names of the other devices do not change when a device is divided.
         let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|device| &device.id).collect();
         let divided_ids: Vec<_> = divisible_parents
             .iter()
@@ -90,8 +90,8 @@ impl ClassDevices {
             .collect();
         ids.extend(divided_ids);
         let mut device_names = names::build_device_names(&ids);
-        // Existing parts are named as possible parts, so that a part keeps its name when it is
-        // created.
+        // An existing part gets its name from the list of possible parts, so that a part keeps its
+        // name when it is created.
         let is_part = |device: &Device| {
             let mut parents = divisible_parents
                 .iter()
@@ -189,9 +189,9 @@ impl ClassDevices {
             .map(|(_, device)| NamedDevice::Device(device))
     }
 
-    /// Returns the entries of the class's pool, in the order of the devices. With `includes_parts`,
-    /// each divisible device is one entry, and its parts need not exist. Otherwise the entries are
-    /// the existing devices and parts.
+    /// Returns the entries of the class's pool, in the order of the devices. If `includes_parts` is
+    /// true, each divisible device is one entry, and its parts need not exist. Otherwise the
+    /// entries are the existing devices and parts.
     pub fn list_pool_entries(&self, includes_parts: bool) -> Vec<PoolEntry<'_>> {
         let mut entries = Vec::new();
         let mut listed_parents: Vec<&DeviceId> = Vec::new();
@@ -234,8 +234,8 @@ impl ClassDevices {
         health_entries
     }
 
-    /// Returns the health of a part. A part that does not exist yet has the health of its device,
-    /// but is healthy if the only fault of the device concerns its use as a whole.
+    /// Returns the health of a part. A part that does not exist yet has the health of its device.
+    /// However, it is healthy if the device's only fault is that it cannot be used as a whole.
     pub fn part_health<'a>(
         &'a self,
         parent: &'a DivisibleDevice,

@@ -54,8 +54,8 @@ fn build_class_manifests(class: &DeviceClass) -> String {
             &format!(" &&\n          !has({DRIVER_ATTRIBUTES}.{PART_ATTRIBUTE})"),
         )
     };
-    // A resource name with a placeholder means several resources. Each of them would need a
-    // separate DeviceClass.
+    // A resource name with a placeholder stands for several resources, each of which would need its
+    // own DeviceClass.
     let resource = class.spec.resource.to_string();
     if !resource.contains('{') {
         // The result is ignored, because writing to a string cannot fail.
@@ -72,8 +72,8 @@ fn build_class_manifests(class: &DeviceClass) -> String {
     }
     for profile in profiles {
         if profile.contains('{') {
-            // A profile with a placeholder has values that are known only on the nodes, so a
-            // comment describes its DeviceClass.
+            // The values of a placeholder are known only on the nodes. Therefore a comment
+            // describes the DeviceClass of a profile with a placeholder.
             let _ = writeln!(
                 manifests,
                 "# A DeviceClass for a profile of its parts: as above, with\n\
@@ -90,11 +90,11 @@ fn build_class_manifests(class: &DeviceClass) -> String {
     manifests
 }
 
-/// The CEL expression for the attributes of a device that this driver defines.
+/// The CEL expression that contains those attributes of a device that this driver defines.
 const DRIVER_ATTRIBUTES: &str = "device.attributes['boathook.dev']";
 
-/// Builds one manifest. `extra_conditions` is appended to the selector. The selector first tests
-/// whether an attribute exists, because an expression with an unknown attribute is an error.
+/// Builds one manifest, and appends `extra_conditions` to its selector. The selector first tests
+/// whether an attribute exists, because an expression with a missing attribute is an error.
 fn format_manifest(class: &DeviceClass, name: &str, extra_conditions: &str) -> String {
     let class_name = &class.name;
     format!(

@@ -25,18 +25,18 @@ pub(crate) struct Scanner {
     host_root: PathBuf,
     allocations: PluginAllocations,
     claim_store: ClaimStore,
-    /// The device plugin's allocations as they were last read. `None` means that they have not been
-    /// read successfully yet.
+    /// The device plugin's allocations, as they were last read. `None` means that they could not be
+    /// read yet.
     allocated_ids: Option<ContainerDeviceIds>,
-    /// The reason why the allocations cannot be read, as it was logged last. The same reason is not
-    /// logged twice.
+    /// The last logged reason why the allocations cannot be read. A reason that is already logged
+    /// is not logged again.
     unreadable_reason: Option<String>,
     inventory: watch::Sender<Inventory>,
     scan_end_sender: watch::Sender<bool>,
 }
 
-/// A receiver that is notified of the end of the first scan. Until that end the inventory is empty,
-/// even if the host has devices.
+/// A receiver that is notified when the first scan ends. Until then the inventory is empty, even if
+/// the host has devices.
 #[derive(Debug, Clone)]
 pub(crate) struct FirstScan(watch::Receiver<bool>);
 
@@ -49,7 +49,8 @@ impl FirstScan {
             .await
             .is_err()
         {
-            // The sender is dropped only when the process ends, so there is nothing left to do.
+            // The sender is dropped only when the process ends, so this future need not complete
+            // any more.
             std::future::pending().await
         }
     }
@@ -128,8 +129,9 @@ impl Scanner {
         }
         let allocated_ids = self.allocated_ids.clone();
         let host_root = self.host_root.clone();
-        // A class is locked while one of its parts is being created. Its devices and its driver
-        // facts may then contradict each other, so the scan of a locked class is discarded.
+        // A class is locked while one of its parts is being created. Its devices may then
+        // contradict the driver properties that the vendor's program reported, so the scan of a
+        // locked class is discarded.
         let classes = self.host_watcher.classes().iter();
         let divisible_classes = classes.filter(|class| !class.spec.parts.is_empty());
         let lock_attempts = divisible_classes.map(|class| {
@@ -158,8 +160,8 @@ impl Scanner {
         if let Some(scanned_classes) = scan_task.await.result {
             self.inventory.send_if_modified(|previous_inventory| {
                 let is_changed = !has_same_slices(previous_inventory, &scanned_classes);
-                // The new inventory replaces the old one even if the slices are equal, because
-                // data that no slice shows, such as device numbers, may differ.
+                // The new inventory replaces the old one even if the slices are equal: data that is
+                // not in the slices, such as device numbers, may differ.
                 *previous_inventory = Arc::new(scanned_classes);
                 is_changed
             });
@@ -216,8 +218,9 @@ fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -
     to_comparable(old_classes) == to_comparable(new_classes)
 }
 
-/// Converts a scan into the devices of each class, and warnings. A device that a container has
-/// through the device plugin becomes unhealthy, so that it is not also allocated to a claim.
+/// Converts a scan into the devices of each class, and warnings. A device that a container already
+/// has through the device plugin becomes unhealthy, so that it is not allocated to a claim at the
+/// same time.
 fn collect_classes(
     scan: HostScan<'_>,
     allocated_ids: Option<&ContainerDeviceIds>,

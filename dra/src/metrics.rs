@@ -52,7 +52,7 @@ impl Metrics {
         self.slice_writes.inc();
     }
 
-    /// Sets the number of devices of a pool, and the number of its unhealthy devices.
+    /// Sets the metrics of a pool: the number of its devices, and how many of them are unhealthy.
     pub(crate) fn set_devices(&self, pool: &str, device_count: usize, unhealthy_count: usize) {
         let to_gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let label = [("pool", pool.to_owned())];
@@ -64,13 +64,13 @@ impl Metrics {
             .set(to_gauge_value(unhealthy_count));
     }
 
-    /// Removes the numbers of devices of all pools, so that removed pools have none.
+    /// Removes the device counts of all pools, so that a pool that no longer exists has no count.
     pub(crate) fn clear_devices(&self) {
         self.devices.clear();
         self.unhealthy_devices.clear();
     }
 
-    /// Builds the registry from which the page `/metrics` is written.
+    /// Builds the registry whose metrics the page `/metrics` shows.
     pub(crate) fn build_registry(&self) -> Registry {
         let mut registry = Registry::default();
         let version = env!("CARGO_PKG_VERSION");

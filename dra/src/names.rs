@@ -27,8 +27,8 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN_BYTES && text.split('.').all(is_alphanumeric_with_hyphens)
 }
 
-/// Returns whether a text consists of lower case letters, digits and hyphens, with a hyphen
-/// neither at the beginning nor at the end.
+/// Returns whether a text consists only of lower-case letters, digits and hyphens, and neither
+/// begins nor ends with a hyphen.
 fn is_alphanumeric_with_hyphens(text: &str) -> bool {
     let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     !text.is_empty()
@@ -43,8 +43,9 @@ pub fn build_pool_name(node: &str, class: &ClassName) -> String {
     format!("{node}/{}", to_dns_label(class.as_str()))
 }
 
-/// Builds the name of a device in ResourceSlices from its id. A hash is added if `is_taken` returns
-/// true for the plain name: several ids, such as `a.b` and `a:b`, can result in the same DNS label.
+/// Builds the name of a device in ResourceSlices from its id. Several ids, such as `a.b` and `a:b`,
+/// can result in the same DNS label. Therefore a hash is added if `is_taken` returns true for the
+/// name without a hash.
 pub fn build_device_name(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
     let plain_name = to_dns_label(id.as_str());
     if is_taken(&plain_name) {
@@ -71,7 +72,7 @@ pub fn is_share_name(device: &str, name: &str) -> bool {
 }
 
 /// Builds the name of a part in ResourceSlices. A hash is added if `is_taken` returns true for the
-/// plain name.
+/// name without a hash.
 pub fn build_part_name(
     device: &str,
     profile: &str,

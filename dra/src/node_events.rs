@@ -17,12 +17,13 @@ use crate::names::DRIVER;
 /// The maximum length of an Event's note, in bytes (events.k8s.io/v1, `note`).
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// The name of a device: its pool, which is the name of its class, and its name in the slices.
+/// The key of a device: the name of its pool, which is the name of its class, and its name in the
+/// slices.
 type DeviceName = (String, String);
 
-/// Publishes an Event whenever a device fails, recovers or is removed. Devices that have failed
-/// before the driver starts are reported, too. An Event that the API server does not take is
-/// logged, and not tried again.
+/// Publishes an Event whenever a device fails, recovers or is removed. Also reports devices that
+/// had failed before the driver started. If the API server does not accept an Event, the error is
+/// logged, and the Event is not sent again.
 pub(crate) async fn run(
     client: Client,
     node_name: String,
@@ -33,7 +34,8 @@ pub(crate) async fn run(
         instance: Some(node_name.clone()),
     };
     let recorder = Recorder::new(client, reporter);
-    // `kubectl describe node` finds Events whose uid is the node's name, as the kubelet writes them.
+    // `kubectl describe node` finds only Events whose uid is the name of the node. The kubelet
+    // writes its Events in the same way.
     let node = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Node".to_owned()),
@@ -68,7 +70,7 @@ fn collect_health(inventory: &Inventory) -> BTreeMap<DeviceName, Health> {
     devices.collect()
 }
 
-/// Returns the Events for the differences between the health of all devices before and now.
+/// Returns the Events for the devices whose health differs between `old_health` and `new_health`.
 fn compare_health(
     old_health: &BTreeMap<DeviceName, Health>,
     new_health: &BTreeMap<DeviceName, Health>,
@@ -121,7 +123,7 @@ fn create_event(type_: EventType, reason: &str, name: &DeviceName, text: &str) -
         reason: reason.to_owned(),
         note: Some(note),
         action: "Scan".to_owned(),
-        // Without it, the recorder takes the Events of two devices for one that is repeated.
+        // Without this field, the recorder treats the Events of two devices as one repeated Event.
         secondary: Some(ObjectReference {
             kind: Some("Device".to_owned()),
             name: Some(format!("{pool}/{device}")),

@@ -28,8 +28,8 @@ impl Readiness {
     }
 }
 
-/// Serves the pages until the future is dropped. Without a registry, only `/healthz` and `/readyz`
-/// are served.
+/// Serves the pages until the future is dropped. If `registry` is `None`, serves only `/healthz`
+/// and `/readyz`.
 pub(crate) async fn serve(
     listener: Option<TcpListener>,
     registry: Option<Registry>,

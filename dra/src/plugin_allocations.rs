@@ -2,10 +2,12 @@
 //!
 //! The kubelet checkpoint keeps the devices of an ended pod until the next allocation through a
 //! device plugin. After a class was moved to ResourceClaims, there may be no such allocation.
-//! Therefore a pod counts as ended if
-//! - the kubelet's PodResources API does not list its devices (the API omits init containers, and
-//!   a starting kubelet may omit pods),
-//! - and the pod has no cgroup (after the node has restarted, pods may not have one yet).
+//! Therefore a pod counts as ended if both conditions hold:
+//!
+//! - The kubelet's PodResources API does not list the pod's devices. This alone is not enough,
+//!   because the API omits init containers, and a starting kubelet may omit pods.
+//! - The pod has no cgroup. This alone is not enough, because pods may not have a cgroup yet after
+//!   the node has restarted.
 //!
 //! A source that does not list the driver's own pod is incomplete, and is not used.
 
@@ -25,7 +27,7 @@ pub struct PluginAllocations {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
     cgroups: PodCgroupFinder,
-    /// The driver's own pod. Without it only the kubelet checkpoint is used.
+    /// The driver's own pod. If it is not known, only the kubelet checkpoint is used.
     driver_pod: Option<DriverPod>,
 }
 

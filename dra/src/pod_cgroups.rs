@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::spawn_blocking;
 
-/// The maximum depth at which cgroups of pods are searched. Pods are at the fifth level if systemd
-/// manages the cgroups and the kubelet has its own root cgroup.
+/// The maximum depth at which cgroups of pods are searched. If systemd manages the cgroups and the
+/// kubelet has its own root cgroup, the cgroups of pods are at the fifth level.
 const MAX_SEARCH_DEPTH: usize = 8;
 
 /// The name and the uid of the pod in which the driver runs.
@@ -37,7 +37,7 @@ impl PodCgroupFinder {
     }
 
     /// Returns the pods that have a cgroup. Returns `None` if the driver's own pod is not among
-    /// them, because other pods may be missing too.
+    /// them, because then other pods may also be missing from the list.
     pub(crate) async fn list_pods(&self) -> Option<BTreeSet<PodUid>> {
         let driver_pod_uid = self.driver_pod_uid.as_ref()?;
         let cgroup_root = self.cgroup_root.clone();
@@ -74,7 +74,7 @@ impl PodUid {
     }
 }
 
-/// Adds the pods that have a cgroup in `directory` or below it, down to `max_depth` levels.
+/// Adds the pods whose cgroups are in `directory` or below it, at most `max_depth` levels deep.
 fn add_descendant_pods(directory: &Path, max_depth: usize, pods: &mut BTreeSet<PodUid>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()))

@@ -79,8 +79,8 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
             allocations: allocations.clone(),
         },
     };
-    // The driver registers before the first scan has ended, because the kubelet retries a pod whose
-    // driver is missing only after a minute.
+    // The driver registers before the first scan has ended. If the driver of a pod is not
+    // registered, the kubelet retries the pod only after a minute.
     let scanner = Scanner::new(config, allocations, store);
     let (inventory, first_scan) = (scanner.subscribe(), scanner.first_scan());
     let metrics = Metrics::default();
@@ -163,8 +163,8 @@ async fn listen(
     Ok(Some(listener))
 }
 
-/// Serves the kubelet's calls and its plugin watcher. If one of the two sockets is removed, both
-/// are created again.
+/// Answers the calls of the kubelet and of the kubelet's plugin watcher. If one of the two sockets
+/// is removed, both are created again.
 async fn serve_kubelet(
     socket_paths: &SocketPaths,
     service: Service,

@@ -90,9 +90,9 @@ impl Service {
             spawn_blocking(move || span.in_scope(|| claims.prepare(&uid, &api_claim, &inventory)))
         };
         match prepare().await? {
-            // Another claim has the device. It may be unused: the kubelet never unprepares a claim
-            // that it has lost from its checkpoint. Therefore unused claims are unprepared before
-            // the second attempt.
+            // Another claim has the device. That claim may be unused: if the kubelet has lost a
+            // claim from its checkpoint, it never unprepares the claim. Therefore unused claims are
+            // unprepared before the second attempt.
             Err(
                 PrepareError::DeviceInUse { uids, .. } | PrepareError::TooFewShares { uids, .. },
             ) => {
@@ -250,9 +250,9 @@ impl DraResourceHealth for Service {
     }
 }
 
-/// Builds the message with the health of all devices, shares and parts. A prepared device that the
-/// host no longer has is reported as unhealthy. Otherwise the kubelet would show its last known
-/// health for 30 seconds, and then none.
+/// Builds the message with the health of all devices, shares and parts. If a prepared device no
+/// longer exists on the host, the message reports it as unhealthy. Otherwise the kubelet would show
+/// its last known health for 30 seconds, and then none.
 fn build_health_response(
     node_name: &str,
     inventory: &Inventory,

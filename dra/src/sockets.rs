@@ -51,7 +51,8 @@ impl SocketPaths {
         })
     }
 
-    /// Removes the sockets at which no process listens, which instances leave when they are killed.
+    /// Removes the sockets at which no process listens. An instance that is killed leaves such
+    /// sockets.
     pub(crate) fn remove_stale_sockets(&self) {
         let registry_dir = self
             .registration_socket_path
@@ -85,8 +86,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Creates a socket at `path` that only root can connect to. The socket has a temporary name
-    /// that begins with a dot, which the kubelet ignores, until it listens.
+    /// Creates a socket at `path` that only root can connect to. Until the socket listens, it has a
+    /// temporary name that begins with a dot. The kubelet ignores such names.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary_path = path.with_file_name(format!(".{name}"));

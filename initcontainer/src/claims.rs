@@ -9,7 +9,8 @@ use injection_plan::claim_record::{parse_uid_from_file_name, records_dir_path};
 use crate::host::Host;
 use crate::layout::DRA_DRIVER_DIR;
 
-/// Returns the uids of the claims that have a record. The uid is part of the record's file name.
+/// Returns the uids of the claims for which the host has a record. The file name of a record
+/// contains the uid.
 pub(crate) fn find_prepared_claim_uids(host: &Host) -> Result<BTreeSet<String>> {
     let directory = records_dir_path(Path::new(DRA_DRIVER_DIR));
     if !host.is_dir(&directory) {

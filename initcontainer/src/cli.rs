@@ -149,8 +149,9 @@ impl Install {
         enabled.map(|(_, service)| service).collect()
     }
 
-    /// Returns whether a service that an earlier installation enabled remains enabled without its
-    /// option. The plugin's service does not, because the DaemonSet's container takes its place.
+    /// Returns whether a service that an earlier installation enabled stays enabled if its option
+    /// is not given again. The plugin's service does not, because the DaemonSet's container takes
+    /// its place.
     pub fn keeps_service(&self, service: Service) -> bool {
         match service {
             Service::Cdi => !self.disables_cdi,
@@ -215,7 +216,7 @@ pub enum EngineChoice {
     Engines(Vec<Engine>),
 }
 
-/// The engines that are named on the command line, without duplicates.
+/// The engines that the command line names, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineNames(pub Vec<Engine>);
 

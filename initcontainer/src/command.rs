@@ -1,4 +1,4 @@
-//! Runs the commands. A command makes a plan, prints or executes it, and then prints what the
+//! Runs the commands. Each command makes a plan, prints or executes it, and then prints what the
 //! operator must do next.
 
 mod engines;
@@ -20,8 +20,8 @@ use release_lock::NodeReleaseLock;
 
 use crate::output::Output;
 
-/// Runs the command of the command line. Returns `false` if the command is `status` and something
-/// is missing.
+/// Runs the command that the command line names. Returns `false` if this command is `status` and
+/// something is missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let _release_lock = take_release_lock(&cli)?;
     let host = Host::open(cli.host_root)?;
@@ -49,7 +49,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
 }
 
 /// Takes the lock of the release that `--release` names, before the host is changed. The plugin of
-/// the same release takes the lock, too, and holds it until the plugin ends.
+/// the same release also takes the lock, and holds it until the plugin ends.
 fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     let release = match &cli.command {
         Command::Install(args) if !args.dry_run => args.release.as_ref(),
@@ -60,8 +60,9 @@ fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     Ok(lock.transpose()?)
 }
 
-/// Waits for SIGTERM or SIGINT. By default the kernel discards these signals for the first process
-/// of a container. Such a process would be killed only after the pod's grace period.
+/// Waits for SIGTERM or SIGINT. Without this, the kernel would discard these signals, because this
+/// process may be the first process of a container. The kubelet could then only kill the process
+/// after the pod's grace period.
 fn wait_for_signal() -> Result<()> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block().context("cannot block signals")?;
@@ -69,7 +70,8 @@ fn wait_for_signal() -> Result<()> {
     Ok(())
 }
 
-/// Releases the installer lock. A failure is only a note, because the command itself has succeeded.
+/// Releases the installer lock. If this fails, only a note is reported, because the command itself
+/// has succeeded.
 fn release_installer_lock(lock: InstallerLock, output: &mut Output) {
     if let Err(error) = lock.release() {
         output.report_note(&format!(

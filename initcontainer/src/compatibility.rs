@@ -26,8 +26,8 @@ pub struct OfferedNames {
     pub toolkits: Vec<String>,
     /// The additional names of the wrapper runtime, for all engines.
     pub runtime_names: Vec<String>,
-    /// The symbolic links in Docker's PATH with the names of the toolkits' programs, each as its
-    /// path and target.
+    /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
+    /// link. The links have the names of the toolkits' programs.
     docker_links: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -35,8 +35,8 @@ impl OfferedNames {
     /// Finds the names of the toolkits in the class files of a release.
     ///
     /// # Errors
-    /// Fails if no class has a table for a toolkit, or if a table has a runtime name that engines
-    /// already use for another runtime.
+    /// Fails if no class has a table for a toolkit, or if a table contains the name of a runtime
+    /// that engines already use.
     pub fn find(host: &Host, payload: &Payload, toolkits: &[String]) -> Result<Self> {
         let mut offered_names = Self::default();
         for toolkit in toolkits {
@@ -59,7 +59,7 @@ impl OfferedNames {
         Ok(offered_names)
     }
 
-    /// Adds the names in the table `[compatibility]` of one class.
+    /// Adds the names from the table `[compatibility]` of one class.
     fn add_toolkit_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
@@ -90,9 +90,9 @@ impl OfferedNames {
         Ok(())
     }
 
-    /// Returns the symbolic links that the installation creates, each as its path and target. The
-    /// list is empty if Docker is not among `engines`, because no other engine searches for
-    /// programs of these names.
+    /// Returns the symbolic links that the installation creates. Each entry is the path and the
+    /// target of a link. The list is empty if Docker is not among `engines`, because only Docker
+    /// searches for programs with these names.
     pub(crate) fn list_needed_links(
         &self,
         mut engines: impl Iterator<Item = Engine>,
@@ -104,8 +104,8 @@ impl OfferedNames {
         }
     }
 
-    /// Fails if the host has another program with the name of a link. Docker would call the other
-    /// program if its directory comes first in Docker's PATH.
+    /// Fails if the host already has another program with the name of a link. If the directory of
+    /// that program comes first in Docker's PATH, Docker would call it instead of the link.
     pub(crate) fn refuse_foreign_programs(&self, host: &Host) -> Result<()> {
         let links = self.docker_links.iter().map(|(link, _)| link);
         match find_foreign_programs(host, links).into_iter().next() {
@@ -119,7 +119,7 @@ impl OfferedNames {
 }
 
 /// Finds programs of the host that have the same name as one of `links` but are not links to
-/// Boathook. Returns a description of each.
+/// Boathook. Returns a description of each of these programs.
 pub(crate) fn find_foreign_programs<'l>(
     host: &Host,
     links: impl IntoIterator<Item = &'l PathBuf>,
@@ -150,8 +150,8 @@ pub(crate) fn is_boathook_link(host: &Host, path: &Path) -> Result<bool> {
     Ok(target.is_some_and(|target| boathook_programs.contains(&target)))
 }
 
-/// Plans the creation of `links`, each as its path and target, and the removal of other links that
-/// an earlier installation made.
+/// Plans the steps that create `links` and remove other links of an earlier installation. Each
+/// entry of `links` is the path and the target of a link.
 pub(crate) fn plan_links(
     host: &Host,
     manifest: &Manifest,
@@ -176,7 +176,7 @@ pub(crate) fn plan_links(
     Ok(steps)
 }
 
-/// Plans the removal of a link, if its target is still a program of Boathook.
+/// Plans the removal of a link if the link still leads to a program of Boathook.
 pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
     Ok(is_boathook_link(host, link)?.then_some(Step::SetLink {
         link: link.into(),
@@ -185,9 +185,9 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
     }))
 }
 
-/// Returns the toolkits under whose names Boathook is not offered, although the host has devices
-/// for them. Each toolkit comes with the description of a class of these devices, if possible of
-/// one that is enabled by default.
+/// Returns the toolkits under whose names Boathook is not offered although the host has their
+/// devices. Each toolkit comes with the description of a class that has such devices. A class that
+/// is enabled by default is preferred.
 pub fn find_unoffered_toolkits(
     host: &Host,
     payload: &Payload,

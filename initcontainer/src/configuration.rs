@@ -2,8 +2,8 @@
 //!
 //! Without the option `--config`, a default file is written once. A requested configuration, such
 //! as a cluster's ConfigMap, is written by each installation, so that the hook on the host and the
-//! plugin in its container read the same settings. A file that the administrator wrote or edited is
-//! not changed.
+//! plugin in its container read the same settings. If the administrator wrote or edited the file,
+//! it is not changed.
 
 use std::path::{Path, PathBuf};
 
@@ -27,11 +27,11 @@ pub(crate) struct ConfigurationPlan {
     pub(crate) written_text: Option<String>,
     /// The text of an earlier installation that the new text replaces.
     pub(crate) replaced_text: Option<String>,
-    /// A note for the case that the administrator wrote the configuration file: the installation
-    /// does not replace it by the requested configuration.
+    /// A note that is set if the administrator wrote the configuration file. It says that the
+    /// installation does not replace the file by the requested configuration.
     pub(crate) kept_file_note: Option<String>,
-    /// A note for the case that the administrator wrote the configuration file: it does not name
-    /// the directory of the installed class files.
+    /// A note that is set if the administrator wrote the configuration file, and the file does not
+    /// name the directory of the installed class files.
     pub(crate) unused_classes_note: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl ConfigurationPlan {
     /// `None` means that the wrapper finds one by itself.
     ///
     /// # Errors
-    /// Returns an error if somebody else wrote the configuration file and it does not name
+    /// Returns an error if the administrator wrote the configuration file and it does not name
     /// `real_runtime`.
     pub(crate) fn plan(
         host: &Host,
@@ -96,7 +96,8 @@ impl ConfigurationPlan {
         if !is_boathook_file {
             plan.unused_classes_note = describe_unused_classes(host, &config_path, &text)?;
         }
-        // `boathook check` compares this copy of the requested configuration with the one in use.
+        // `boathook check` compares this copy of the requested configuration with the configuration
+        // in use.
         let copy_path = host.directories().installed_config_path();
         let old_copy_text = host.read(&copy_path)?;
         if !payload.keeps_config {
@@ -139,8 +140,8 @@ pub fn find_real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBu
 }
 
 /// Chooses the text that the configuration file has after an installation. `requested_text`
-/// replaces `current_text` only if an earlier installation wrote the latter. `initial_text` is for
-/// a host that has no configuration file, if no text is requested.
+/// replaces `current_text` only if an earlier installation wrote `current_text`. `initial_text` is
+/// used if the host has no configuration file and no text is requested.
 fn choose_config_text<'t>(
     current_text: Option<&'t str>,
     requested_text: Option<&'t str>,
@@ -155,7 +156,7 @@ fn choose_config_text<'t>(
 }
 
 /// Returns a note if the configuration `text` does not name the directory of the installed class
-/// files, so that they have no effect.
+/// files. Without that name, the class files have no effect.
 fn describe_unused_classes(host: &Host, config_path: &Path, text: &str) -> Result<Option<String>> {
     let classes_dir = host.current_link_path().join(CLASSES_DIR);
     let config = Config::parse_with_directories(host.directories(), config_path, text)?;

@@ -20,7 +20,7 @@ const KUBERNETES_PROGRAM_DIR: &str = "/home/kubernetes/bin/boathook";
 /// The configuration directory on hosts with a read-only /etc.
 const FALLBACK_CONFIG_DIR: &str = "/var/lib/boathook-config/boathook";
 /// The last component of the path of each directory. It shows that the directory belongs to
-/// Boathook, so that a removal may delete it.
+/// Boathook, so that `uninstall` may delete the directory.
 const DIRECTORY_NAME: &str = "boathook";
 const RECORD_MODE: u32 = 0o644;
 
@@ -37,8 +37,8 @@ pub struct RequestedDirectories {
 /// directories.
 ///
 /// # Errors
-/// Fails if no directory is usable, or if a directory that an option names is not. The error says
-/// which option to use.
+/// Fails if no directory is usable, or if a directory that an option names is not usable. The error
+/// says which option to use.
 pub fn choose_directories(
     host: &Host,
     requested_directories: &RequestedDirectories,
@@ -106,8 +106,8 @@ fn check_directory_path(option: &str, directory: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if one directory contains the other, because the removal of one would remove
-/// both.
+/// Returns an error if one directory contains the other, because `uninstall` would remove both when
+/// it removes one.
 fn refuse_nested_directories(directories: &InstalledDirectories) -> Result<()> {
     let (programs, configuration) = (&directories.programs_dir, &directories.config_dir);
     ensure!(
@@ -120,8 +120,8 @@ fn refuse_nested_directories(directories: &InstalledDirectories) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if a directory is a symbolic link, because a removal would remove only the link
-/// and leave the files in its target.
+/// Returns an error if a directory is a symbolic link, because `uninstall` would remove only the
+/// link and leave the files in its target.
 fn refuse_symlink(host: &Host, option: &str, directory: &Path) -> Result<()> {
     let target = match host.read_link(directory) {
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => None,
@@ -137,7 +137,7 @@ fn refuse_symlink(host: &Host, option: &str, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if a named directory is not that of the existing installation.
+/// Returns an error if an option names a directory other than that of the existing installation.
 fn refuse_directory_change(
     option: &str,
     requested_dir: Option<&Path>,
@@ -170,8 +170,8 @@ fn choose_programs_dir(host: &Host, requested_dir: Option<&Path>) -> Result<Path
         *candidate != Path::new(KUBERNETES_PROGRAM_DIR)
             || candidate.parent().is_some_and(|dir| host.is_dir(dir))
     };
-    // In a container only the mounted directories belong to the host, so only the first candidate
-    // is examined.
+    // In a container, only the mounted directories belong to the host. Therefore only the first
+    // candidate is examined.
     let max_candidates = if sees_whole_host(host) { usize::MAX } else { 1 };
     let candidates = PROGRAM_DIR_CANDIDATES
         .iter()
@@ -225,7 +225,7 @@ fn choose_configuration_dir(host: &Host, requested_dir: Option<&Path>) -> Result
     }
 }
 
-/// The use of a directory, which decides what its file system must allow.
+/// The use of a directory. It decides which operations the directory's file system must allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectoryUse {
     /// The directory must allow writing and executing files.
@@ -234,8 +234,8 @@ enum DirectoryUse {
     Files,
 }
 
-/// Returns the reason why a directory cannot be used, if there is one. If the directory does not
-/// exist yet, its nearest existing ancestor is examined.
+/// Returns the reason why a directory cannot be used, or `None` if it can be used. If the directory
+/// does not exist yet, examines its nearest existing ancestor.
 fn find_directory_problem(
     host: &Host,
     directory: &Path,
@@ -269,7 +269,8 @@ pub(crate) fn plan_directories_record(host: &Host) -> Result<Option<Step>> {
     let path = Path::new(DIRECTORIES_FILE_PATH);
     let directories = host.directories();
     let new_text = (*directories != InstalledDirectories::default()).then(|| {
-        // `check_directory_path` allows no character that TOML would escape.
+        // The paths need no escaping in TOML, because `check_directory_path` refuses all characters
+        // that would need it.
         format!(
             "# The directories of Boathook. boathook-init writes this file, and removes it.\n\
              programs = \"{}\"\nconfiguration = \"{}\"\n",
@@ -282,7 +283,7 @@ pub(crate) fn plan_directories_record(host: &Host) -> Result<Option<Step>> {
     Ok(change.map(Step::Change))
 }
 
-/// Returns notes for the operator about directories that are not the default ones.
+/// Returns notes for the operator if the directories are not the default ones.
 pub(crate) fn describe_directories(host: &Host) -> Vec<String> {
     let (default_directories, chosen_directories) =
         (InstalledDirectories::default(), host.directories());

@@ -1,5 +1,5 @@
-//! Checks that programs are built for this machine, by their ELF headers (System V gABI, "ELF
-//! Header").
+//! Checks that programs are built for this machine. Reads the architecture from their ELF headers
+//! (System V gABI, "ELF Header").
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -7,10 +7,11 @@ use std::path::Path;
 use anyhow::{Result, anyhow, bail, ensure};
 use rooted_path::open_regular_file;
 
-/// The architecture of this program, and so of this machine.
+/// The architecture of this program, which is also the architecture of this machine.
 const HOST_ARCHITECTURE: &str = std::env::consts::ARCH;
 
-/// Rust's names of architectures, by the value of `e_machine` in the ELF header.
+/// Pairs of a value of `e_machine` in the ELF header and the name that Rust uses for that
+/// architecture.
 const ARCHITECTURES: &[(u16, &str)] = &[
     (3, "x86"),
     (21, "powerpc64"),
@@ -56,7 +57,8 @@ pub fn check_machine(path: &Path) -> Result<()> {
     ))
 }
 
-/// Returns the message about a file of a payload that cannot be installed. `problem` says why.
+/// Returns an error message: the file at `path`, which is part of a payload, cannot be installed.
+/// `problem` says why.
 pub(crate) fn describe_refusal(path: &Path, problem: &str) -> String {
     format!(
         "{} cannot be installed: {problem}; use the image or archive of this release",

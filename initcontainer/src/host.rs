@@ -1,4 +1,4 @@
-//! The host on which Boathook is installed, and the paths of the installation.
+//! Defines the host on which Boathook is installed, and the paths of the installation.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Host {
     ///
     /// # Errors
     /// Fails if the root cannot be opened, or if the file with the recorded directories has an
-    /// error or is writable by others than root.
+    /// error or can be written to by users other than root.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
         let root = HostRoot::open(root)?;
         let path = Path::new(DIRECTORIES_FILE_PATH);
@@ -44,7 +44,7 @@ impl Host {
         Ok(Self { root, directories })
     }
 
-    /// Returns the same host with other directories for an installation.
+    /// Returns the same host, but with `directories` as the directories of the installation.
     #[must_use]
     pub fn with_directories(&self, directories: InstalledDirectories) -> Self {
         let root = self.root.clone();
@@ -55,18 +55,18 @@ impl Host {
         &self.directories
     }
 
-    /// Returns the directory that contains the directories of the installed versions and the state
-    /// directory.
+    /// Returns the program directory. It contains a directory for each installed version, and the
+    /// state directory.
     pub fn programs_dir(&self) -> &Path {
         &self.directories.programs_dir
     }
 
-    /// Returns the path of the link `current`, which leads to the version in use.
+    /// Returns the path of the symbolic link `current`, which leads to the version in use.
     pub fn current_link_path(&self) -> PathBuf {
         self.directories.current_link_path()
     }
 
-    /// Returns the state directory, with the records that a removal needs.
+    /// Returns the state directory. It contains the records that `uninstall` needs.
     pub fn state_dir(&self) -> PathBuf {
         self.directories.state_dir()
     }
@@ -76,7 +76,7 @@ impl Host {
         self.state_dir().join("install.json")
     }
 
-    /// Returns the path of the record of an engine's original files.
+    /// Returns the path of the record that keeps an engine's original files.
     pub fn record_path(&self, engine: Engine) -> PathBuf {
         self.state_dir().join(format!("{engine}.json"))
     }
@@ -85,14 +85,15 @@ impl Host {
         self.programs_dir().join(version)
     }
 
-    /// Returns the temporary directory in which a version is assembled before it is renamed to its
-    /// final name.
+    /// Returns the temporary directory in which a version is assembled. When the version is
+    /// complete, the directory gets its final name.
     pub(crate) fn staging_dir(&self, version: &str) -> PathBuf {
         self.programs_dir()
             .join(temp_name_for_creation(version.as_ref()))
     }
 
-    /// Returns the target of a link below /usr/local, which is a file of the current version.
+    /// Returns the target of `link`, which is a link below /usr/local. The target is a file of the
+    /// current version.
     pub(crate) fn get_link_target(&self, link: &Path) -> PathBuf {
         self.current_link_path()
             .join(link.strip_prefix(LOCAL_DIR).unwrap_or(link))

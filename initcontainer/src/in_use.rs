@@ -1,10 +1,10 @@
 //! Finds the containers that still need an installed version or the wrapper runtime.
 //!
-//! The bundle of a container names the runtime that stops and deletes the container, in
-//! `config.json` or, with containerd, in `runtime` or `options.json`. The default directories of
-//! the engines are searched for bundles. Engines with other directories, and engines of other
-//! users, are found by the processes that monitor their containers: the working directory of a
-//! containerd shim is a bundle, and conmon has the runtime on its command line.
+//! The bundle of a container names the runtime that stops and deletes the container. The name is in
+//! `config.json` or, with containerd, in `runtime` or `options.json`. Bundles are searched in the
+//! default directories of the engines. If an engine uses other directories or belongs to another
+//! user, its bundles are found through the processes that monitor its containers: the working
+//! directory of a containerd shim is a bundle, and the command line of conmon contains the runtime.
 //!
 //! Links to a bundle, or to a file in it, are not followed. The number and the size of users'
 //! bundles are limited, so that no user can keep the installer busy.
@@ -27,10 +27,11 @@ const BUNDLE_VERSION_FILES: [&str; 3] = ["config.json", "runtime", "options.json
 
 /// The maximum number of bundles that are read for one user. Further bundles are ignored.
 const MAX_USER_BUNDLES: usize = 256;
-/// The maximum size of a file in a user's bundle that is read. A larger file is ignored.
+/// The maximum size of a file that is read from a user's bundle, in bytes. A larger file is
+/// ignored.
 const MAX_USER_FILE_BYTES: i64 = 256 << 10;
 
-/// Returns the installed versions that the bundles of containers name.
+/// Returns the installed versions whose paths are in the bundles of containers.
 pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
     let mut versions = BTreeSet::new();
@@ -69,7 +70,7 @@ pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
         .collect())
 }
 
-/// Returns the names of the containers that Docker would start with the wrapper runtime.
+/// Returns the names of the Docker containers that Docker would start with the wrapper runtime.
 pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
     let read_json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
@@ -112,7 +113,7 @@ fn find_monitor_processes(host: &Host) -> Vec<Process> {
     })
 }
 
-/// Returns the id of the container that a conmon process monitors, if the container has the
+/// Returns the id of the container that a conmon process monitors, if that container uses the
 /// wrapper runtime.
 fn find_conmon_container_id(host: &Host, process: &Process) -> Option<String> {
     let runtime_path = process.get_option_value(&["-r", "--runtime"])?;
@@ -128,7 +129,7 @@ fn find_conmon_container_id(host: &Host, process: &Process) -> Option<String> {
     })
 }
 
-/// A path at which an engine may have a container's bundle. It need not exist.
+/// A path at which an engine may have the bundle of a container. The path need not exist.
 struct Bundle {
     dir: HostEntry,
     /// Whether a user other than root runs the engine, so that the user can change the bundle.
@@ -136,7 +137,8 @@ struct Bundle {
 }
 
 impl Bundle {
-    /// Returns the id of the container, which is the name of the bundle or of its parent directory.
+    /// Returns the id of the container. It is the name of the bundle's directory, or of the parent
+    /// of that directory.
     fn container_id(&self) -> String {
         let parent = self.dir.parent();
         let name = match &parent {
@@ -148,7 +150,8 @@ impl Bundle {
     }
 
     /// Reads a file of the bundle. Returns `None` if the file does not exist, for example because
-    /// the container has just ended, or if it is too large.
+    /// the container has just ended. Also returns `None` if a user owns the bundle and the file is
+    /// too large.
     fn read_file(&self, name: &str) -> Option<String> {
         let entry = self.dir.child(name).ok()?;
         let is_small = || Some(entry.stat().ok()??.st_size <= MAX_USER_FILE_BYTES);
@@ -174,7 +177,8 @@ fn find_bundles(host: &Host, monitor_processes: &[Process]) -> Result<Vec<Bundle
             is_rootless: false,
         }));
     }
-    // Shims with the same parent directory lead to the same bundles, which are read once.
+    // Shims with the same parent directory lead to the same bundles. These bundles are read only
+    // once.
     let mut seen_parents = BTreeSet::new();
     let mut bundle_counts = BTreeMap::<u32, usize>::new();
     for shim in monitor_processes

@@ -1,4 +1,4 @@
-//! Plans an installation. The complete list of steps is computed before the first one is executed.
+//! Plans an installation. The complete list of steps is computed before the first step is executed.
 //!
 //! Containers can start after every step. New files come first, because nothing refers to them yet.
 //! Then one rename of the link `current` activates the version. Then the engines are configured to
@@ -46,21 +46,23 @@ use versions::{
 #[derive(Debug)]
 pub struct InstallationPlan {
     pub steps: Vec<Step>,
-    /// The plan of each engine. A plan has no changes if the engine is configured already.
+    /// The plan of each engine. If the engine is already configured, its plan has no changes.
     pub engine_plans: Vec<Plan>,
     /// Notes for the operator.
     pub notes: Vec<String>,
-    /// Whether the steps change programs that Docker searches for only when it starts.
+    /// Whether the steps change programs for which Docker searches only when it starts.
     pub changes_docker_programs: bool,
 }
 
-/// Plans the installation of a payload, and the configuration of the engines with their options.
+/// Plans the installation of a payload, and the configuration of `engines`, each with its options.
 /// `names` are the additional names under which the engines can call Boathook. If
-/// `allows_fewer_classes` is set, the release may have fewer class files than the installed one.
+/// `allows_fewer_classes` is set, the new release may have fewer class files than the installed
+/// one.
 ///
 /// # Errors
-/// Fails if an engine's configuration cannot be read or extended, if another program or runtime has
-/// one of the names, or if a directory is read-only or writable by other users. Nothing is changed.
+/// Fails if an engine's configuration cannot be read or extended, if another program or runtime
+/// already has one of the names, or if a directory is read-only or other users can write to it.
+/// Nothing is changed.
 pub fn plan(
     host: &Host,
     payload: &Payload,
@@ -68,8 +70,8 @@ pub fn plan(
     names: &OfferedNames,
     allows_fewer_classes: bool,
 ) -> Result<InstallationPlan> {
-    // Programs that run as root trust the files in these directories, so no other user may write
-    // there.
+    // Programs that run as root trust the files in these directories, so no other user may write to
+    // the directories.
     let admin_classes_dir = host.directories().admin_classes_dir();
     for path in [host.state_dir(), admin_classes_dir.clone()] {
         host.check_private(&path)?;
@@ -117,14 +119,14 @@ pub fn plan(
     let (dropped_services, dropped_notes) =
         services::find_dropped_services(host, old_services, services);
     notes.extend(dropped_notes);
-    // The old manifest lists the dropped services until they are disabled. Therefore the next run
-    // completes the work of a killed one.
+    // Until the dropped services are disabled, the host has the old manifest, which lists them. If
+    // this run is killed, the next run completes its work.
     let mut steps = services::plan_disabling(host, &dropped_services)?;
     steps.extend(directories::plan_directories_record(host)?);
     let delivery = find_hook_delivery(host, engines)?;
     let file_steps = services::plan_files(host, services, delivery)?;
-    // A recorded service that has no link was disabled by the administrator. Only its option
-    // enables it again.
+    // If a recorded service has no link, the administrator has disabled it. Only the option of the
+    // service enables it again.
     let should_enable = |service: &&Service| {
         payload.requested_services.contains(service) || !old_services.contains(service)
     };
@@ -149,7 +151,7 @@ pub fn plan(
     steps.extend(config_plan.steps);
     steps.extend(plan_version_switch(host, &payload.version)?);
     for plan in &plans {
-        // Two engines may need the same new directory, which is made once.
+        // Two engines may need the same new directory. It is made only once.
         for step in plan_engine_steps(host, plan)? {
             if !is_dir_made(&step, &steps) {
                 steps.push(step);
@@ -179,7 +181,7 @@ pub fn plan(
 }
 
 /// Plans the record of an engine's files, and then the changes of these files. The record comes
-/// first, because a removal needs it.
+/// first, because `uninstall` needs it to restore the files.
 pub fn plan_engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
     let path = host.record_path(plan.engine);
     let old_text = host.read(&path)?;
@@ -193,7 +195,7 @@ pub fn plan_engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
     Ok(changes.map(Step::Change).collect())
 }
 
-/// Returns whether `step` makes a directory that one of `steps` makes already.
+/// Returns whether `step` makes a directory that one of `steps` already makes.
 fn is_dir_made(step: &Step, steps: &[Step]) -> bool {
     let get_made_dir = |step: &Step| match step {
         Step::Change(Change::MakeDir { path }) => Some(path.clone()),
@@ -203,8 +205,8 @@ fn is_dir_made(step: &Step, steps: &[Step]) -> bool {
         .is_some_and(|path| steps.iter().filter_map(get_made_dir).any(|dir| dir == path))
 }
 
-/// Returns an error if a step would fail because a file system is read-only or because this process
-/// lacks the permission to write. The caller checks this before the first step.
+/// Returns an error if a step would fail because a file system is read-only, or because this
+/// process may not write to a directory. The caller checks this before the first step.
 pub(crate) fn refuse_unwritable_dirs(host: &Host, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()
@@ -218,16 +220,18 @@ pub(crate) fn refuse_unwritable_dirs(host: &Host, steps: &[Step]) -> Result<()> 
     Ok(())
 }
 
-/// Returns an entry of a new file in the directory `dir`, or in its nearest existing ancestor. By
-/// the entry the caller can check whether this process may write to that directory.
+/// Returns the entry of a file that does not exist yet, in the directory `dir` or in its nearest
+/// existing ancestor. With this entry the caller can check whether this process may write to that
+/// directory.
 fn find_nearest_entry(host: &Host, dir: &Path) -> Result<Option<HostEntry>> {
     let nearest_dir = dir.ancestors().find(|dir| host.exists(dir));
     let entry = nearest_dir.map(|dir| host.resolve(&dir.join("any")));
     Ok(entry.transpose()?)
 }
 
-/// Returns whether the directory `dir` can be made or written to. A host whose configuration is
-/// part of a read-only image cannot have the administrator's class directory, and does not need it.
+/// Returns whether the directory `dir` can be made, or can be written to if it exists. On a host
+/// whose configuration is part of a read-only image, the administrator's class directory cannot be
+/// made, and is not needed.
 fn can_write_to_dir(host: &Host, dir: &Path) -> Result<bool> {
     let entry = find_nearest_entry(host, dir)?;
     Ok(entry.is_none_or(|entry| entry.check_dir_writable().is_ok()))

@@ -22,24 +22,24 @@ use device_class::config::InstalledDirectories;
 
 /// The directory below which an installation makes links to the files of a version.
 pub(crate) const LOCAL_DIR: &str = "/usr/local";
-/// The directory of the links to programs.
+/// The directory that contains the links to programs.
 pub const PROGRAM_LINKS_DIR: &str = "/usr/local/bin";
-/// The directory of the links to manual pages and completions.
+/// The directory that contains the links to manual pages and completions.
 pub const SHARED_LINKS_DIR: &str = "/usr/local/share";
-/// The directory of programs that a distribution's package installs.
+/// The directory to which the package of a distribution installs programs.
 pub const PACKAGED_PROGRAMS_DIR: &str = "/usr/bin";
 
 /// The directory of the systemd units that an installation writes, and of the links that enable
 /// them.
 pub const SYSTEMD_UNITS_DIR: &str = "/etc/systemd/system";
 
-/// The directory of the hook's log, which is kept until the next boot.
+/// The directory that contains the hook's log. It is kept until the next boot.
 pub const RUN_DIR: &str = "/run/boathook";
 
-/// The directory of `boathook-dra`, with claim records, sockets and locks.
+/// The directory in which `boathook-dra` has its claim records, sockets and locks.
 pub const DRA_DRIVER_DIR: &str = "/var/lib/kubelet/plugins/boathook.dev";
 
-/// The default path of the plugin's file with node labels.
+/// The default path of the file to which the plugin writes node labels.
 pub const NODE_LABELS_PATH: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
 
 /// Returns the text of the configuration file for a host that has none.
@@ -62,12 +62,12 @@ classes = [
     )
 }
 
-/// Returns the name that the file or directory `name` has until its content is complete.
+/// Returns the temporary name that the file or directory `name` has until its content is complete.
 pub fn temp_name_for_creation(name: &OsStr) -> OsString {
     format_temp_name(name, "new")
 }
 
-/// Returns the name that the directory `name` gets before its content is removed.
+/// Returns the temporary name that the directory `name` gets before its content is removed.
 pub fn temp_name_for_removal(name: &OsStr) -> OsString {
     format_temp_name(name, "old")
 }
@@ -80,7 +80,7 @@ fn format_temp_name(name: &OsStr, state: &str) -> OsString {
 /// directory, or in its nearest existing ancestor.
 pub const LOCK_DIR_NAME: &str = ".boathook-lock";
 
-/// Returns whether `name` is a temporary name. A file in the program directory that has one was
+/// Returns whether `name` is a temporary name. A file with such a name in the program directory was
 /// left by an interrupted run.
 pub fn is_temporary_name(name: &str) -> bool {
     name.starts_with(".boathook-") && name != LOCK_DIR_NAME

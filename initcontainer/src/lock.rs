@@ -2,7 +2,8 @@
 //!
 //! The lock is flock(2) on a file that only root can open, because every process that can open a
 //! file can lock it. The kernel releases the lock when the process ends, for whatever reason. The
-//! lock file is removed while the lock is held, so that no file remains.
+//! installer removes the lock file while it still holds the lock, so that no file is left on the
+//! host.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -21,13 +22,13 @@ const LOCK_FILE_MODE: u32 = 0o600;
 /// the file after this process opens it and before this process locks it.
 const MAX_LOCK_ATTEMPTS: usize = 16;
 
-/// The exclusive right to change a host. Dropping this value releases the lock.
+/// The exclusive right to change a host. Dropping this value releases the installer lock.
 #[derive(Debug)]
 pub struct InstallerLock {
     locked_files: Vec<LockedFile>,
 }
 
-/// A lock file and its directory. The file is locked until this value closes it.
+/// A lock file and its directory. The file stays locked until this value closes the file.
 #[derive(Debug)]
 struct LockedFile {
     dir: HostEntry,
@@ -37,15 +38,15 @@ struct LockedFile {
 
 impl Drop for InstallerLock {
     fn drop(&mut self) {
-        // An error is ignored: without a call of `release`, this value is dropped only after
-        // another error, and that error is reported.
+        // An error is ignored. If `release` was not called, this value is dropped because of
+        // another error, which is reported.
         let _ = self.remove_files();
     }
 }
 
 impl InstallerLock {
-    /// Takes the lock of a host. The lock file is in the program directory, or in its nearest
-    /// existing ancestor.
+    /// Takes the installer lock of a host. The lock file is in the program directory, or in its
+    /// nearest existing ancestor.
     pub fn take(host: &Host) -> Result<Self> {
         let programs_dir = host.programs_dir();
         let nearest_dir = programs_dir
@@ -53,9 +54,9 @@ impl InstallerLock {
             .find(|dir| host.exists(dir))
             .unwrap_or(programs_dir);
         let mut locked_files = vec![acquire_lock_file(host, nearest_dir)?];
-        // An earlier run that was killed before it made the directories left its lock file in an
-        // ancestor. This run locks that file too, so that the file is removed at the end. If
-        // another run has locked it, that run removes it.
+        // If an earlier run was killed before it created the directories, its lock file is still in
+        // an ancestor directory. This run locks that file as well, so that it is removed when the
+        // lock is released. If another run has locked that file, the other run removes it.
         for dir in nearest_dir.ancestors().skip(1) {
             if host.exists(&dir.join(LOCK_DIR_NAME)) {
                 locked_files.extend(acquire_lock_file(host, dir).ok());
@@ -64,18 +65,18 @@ impl InstallerLock {
         Ok(Self { locked_files })
     }
 
-    /// Takes a second lock in the program directory once it exists, because an installer that
-    /// starts later looks for the lock there.
+    /// Takes a second lock in the program directory as soon as that directory exists, because an
+    /// installer that starts later looks for the lock there.
     pub fn lock_programs_dir(&mut self, host: &Host) -> Result<()> {
         self.locked_files
             .push(acquire_lock_file(host, host.programs_dir())?);
         Ok(())
     }
 
-    /// Releases the lock and removes its files.
+    /// Releases the lock and removes its lock files.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be removed. The next run removes it.
+    /// Returns an error if a lock file cannot be removed. The next run of an installer removes it.
     pub fn release(mut self) -> Result<()> {
         Ok(self.remove_files()?)
     }
@@ -87,14 +88,15 @@ impl InstallerLock {
 }
 
 impl LockedFile {
-    /// Removes the lock file and its directory, and closes the file, which unlocks it.
+    /// Removes the lock file and its directory. Then closes the file, which unlocks it.
     fn unlock(self) -> Result<(), HostError> {
         let result = self.entry.remove_file();
         match result.and_then(|()| self.dir.remove_dir()) {
-            // Another installer has made a new lock file in the directory.
+            // The lock directory is not empty, because another installer has made a new lock file
+            // in it.
             Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => Ok(()),
-            // The lock directory must still exist. If it does not, it was removed together with the
-            // program directory, and the lock file with it.
+            // If the lock directory still exists, the error is returned. Otherwise the directory
+            // was removed together with the program directory, and so was the lock file.
             Err(error) if self.dir.stat()?.is_some() => Err(error),
             _ => Ok(()),
         }
@@ -106,7 +108,8 @@ fn acquire_lock_file(host: &Host, parent: &Path) -> Result<LockedFile> {
     let dir = host.resolve_nofollow(&parent.join(LOCK_DIR_NAME))?;
     for _ in 0..MAX_LOCK_ATTEMPTS {
         match try_acquire_lock_file(&dir) {
-            // Another installer removed the file in the meantime.
+            // Another installer removed the lock file before this process could lock it, so this
+            // process tries again.
             Ok(None) => {}
             Err(error) if is_not_found(&error) => {}
             Ok(Some(file)) => return Ok(file),
@@ -133,8 +136,8 @@ fn describe_busy_lock(dir: &HostEntry) -> String {
     )
 }
 
-/// Tries once to lock the file in the lock directory `dir`. Returns `None` if the locked file was
-/// removed in the meantime, because another installer could then lock a new file of the same name.
+/// Tries once to lock the file in the lock directory `dir`. Returns `None` if the file was removed
+/// before it was locked, because another installer could then lock a new file with the same name.
 fn try_acquire_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
     ignore_already_exists(dir.make_dir_with_mode(0o700))?;
     let entry = dir.child("lock")?;
@@ -143,7 +146,7 @@ fn try_acquire_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
     let path = entry.display_path();
     let to_error = |action| HostError::io(action, &path);
     let metadata = file.metadata().map_err(to_error("read"))?;
-    // If the file had another owner or mode, an unprivileged process could lock it for ever.
+    // If the file had another owner or mode, an unprivileged process could hold its lock forever.
     ensure!(
         metadata.mode() & 0o077 == 0 && metadata.uid() == nix::unistd::geteuid().as_raw(),
         "{} can be opened by others than this user, who could hold the lock; remove it",
@@ -164,7 +167,7 @@ fn try_acquire_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
     }))
 }
 
-/// Treats the error that a file already exists as success.
+/// Returns success if `result` is the error that a file already exists.
 fn ignore_already_exists(result: Result<(), HostError>) -> Result<(), HostError> {
     match result {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Ok(()),

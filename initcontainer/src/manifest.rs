@@ -1,5 +1,5 @@
-//! The manifest, which records what an installation changed on the host, except in the engines'
-//! files.
+//! The manifest. It records what an installation has changed on the host, except for the engines'
+//! files, which have their own records.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,12 @@ use crate::recorded_options::RecordedOptions;
 /// engine's configuration may contain secrets.
 pub const STATE_FILE_MODE: u32 = 0o600;
 
-/// The manifest of an installation, by which a removal restores the earlier state of the host.
+/// The manifest of an installation. With the manifest, `uninstall` restores the earlier state of
+/// the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The directories that the installation made, outermost first.
+    /// The directories that the installation has made. A directory comes before its subdirectories.
     pub made_dirs: Vec<PathBuf>,
     #[serde(default)]
     pub versions: Vec<String>,
@@ -34,18 +35,18 @@ pub struct Manifest {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub toolkit_links: Vec<PathBuf>,
-    /// The configuration text that was written. `None` means that the host already had a
-    /// configuration.
+    /// The configuration text that the installation has written. `None` means that the host already
+    /// had a configuration.
     pub config: Option<String>,
-    /// The configuration text of an earlier installation. The file may still have it if this
-    /// installation was killed.
+    /// The configuration text that an earlier installation has written. If this installation was
+    /// killed, the file may still contain that text.
     #[serde(
         rename = "config_before",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub previous_config: Option<String>,
-    /// The options with which an upgrade installs another version.
+    /// The options of the installation. An upgrade installs another version with the same options.
     #[serde(default)]
     pub options: RecordedOptions,
 }
@@ -74,7 +75,7 @@ impl Manifest {
     }
 
     pub fn to_text(&self) -> String {
-        // The fallback is never used, because strings, lists and maps with string keys can always
+        // The empty text is never used, because strings, lists and maps with string keys can always
         // be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }

@@ -1,5 +1,5 @@
-//! Prints the output of the commands: lines of text while a command runs, or one JSON document at
-//! its end.
+//! Prints the output of the commands: either lines of text while a command runs, or one JSON
+//! document when the command ends.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use runtime_config::Engine;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The output of one command, which collects the JSON document or prints text at once.
+/// The output of one command. It prints text at once, or collects the JSON document.
 pub(crate) struct Output {
     is_json: bool,
     is_verbose: bool,
@@ -22,17 +22,17 @@ struct JsonReport {
     /// Whether the command only printed its steps and changed nothing.
     #[serde(rename = "dry_run")]
     is_dry_run: bool,
-    /// The installed release. It is absent after a removal.
+    /// The installed release. It is missing in the document of `uninstall`.
     #[serde(rename = "installed", skip_serializing_if = "Option::is_none")]
     installed_release: Option<InstalledRelease>,
-    /// Further information for the operator.
+    /// Notes for the operator.
     notes: Vec<String>,
     /// The executed steps or, in a dry run, the planned steps.
     steps: Vec<Value>,
     /// The engines that were restarted or reloaded.
     #[serde(rename = "restarted")]
     restarted_engines: Vec<RestartedEngine>,
-    /// The files that a removal keeps, each with the reason.
+    /// The files that `uninstall` keeps, each with the reason.
     #[serde(rename = "kept")]
     kept_files: Vec<String>,
     /// The commands that the operator should run next.
@@ -52,7 +52,7 @@ pub(crate) struct InstalledRelease {
 #[derive(Debug, Serialize)]
 struct RestartedEngine {
     engine: Engine,
-    /// The command or the signal that was used.
+    /// The command or the signal that made the engine read its configuration.
     action: String,
 }
 
@@ -69,8 +69,8 @@ impl Output {
         }
     }
 
-    /// Prints lines, unless the output is JSON. The JSON document has the same information in its
-    /// fields.
+    /// Prints lines of text, unless the output is JSON. The JSON document contains the same
+    /// information in its fields.
     pub(crate) fn print_text(&self, lines: &str) {
         if !self.is_json {
             // An error is ignored, because the installation must be completed even if nobody reads
@@ -79,13 +79,13 @@ impl Output {
         }
     }
 
-    /// Reports further information for the operator.
+    /// Reports a note for the operator.
     pub(crate) fn report_note(&mut self, note: &str) {
         self.print_text(&format!("{note}\n"));
         self.report.notes.push(note.to_owned());
     }
 
-    /// Reports an executed or planned step.
+    /// Reports a step that was executed or, in a dry run, planned.
     pub(crate) fn report_step(&mut self, step: &Step) {
         self.print_text(&if self.is_verbose {
             format!("{step:#}")
@@ -95,7 +95,7 @@ impl Output {
         self.report.steps.push(step.to_json(self.is_verbose));
     }
 
-    /// Sets the installed release in the JSON document. The text output has a summary instead.
+    /// Sets the installed release in the JSON document. The text output prints a summary instead.
     pub(crate) fn set_installed_release(&mut self, release: InstalledRelease) {
         self.report.installed_release = Some(release);
     }
@@ -107,14 +107,15 @@ impl Output {
         self.report.restarted_engines.push(restarted_engine);
     }
 
-    /// Reports a file that a removal keeps. `description` is the path of the file and the reason.
+    /// Reports a file that `uninstall` keeps. `description` contains the path of the file and the
+    /// reason.
     pub(crate) fn report_kept_file(&mut self, description: &str) {
         self.print_text(&format!("kept {description}\n"));
         self.report.kept_files.push(description.to_owned());
     }
 
-    /// Sets the commands that the operator should run next, for the JSON document. In the text
-    /// output the caller prints them.
+    /// Sets the commands that the operator should run next, in the JSON document. If the output is
+    /// text, the caller prints these commands.
     pub(crate) fn set_next_commands(&mut self, commands: Vec<String>) {
         self.report.next_commands = commands;
     }

@@ -29,11 +29,12 @@ pub const PROGRAM_NAMES: [&str; 4] = [
 ];
 /// The name of the plugin's program, which is installed only together with the plugin's service.
 const PLUGIN_PROGRAM: &str = "boathook-plugin";
-/// The directory of the programs, in a release and in an installed version.
+/// The directory that contains the programs, both in a release and in an installed version.
 pub(crate) const PROGRAMS_DIR: &str = "bin";
-/// The directory of the class files, in a release and in an installed version.
+/// The directory that contains the class files, both in a release and in an installed version.
 pub(crate) const CLASSES_DIR: &str = "classes.d";
-/// The directories of manual pages and completions, in a release and in an installed version.
+/// The directories that contain manual pages and completions, both in a release and in an installed
+/// version.
 const SHARED_DIRS: [&str; 5] = [
     "share/man/man1",
     "share/man/man5",
@@ -41,7 +42,7 @@ const SHARED_DIRS: [&str; 5] = [
     "share/zsh/site-functions",
     "share/fish/vendor_completions.d",
 ];
-/// The maximum size of the file `version`. A larger file is an error.
+/// The maximum size of the file `version`, in bytes. A larger file is an error.
 const MAX_VERSION_BYTES: u64 = 64;
 /// The maximum number of class files in a directory. The installation fails if there are more.
 const MAX_CLASS_FILES: usize = 1000;
@@ -49,7 +50,7 @@ const MAX_CLASS_FILES: usize = 1000;
 /// The value of `--classes` for an installation without class files.
 pub const NO_CLASSES: &str = "none";
 
-/// The class files to install.
+/// The source of the class files to install.
 #[derive(Debug, Clone, Copy)]
 pub enum ClassFileSource<'a> {
     /// The class files in `classes.d` of the release. At least one is required.
@@ -60,24 +61,25 @@ pub enum ClassFileSource<'a> {
     None,
 }
 
-/// The name of the file with the version of a release.
+/// The name of the file that contains the version of a release.
 const VERSION_FILE_NAME: &str = "version";
 
-/// The files of one version, after all checks.
+/// The checked files of one version.
 #[derive(Debug, Clone)]
 pub struct Payload {
     pub version: String,
-    /// The text of the configuration, if one was given.
+    /// The text of the requested configuration. `None` means that no configuration was requested.
     pub config_text: Option<String>,
     files: Vec<PayloadFile>,
-    /// The errors that do not stop the installation, one line each.
+    /// The errors that do not stop the installation. Each entry is one line.
     pub(crate) notes: Vec<String>,
-    /// The services that options of this command enable. A service that only the manifest lists
-    /// remains disabled if the administrator has disabled it.
+    /// The services that the options of this command enable. If only the manifest lists a service
+    /// and the administrator has disabled it, the service stays disabled.
     pub requested_services: Vec<Service>,
     /// The options of the installation, which the manifest records.
     pub options: RecordedOptions,
-    /// Whether the host keeps its installed configuration, because the given one has an error.
+    /// Whether the installed configuration is kept on the host, because the requested one has an
+    /// error.
     pub(crate) keeps_config: bool,
 }
 
@@ -85,11 +87,11 @@ pub struct Payload {
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
     source_path: PathBuf,
-    /// The directory of the copy, relative to the directory of the version.
+    /// The directory to which the file is copied, relative to the directory of the version.
     pub(crate) dir: &'static str,
     pub(crate) name: String,
     pub(crate) mode: u32,
-    /// The parsed class, if this is a class file without an error.
+    /// The parsed class, if this file is a class file without an error.
     class: Option<Arc<DeviceClass>>,
 }
 
@@ -165,12 +167,13 @@ impl Payload {
         })
     }
 
-    /// Adds the services that options of this command enable, and those that an earlier
-    /// installation enabled. If the plugin's service is one of them, its program is added to the
-    /// files.
+    /// Adds the services that the options of this command enable, and those that an earlier
+    /// installation enabled. If the plugin's service is one of them, also adds the plugin's program
+    /// to the files.
     ///
     /// # Errors
-    /// Fails if the release lacks the plugin's program, or has it for another architecture.
+    /// Fails if the release does not have the plugin's program, or if the program is built for
+    /// another architecture.
     pub fn with_services(
         mut self,
         source: &Path,
@@ -191,9 +194,10 @@ impl Payload {
     }
 
     /// Adds the administrator's class files in `dir`. They may extend class files of the release in
-    /// `source`, and replace those of the same name. A class file with an error is installed too,
-    /// with a note, so that the hook and the plugin omit this class and report the error. If the
-    /// file were left out, they would use the release's class of the same name.
+    /// `source`, and replace class files with the same name. If a class file has an error, it is
+    /// installed nevertheless, and a note is added. Then the hook and the plugin omit this class
+    /// and report the error. Without the file, they would use the class with the same name from the
+    /// release.
     ///
     /// # Errors
     /// Fails if the directory cannot be read, or has an entry that is not a file.
@@ -213,8 +217,8 @@ impl Payload {
     }
 
     /// Adds the configuration in `file`. If it has an error and the host already has the
-    /// configuration file `installed`, the installed one is kept, with a note, so that nodes keep
-    /// their devices during a rollout.
+    /// configuration file `installed_file`, that file is kept, and a note is added. In this way
+    /// nodes keep their devices during a rollout.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if it has an error and the host has no configuration.
@@ -255,8 +259,8 @@ impl Payload {
         self.files().filter_map(|file| file.class.as_deref())
     }
 
-    /// Returns the directories to make in the directory of the version. Each one comes before its
-    /// subdirectories.
+    /// Returns the directories to make in the directory of the version. A directory comes before
+    /// its subdirectories.
     pub(crate) fn dirs(&self) -> BTreeSet<&'static Path> {
         self.files()
             .flat_map(|file| Path::new(file.dir).ancestors())
@@ -265,15 +269,16 @@ impl Payload {
             .collect()
     }
 
-    /// Returns the paths of the links below /usr/local to programs, manual pages and completions.
+    /// Returns the paths of the links to make below /usr/local. They lead to programs, manual pages
+    /// and completions.
     pub(crate) fn links(&self) -> impl Iterator<Item = PathBuf> {
         let linked_files = self.files().filter(|file| file.dir != CLASSES_DIR);
         linked_files.map(|file| Path::new(LOCAL_DIR).join(file.dir).join(&file.name))
     }
 }
 
-/// Returns the program `name` in the directory `programs_dir`, after a check that it was built for
-/// this machine.
+/// Returns the program `name` from the directory `programs_dir`. First checks that the program was
+/// built for this machine.
 fn read_program(programs_dir: &Path, name: &str) -> Result<PayloadFile> {
     let source_path = check_regular_file(programs_dir.join(name))?;
     elf::check_machine(&source_path)?;
@@ -302,8 +307,8 @@ fn find_programs_dir(source: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Returns the manual pages and completions in `source`, except those of `boathook-plugin`, for
-/// which an installation makes no links. A build directory has no such files.
+/// Returns the manual pages and completions in `source`. Omits those of `boathook-plugin`, because
+/// an installation makes no links to them. A build directory has no such files.
 fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
     for dir in SHARED_DIRS {
@@ -330,8 +335,8 @@ fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     Ok(files)
 }
 
-/// Reads the class files of a directory, as [`read_class_files`] does. The function fails if a file
-/// has an error, or if the directory has no class files.
+/// Reads the class files of a directory, as [`read_class_files`] does. Fails if a file has an
+/// error, or if the directory has no class files.
 fn read_required_class_files(dir: &Path, base_dirs: &[PathBuf]) -> Result<Vec<PayloadFile>> {
     let files = read_class_files(dir, base_dirs, |error| Err(error.into()))?;
     ensure!(
@@ -350,8 +355,9 @@ fn describe_missing_classes(dir: &Path, problem: impl Display) -> String {
 }
 
 /// Reads the class files of a directory, sorted by name. They may extend class files in the
-/// directories `base_dirs`. `on_error` is called for each file with an error, and decides whether
-/// the error is fatal. An empty file is not an error, because it disables the class of its name.
+/// directories `base_dirs`. For each file with an error, calls `on_error`, which decides whether
+/// the error is fatal. An empty file is not an error, because it disables the class with the file's
+/// name.
 fn read_class_files(
     dir: &Path,
     base_dirs: &[PathBuf],
@@ -362,7 +368,8 @@ fn read_class_files(
     let mut files = Vec::new();
     for entry in entries {
         let path = entry.map_err(HostError::io("list", dir))?.path();
-        // A mounted ConfigMap also contains directories and links such as `..data`.
+        // Other entries are skipped: a mounted ConfigMap also contains directories and links such
+        // as `..data`.
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
@@ -402,7 +409,7 @@ fn read_class_files(
     Ok(files)
 }
 
-/// Returns the path, after a check that it leads to a regular file.
+/// Checks that a path leads to a regular file, and returns the path.
 fn check_regular_file(path: PathBuf) -> Result<PathBuf> {
     let metadata = path.metadata().map_err(HostError::io("read", &path))?;
     ensure!(

@@ -1,5 +1,5 @@
-//! The options of an installation, which the manifest records so that an upgrade installs another
-//! version in the same way.
+//! The options of an installation. The manifest records them, so that an upgrade installs another
+//! version with the same options.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,14 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::Service;
 
-/// The options of an installation that cannot be derived from other files of the host. The
-/// configured engines, the offered names and the requested configuration are recorded in other
-/// files.
+/// The options of an installation that cannot be derived from other files of the host. Other files
+/// already record the configured engines, the offered names and the requested configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordedOptions {
     /// The directory of the release, as a path on the host. `None` means that the release was in a
-    /// container.
+    /// container, where the host cannot read it.
     #[serde(rename = "source")]
     pub source_dir: Option<PathBuf>,
     /// The value of `--classes`: a directory, or `none`.
@@ -37,7 +36,7 @@ pub struct RecordedOptions {
 pub struct EngineOptions {
     /// Whether the wrapper is the engine's default runtime (`--set-default`).
     pub set_default: bool,
-    /// The text of the file that `--base-spec` named.
+    /// The text of the file that the option `--base-spec` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_spec: Option<String>,
 }

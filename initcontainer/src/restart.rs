@@ -11,7 +11,7 @@ use runtime_config::{
     is_running,
 };
 
-/// Returns whether a running engine has not read the configuration of the plan yet.
+/// Returns whether an engine runs that has not read the planned configuration yet.
 pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
     match &plan.record {
         Some(record) => {
@@ -25,14 +25,14 @@ pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
     }
 }
 
-/// Returns whether an engine would have to be restarted after the execution of the plan, for a dry
-/// run.
+/// Returns whether an engine would have to be restarted if the plan were executed. A dry run uses
+/// this.
 pub(crate) fn would_need_restart(host: &Host, plan: &Plan) -> bool {
     needs_restart(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
 }
 
-/// Restarts or reloads an engine, and waits until it has read the configuration of the plan.
-/// Returns the command or signal that was used.
+/// Restarts or reloads an engine, and waits until it has read the planned configuration. Returns
+/// the command or signal that was used.
 pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
     let engine = plan.engine;
     let describe_failure = || {
@@ -48,20 +48,22 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
     Ok(action)
 }
 
-/// Returns the command with which an operator restarts or reloads the engine after an installation
-/// or, with `is_removal`, after a removal. The text is empty if the engine needs neither.
+/// Returns the command with which an operator restarts or reloads the engine. `is_removal` tells
+/// whether this happens after `uninstall` or after an installation. The text is empty if the engine
+/// needs neither.
 pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String {
     match engine.properties().reload_method {
         ReloadMethod::NotNeeded => String::new(),
         ReloadMethod::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
-        // A reload does not make Docker forget a removed runtime, so a removal needs a restart.
+        // If Docker only reloads its configuration, it keeps a removed runtime. Therefore a removal
+        // needs a restart.
         ReloadMethod::Hangup { unit, .. } if is_removal => format!("systemctl restart {unit}"),
         ReloadMethod::Hangup { unit, .. } => format!("systemctl reload {unit}"),
     }
 }
 
-/// Makes a running engine stop using the wrapper runtime before its configuration is restored. Only
-/// Docker needs this. Returns `false` if the engine does not use the wrapper runtime.
+/// Makes a running engine stop using the wrapper runtime, before its configuration is restored.
+/// Only Docker needs this. Returns `false` if the engine does not use the wrapper runtime.
 pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
     if find_runtime_use(host, engine) == RuntimeUse::None {
         return Ok(false);
@@ -85,14 +87,14 @@ pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
     Ok(true)
 }
 
-/// Reloads an engine. First this process changes its root directory to the host's, which has
-/// systemctl and the pid files.
+/// Reloads an engine. First changes the root directory of this process to that of the host, because
+/// systemctl and the pid files are there.
 fn reload_engine(host: &Host, engine: Engine) -> Result<String, runtime_config::Error> {
     enter_root(host)?;
     runtime_config::reload_engine(engine)
 }
 
-/// Changes the root directory of this process to the host's.
+/// Changes the root directory of this process to the host's root directory.
 pub(crate) fn enter_root(host: &Host) -> Result<(), runtime_config::Error> {
     let root = host.as_path();
     let to_error = |error| runtime_config::Error::io("enter", root)(error);

@@ -13,11 +13,11 @@ use runtime_config::run_systemctl;
 use crate::output::Output;
 use crate::restart::enter_root;
 
-/// The directory whose existence tells programs that systemd is running (sd_booted(3)).
+/// A directory that exists only if systemd is running (sd_booted(3)).
 const SYSTEMD_RUN_DIR: &str = "/run/systemd/system";
 
-/// Starts the enabled services, and restarts the running ones, which may be of an earlier version.
-/// A failure is only a note, because the installation is complete.
+/// Starts the enabled services. Restarts running services, because their programs may belong to an
+/// earlier version. If this fails, only a note is reported, because the installation is complete.
 pub(crate) fn start_services(
     host: &Host,
     steps: &[Step],
@@ -45,8 +45,8 @@ pub(crate) fn start_services(
     if !disabled_units.is_empty() {
         commands.push(("stop", disabled_units));
     }
-    // The administrator may have enabled other services. `try-restart` ignores units that do not
-    // run.
+    // All units are restarted, because the administrator may have enabled other services.
+    // `try-restart` ignores units that are not running.
     let all_units = list_unit_names(host);
     if !all_units.is_empty() {
         commands.push(("try-restart", all_units));
@@ -62,7 +62,8 @@ pub(crate) fn start_services(
     Ok(())
 }
 
-/// Returns the unit that a step disables by removing its link, if any.
+/// Returns the unit that a step disables by removing the unit's link. Returns `None` for other
+/// steps.
 fn find_disabled_unit(step: &Step) -> Option<&str> {
     match step {
         Step::SetLink {
@@ -74,8 +75,8 @@ fn find_disabled_unit(step: &Step) -> Option<&str> {
     }
 }
 
-/// Stops all services before their program is removed. A failure is only a note, because the
-/// removal continues.
+/// Stops all services before their programs are removed. If this fails, only a note is reported,
+/// and the removal continues.
 pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     let units = list_unit_names(host);
     if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
@@ -88,7 +89,7 @@ pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Makes systemd forget the removed units.
+/// Makes systemd read its units again if steps have removed or changed units.
 pub(crate) fn forget_units(host: &Host, steps: &[Step], output: &mut Output) -> Result<()> {
     let changes_units = steps
         .iter()

@@ -1,6 +1,6 @@
-//! Gives installed files the types that the SELinux policy of the host has for them. A new file
-//! gets the type of its directory, and services may not execute files with the types of most
-//! directories.
+//! Gives installed files the SELinux types that the policy of the host defines for them. Without
+//! this, a new file gets the type of its directory, and services may not execute files with the
+//! types of most directories.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,16 +14,16 @@ use crate::restart::enter_root;
 
 /// The file that exists where SELinux is enabled (selinux(8)).
 const SELINUX_ENFORCE_PATH: &str = "/sys/fs/selinux/enforce";
-/// The directory below which policies give the type [`PROGRAM_TYPE`] to every directory named
-/// `bin`.
+/// The directory below which SELinux policies give the type [`PROGRAM_TYPE`] to every directory
+/// named `bin`.
 const LABELLED_DIR: &str = "/opt";
 /// The SELinux type of programs that services may execute.
 const PROGRAM_TYPE: &str = "bin_t";
-/// The value of PATH for the host's programs that this module calls.
+/// The value of PATH with which this module calls programs of the host.
 const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Labels the files of an installation of `version`. A failure is only a note, because the
-/// installation is complete.
+/// Sets the SELinux types of the files that an installation of `version` has made. If this fails,
+/// only a note is reported, because the installation is complete.
 pub(crate) fn label_files(
     host: &Host,
     version: &str,
@@ -60,7 +60,8 @@ pub(crate) fn label_files(
     Ok(())
 }
 
-/// Runs a command. Returns an error with the exit status and the first line of stderr if it fails.
+/// Runs a command. If the command fails, the error contains its exit status and the first line of
+/// its stderr.
 fn run_command(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
     if output.status.success() {

@@ -12,16 +12,17 @@ use crate::layout::SYSTEMD_UNITS_DIR;
 pub enum Service {
     /// Writes CDI specifications at each boot and after devices have changed.
     Cdi,
-    /// Lets running containers follow devices that are unplugged and come back.
+    /// Runs `boathook follow`, which updates running containers when devices are unplugged and come
+    /// back.
     Follow,
-    /// Runs the device plugin on the host, in place of the DaemonSet's container.
+    /// Runs the device plugin on the host instead of in the DaemonSet's container.
     Plugin,
 }
 
 impl Service {
     pub(crate) const ALL: [Self; 3] = [Self::Cdi, Self::Follow, Self::Plugin];
 
-    /// Returns the name of the systemd unit.
+    /// Returns the name of the service's systemd unit.
     pub fn unit_name(self) -> &'static str {
         match self {
             Self::Cdi => "boathook-cdi.service",
@@ -39,7 +40,7 @@ impl Service {
         }
     }
 
-    /// Returns the directory of the link by which `systemctl enable` enables the service.
+    /// Returns the directory in which `systemctl enable` makes the link that enables the service.
     pub(crate) fn wants_dir(self) -> PathBuf {
         Path::new(SYSTEMD_UNITS_DIR).join("multi-user.target.wants")
     }

@@ -1,9 +1,9 @@
 //! Plans the systemd units of Boathook on a host.
 //!
-//! An installation writes the units that no package has installed, and does not enable them, so
-//! that `systemctl enable` works after every kind of installation. `--cdi`, `--follow` and
-//! `--plugin-service` enable them with the link that `systemctl enable` would make. A removal
-//! disables all units, whoever enabled them, because their programs are removed.
+//! An installation writes the units that no package has installed, so that `systemctl enable` works
+//! after every kind of installation. It does not enable these units, unless `--cdi`, `--follow` or
+//! `--plugin-service` is given. These options make the link that `systemctl enable` would make.
+//! `uninstall` disables all units, no matter who enabled them, because their programs are removed.
 
 use std::path::{Path, PathBuf};
 
@@ -23,26 +23,26 @@ const PACKAGED_UNIT_DIRS: [&str; 3] = [
     "/lib/systemd/system",
 ];
 const UNIT_FILE_MODE: u32 = 0o644;
-/// The first line of every unit or rules file that an installation writes. A removal keeps a file
-/// with another first line.
+/// The first line of every unit or rules file that an installation writes. If a file has another
+/// first line, `uninstall` keeps the file.
 const MANAGED_FILE_HEADER: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
 /// How the containers of pods get the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HookDelivery {
-    /// The engine calls the hook because of CDI names.
+    /// The engine calls the hook because the container has CDI names.
     Cdi,
-    /// The pods have a runtime handler that the installer has configured.
+    /// The pods name a runtime handler that the installer has configured.
     Handler,
 }
 
-/// The command of the plugin's unit that is needed only with CDI. [`CHECK_ENGINE_COMMENT`] is the
-/// comment line above the command.
+/// A command in the plugin's unit that is needed only if pods get the hook through CDI.
+/// [`CHECK_ENGINE_COMMENT`] is the comment line above the command.
 const CHECK_ENGINE_COMMAND: &str = "boathook-plugin check-engine";
 const CHECK_ENGINE_COMMENT: &str =
     "# An engine that ignores CDI annotations would start containers without their devices.";
 
-/// A systemd unit, or a file that belongs to a unit, that an installation writes.
+/// A file that an installation writes: a systemd unit, or a file that belongs to a unit.
 struct ServiceFile {
     directory: &'static str,
     name: &'static str,
@@ -89,7 +89,7 @@ const SERVICE_FILES: [ServiceFile; 5] = [
 ];
 
 impl ServiceFile {
-    /// Returns whether the host has systemd, and a writable directory for the file.
+    /// Returns whether the host has systemd, and whether the directory of the file is writable.
     fn can_be_written(&self, host: &Host) -> bool {
         let directory = Path::new(self.directory);
         let parent = directory.parent().unwrap_or(directory);
@@ -108,8 +108,8 @@ impl ServiceFile {
         Path::new(self.directory).join(self.name)
     }
 
-    /// Returns the path of the copy of this file that a distribution's package has installed, if
-    /// any has.
+    /// Returns the path at which the package of a distribution has installed this file, or `None`
+    /// if no package has installed it.
     fn find_packaged_file(&self, host: &Host) -> Option<PathBuf> {
         let paths = self
             .package_dirs
@@ -118,9 +118,9 @@ impl ServiceFile {
         paths.into_iter().find(|path| host.exists(path))
     }
 
-    /// Returns the path of the copy of this file that a package has installed, if it can be used
-    /// with `delivery`. A package's unit of the plugin can be used only with CDI and with the
-    /// default path of the hook.
+    /// Returns the path at which a package has installed this file, if that copy is usable with
+    /// `delivery`. A package's unit for the plugin is usable only with CDI and with the default
+    /// path of the hook.
     fn find_usable_packaged_file(&self, host: &Host, delivery: HookDelivery) -> Option<PathBuf> {
         let is_plugin_unit = self.name == Service::Plugin.unit_name();
         let is_default_setup = delivery == HookDelivery::Cdi && has_default_programs_dir(host);
@@ -128,9 +128,9 @@ impl ServiceFile {
         is_usable.then(|| self.find_packaged_file(host)).flatten()
     }
 
-    /// Returns the text to write. It has the path of the installed program, because systemd may not
-    /// search the directory of the program links. With a runtime handler, the command line of the
-    /// plugin says that the plugin must not rely on CDI.
+    /// Returns the text to write. It contains the path of the installed program, because systemd
+    /// may not search the directory of the program links. If `delivery` is a runtime handler, the
+    /// plugin's command line tells the plugin not to rely on CDI.
     fn format_text(&self, host: &Host, delivery: HookDelivery) -> String {
         let boathook = host.boathook_path();
         let mut text = String::from(MANAGED_FILE_HEADER);
@@ -155,15 +155,16 @@ impl ServiceFile {
         text
     }
 
-    /// Returns the text of the file on the host, if an installation wrote it.
+    /// Returns the text of the file on the host if an installation has written the file.
     fn read_own_text(&self, host: &Host) -> Result<Option<String>> {
         let text = host.read(&self.path())?;
         Ok(text.filter(|text| text.starts_with(MANAGED_FILE_HEADER)))
     }
 }
 
-/// Plans the unit and rules files to write, and the removal of own files that a package has
-/// installed meanwhile. A file of the administrator with the same name is kept.
+/// Plans the steps that write unit and rules files. Also plans the removal of a file that an
+/// earlier installation wrote and a package has installed since then. If the administrator has a
+/// file with the same name, that file is kept.
 ///
 /// The plugin's unit is written only if `services` contains the plugin, because otherwise the
 /// program of the unit is not installed.
@@ -196,7 +197,7 @@ pub(crate) fn plan_files(
     Ok(steps)
 }
 
-/// Plans the links that enable the services. A service that is enabled already needs no step.
+/// Plans the links that enable the services. If a service is already enabled, it needs no step.
 pub(crate) fn plan_links(
     host: &Host,
     services: &[Service],
@@ -224,8 +225,8 @@ pub(crate) fn plan_links(
     Ok(steps)
 }
 
-/// Plans the removal of the links that enable the services, in every `.wants` and `.requires`
-/// directory.
+/// Plans the removal of the links that enable the services. The links may be in any `.wants` or
+/// `.requires` directory.
 pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for directory in host.list(Path::new(SYSTEMD_UNITS_DIR))? {
@@ -251,12 +252,13 @@ pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<St
     Ok(steps)
 }
 
-/// Plans the removal of all services and files that an installation wrote.
+/// Plans the steps that disable all services and remove all files that an installation has written.
 pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
     let mut steps = plan_disabling(host, &Service::ALL)?;
     for file in &SERVICE_FILES {
         let own_text = file.read_own_text(host)?;
-        // An installation that was killed while it wrote the file leaves a scratch file.
+        // If an installation was killed while it wrote the file, a scratch file is left beside the
+        // file.
         let scratch_file = scratch_path(&file.path());
         let scratch_text = host.read(&scratch_file)?;
         for (path, text) in [(file.path(), own_text), (scratch_file, scratch_text)] {
@@ -267,8 +269,8 @@ pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns the services that an earlier installation enabled and this one disables, with a note
-/// for the operator about each.
+/// Returns the services that an earlier installation enabled and this installation disables. Also
+/// returns a note for the operator about each of them.
 pub(crate) fn find_dropped_services(
     host: &Host,
     old_services: &[Service],
@@ -299,8 +301,8 @@ pub(crate) fn find_dropped_services(
     )
 }
 
-/// Returns the services to record in the manifest: the new ones and, if this process cannot disable
-/// units, also the old ones, which an earlier installation enabled.
+/// Returns the services to record in the manifest. These are the new services and, if this process
+/// cannot disable units, also the old ones, because they stay enabled.
 pub(crate) fn list_services_to_record(
     host: &Host,
     old_services: &[Service],
@@ -317,24 +319,25 @@ pub(crate) fn list_services_to_record(
     services
 }
 
-/// Returns whether the programs are in the default directory, in which other programs search
-/// without an option.
+/// Returns whether the programs are in the default directory. Other programs search only that
+/// directory unless an option names another one.
 fn has_default_programs_dir(host: &Host) -> bool {
     host.programs_dir() == InstalledDirectories::default().programs_dir
 }
 
-/// Returns whether this process sees the host's systemd units. In a container it does not, unless
-/// their directory is mounted.
+/// Returns whether this process can see the host's systemd units. A process in a container cannot
+/// see them, unless their directory is mounted.
 fn are_units_visible(host: &Host) -> bool {
     host.is_dir(Path::new(SYSTEMD_UNITS_DIR))
 }
 
-/// Returns whether a service is enabled, whoever enabled it.
+/// Returns whether a service is enabled, no matter who enabled it.
 pub fn is_service_enabled(host: &Host, service: Service) -> Result<bool> {
     Ok(!plan_disabling(host, &[service])?.is_empty())
 }
 
-/// Returns the units on the host, from an installation or a package.
+/// Returns the names of the systemd units on the host that an installation or a package has
+/// written.
 pub fn list_unit_names(host: &Host) -> Vec<&'static str> {
     let is_unit = |file: &&ServiceFile| file.directory == SYSTEMD_UNITS_DIR;
     let is_installed =

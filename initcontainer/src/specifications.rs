@@ -7,15 +7,16 @@ use injection_plan::cdi::directory::is_generated;
 
 use crate::host::Host;
 
-/// The directories of CDI specifications, each with its alternative paths. On a host `/var/run` is
-/// a link to `/run`, but a container may have mounted only one of the two.
+/// The directories that contain CDI specifications. Each entry lists alternative paths of one
+/// directory: on a host `/var/run` is a link to `/run`, but in a container only one of the two may
+/// be mounted.
 const SPECIFICATION_DIRS: [&[&str]; 2] = [&["/run/cdi", "/var/run/cdi"], &["/etc/cdi"]];
 
-/// The prefix of the file names of CDI specifications for DRA claims.
+/// The prefix of the file names of the CDI specifications that `boathook-dra` writes for claims.
 const CLAIM_FILE_PREFIX: &str = "boathook.dev-claim-";
 
-/// Returns the paths of the specifications that `boathook-plugin`, `boathook-dra` and `boathook
-/// cdi generate` wrote, sorted.
+/// Returns the sorted paths of the CDI specifications that `boathook-plugin`, `boathook-dra` and
+/// `boathook cdi generate` have written.
 pub(crate) fn find_specifications(host: &Host) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for alternative_paths in SPECIFICATION_DIRS {
@@ -29,7 +30,7 @@ pub(crate) fn find_specifications(host: &Host) -> Result<Vec<PathBuf>> {
         for name in host.list(directory)? {
             let path = directory.join(&name);
             let name = name.to_string_lossy();
-            // A file that cannot be read as a text is from another program than Boathook.
+            // A file that cannot be read as a text belongs to another program, so it is skipped.
             let Some(text) = host.read(&path).ok().flatten() else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Reports the installed version, the state of the engines, and the parts of the installation that
+//! Reports the installed version, the state of the engines, and the files of the installation that
 //! are missing or changed.
 
 use std::fmt;
@@ -21,21 +21,22 @@ use crate::waiting;
 /// The state of an installation, which the command `status` prints.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// The version in use. `None` means that nothing is installed.
+    /// The version in use. `None` means that no version is installed.
     pub version: Option<String>,
     /// All versions on the host, including those that are kept for running containers.
     pub versions: Vec<String>,
-    /// The version of the distribution's package, if it is installed.
+    /// The version that the distribution's package has installed. `None` means that no package is
+    /// installed.
     #[serde(rename = "packaged")]
     pub package_version: Option<String>,
     /// The engines that were found or configured.
     pub engines: Vec<EngineStatus>,
-    /// The CDI specifications that Boathook wrote. Because of them an engine calls the hook
+    /// The CDI specifications that Boathook has written. An engine that reads them calls the hook
     /// without any change of its configuration.
     pub specifications: Vec<PathBuf>,
     /// The toolkits under whose names Boathook is offered (`install --as`).
     pub toolkits: Vec<String>,
-    /// The missing or changed parts, each with the command or action that repairs it.
+    /// What is missing or changed. Each entry also names the command or action that repairs it.
     #[serde(rename = "missing")]
     pub missing_parts: Vec<String>,
 }
@@ -44,15 +45,15 @@ pub struct Status {
 #[derive(Debug, Serialize)]
 pub struct EngineStatus {
     pub engine: Engine,
-    /// The program or socket by which the engine was found. `None` means that it was configured
-    /// but is no longer on the host.
+    /// The program or socket by which the engine was found. `None` means that the engine was
+    /// configured but is no longer on the host.
     #[serde(rename = "found")]
     pub found_path: Option<PathBuf>,
-    /// Whether the engine's files still have the text of the installation.
+    /// Whether the engine's files still have the text that the installation wrote.
     #[serde(rename = "configured")]
     pub is_configured: bool,
-    /// Whether the running engine has read this configuration: "yes", "no" or "not running", or
-    /// "-" if the engine was not configured.
+    /// Whether the running engine has read the configuration: "yes", "no" or "not running". The
+    /// value is "-" if the engine was not configured.
     #[serde(rename = "loaded")]
     pub load_state: &'static str,
 }
@@ -129,13 +130,13 @@ impl Status {
         })
     }
 
-    /// Returns whether a version is installed and nothing is missing.
+    /// Returns whether a version is installed and nothing is missing or changed.
     pub fn is_complete(&self) -> bool {
         self.version.is_some() && self.missing_parts.is_empty()
     }
 }
 
-/// Reads the state of an engine, and adds its missing or changed parts to `missing_parts`.
+/// Reads the state of an engine. Adds what is missing or changed to `missing_parts`.
 fn read_engine_status(
     host: &Host,
     engine: Engine,

@@ -18,10 +18,10 @@ use crate::layout::{
 use crate::payload::Payload;
 use crate::tree;
 
-/// A change of the host that is executed as a whole.
+/// A change of the host that is executed either completely or not at all.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Make a directory that contains one file. The directory is made under a temporary name and
+    /// Make a directory that contains one file. The directory first has a temporary name and is
     /// then renamed, so that no process sees it incomplete.
     MakeTree {
         path: PathBuf,
@@ -33,31 +33,33 @@ pub enum Step {
         payload: Payload,
         staging_dir: PathBuf,
     },
-    /// Rename a complete directory to its final name. If a directory has that name, the two are
-    /// exchanged.
+    /// Rename a complete directory to its final name. If another directory already has that name,
+    /// the two directories are exchanged.
     Publish {
         staging_dir: PathBuf,
         final_dir: PathBuf,
-        /// Whether a directory already has the final name, so that the two are exchanged.
+        /// Whether another directory already has the final name, so that the two directories are
+        /// exchanged.
         replaces_existing: bool,
     },
     /// Make, change or remove a symbolic link.
     SetLink {
         link: PathBuf,
-        /// The target before the step. `None` means that the link does not exist.
+        /// The target of the link before the step. `None` means that the link does not exist
+        /// before.
         old_target: Option<PathBuf>,
-        /// The target after the step. `None` means that the link is removed.
+        /// The target of the link after the step. `None` means that the step removes the link.
         new_target: Option<PathBuf>,
     },
-    /// Change a file or directory of the host or of an engine.
+    /// Change a file or directory that belongs to the host or to an engine.
     Change(Change),
     /// Remove a directory with its content. The directory is renamed before it is emptied. This
-    /// step cannot be undone, so it comes last.
+    /// step cannot be undone, so the discard steps come last.
     Discard { path: PathBuf },
 }
 
-/// Executes the steps in order, and calls `on_executed` after each one. If a step or a call fails,
-/// the executed steps are undone in reverse order.
+/// Executes the steps in order, and calls `on_executed` after each one. If a step or a call of
+/// `on_executed` fails, undoes the executed steps in reverse order.
 pub fn execute_steps(
     host: &Host,
     steps: &[Step],
@@ -83,8 +85,8 @@ pub fn execute_steps(
     Ok(())
 }
 
-/// Returns a description of how many links to manual pages and completions the steps change.
-/// Returns `None` if they change no such link.
+/// Describes how many links to manual pages and completions the steps change. Returns `None` if
+/// they change no such link.
 pub fn describe_shared_link_count(steps: &[Step]) -> Option<String> {
     match steps.iter().filter(|step| step.is_shared_link()).count() {
         0 => None,
@@ -106,7 +108,7 @@ impl Step {
         }
     }
 
-    /// Returns whether the step changes a link to a manual page or to completions.
+    /// Returns whether the step changes a link to a manual page or to shell completions.
     fn is_shared_link(&self) -> bool {
         matches!(self, Self::SetLink { link, .. } if link.starts_with(SHARED_LINKS_DIR))
     }
@@ -155,8 +157,8 @@ impl Step {
     }
 }
 
-/// Describes the step for an operator, and shows a change of an engine's file as a diff. The
-/// alternate form (`{:#}`) also lists copied files and shows changes of Boathook's own files as
+/// Describes the step for an operator. A change of an engine's file is shown as a diff. The
+/// alternate form (`{:#}`) also lists copied files, and shows changes of Boathook's own files as
 /// diffs.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,7 +206,7 @@ impl fmt::Display for Step {
                 new_target: None,
                 ..
             } => writeln!(f, "unlink {}", link.display()),
-            // Only the path of Boathook's own files is shown, because an operator need not know
+            // For Boathook's own files only the path is shown, because an operator need not know
             // their texts.
             Self::Change(Change::Write { path, .. })
                 if is_boathook_file(path) && !f.alternate() =>
@@ -222,11 +224,12 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns whether only Boathook writes the file, by its path.
+/// Returns whether `path` is the path of a file that only Boathook writes.
 pub(crate) fn is_boathook_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));
-    // These directories are named `boathook` on every host, whatever their parents are.
+    // On every host, the state directory and the configuration directory have these names. Only
+    // their parents differ.
     let belongs_to_installation = path
         .parent()
         .is_some_and(|dir| dir.ends_with("boathook/state"))
@@ -247,8 +250,8 @@ fn make_tree(host: &Host, path: &Path, (file, text): &(PathBuf, String)) -> Resu
     remove_on_error(&temporary_entry, result)
 }
 
-/// Renames a directory. With `replaces_existing` the directory `target` exists and gets the name
-/// `source`.
+/// Renames a directory. If `replaces_existing` is true, the directory `target` exists and gets the
+/// name `source` in exchange.
 fn rename_dir(host: &Host, source: &Path, target: &Path, replaces_existing: bool) -> Result<()> {
     let flags = if replaces_existing {
         RenameFlags::RENAME_EXCHANGE
@@ -266,8 +269,8 @@ fn discard_tree(host: &Host, path: &Path) -> Result<()> {
     let entry = host.resolve_nofollow(path)?;
     let discarded_entry = entry.sibling(temp_name_for_removal(entry.name()));
     discarded_entry.remove_all()?;
-    // If the path is a leftover with a temporary name, an earlier step may have reused the name and
-    // removed the leftover.
+    // The path may have a temporary name that an interrupted run left. An earlier step may have
+    // reused that name, so that there is nothing to remove any more.
     if entry.stat()?.is_none() {
         return Ok(());
     }
@@ -275,7 +278,7 @@ fn discard_tree(host: &Host, path: &Path) -> Result<()> {
     Ok(discarded_entry.remove_all()?)
 }
 
-/// Makes or changes a symbolic link, or removes the link if `target` is `None`.
+/// Makes or changes a symbolic link. If `target` is `None`, removes the link.
 fn set_link(host: &Host, link: &Path, target: Option<&Path>) -> Result<()> {
     let entry = host.resolve_nofollow(link)?;
     let old_target = host.read_link(link)?;
@@ -293,7 +296,7 @@ fn set_link(host: &Host, link: &Path, target: Option<&Path>) -> Result<()> {
         None => RenameFlags::RENAME_NOREPLACE,
     };
     let result = rename_and_sync(&temporary_entry, &entry, flags);
-    // The temporary name now has the old link after an exchange, or the new link after a failure.
+    // After an exchange, the temporary name has the old link. After a failure, it has the new link.
     temporary_entry.remove_all()?;
     result
 }
@@ -302,23 +305,23 @@ fn set_link(host: &Host, link: &Path, target: Option<&Path>) -> Result<()> {
 fn rename_and_sync(source: &HostEntry, target: &HostEntry, flags: RenameFlags) -> Result<()> {
     source.rename(target, flags)?;
     Ok(target.sync_dir().inspect_err(|_| {
-        // A second failure is ignored, because the first one is reported.
+        // If this rename fails as well, its error is ignored, because the first error is reported.
         let _ = target.rename(source, flags);
     })?)
 }
 
-/// Removes `entry` with its content if `result` is an error, so that no incomplete files remain,
+/// If `result` is an error, removes `entry` with its content, so that no incomplete files are left,
 /// for example on a full disk. Returns `result`.
 fn remove_on_error(entry: &HostEntry, result: Result<()>) -> Result<()> {
     if result.is_err() {
-        // A second failure is ignored, because the first one is reported.
+        // If the removal fails as well, its error is ignored, because the first error is reported.
         let _ = entry.remove_all();
     }
     result
 }
 
-/// Plans the removal of the files that killed runs left. The files have temporary names to which
-/// nothing refers, so they can be removed at any time.
+/// Plans the removal of the files that killed runs have left. Nothing refers to the temporary names
+/// of these files, so they can be removed at any time.
 pub(crate) fn plan_leftover_removal(host: &Host) -> Result<Vec<Step>> {
     let programs_dir = host.programs_dir();
     let mut leftovers: Vec<PathBuf> = host
@@ -327,7 +330,8 @@ pub(crate) fn plan_leftover_removal(host: &Host) -> Result<Vec<Step>> {
         .filter(|name| is_temporary_name(&name.to_string_lossy()))
         .map(|name| programs_dir.join(name))
         .collect();
-    // The directories that a run makes first have temporary names beside their final names.
+    // The directories that a run makes first get temporary names in the same directory as their
+    // final names.
     let parent_dir = programs_dir.parent().unwrap_or(programs_dir);
     for dir in [parent_dir, programs_dir, &host.state_dir()] {
         let Some(name) = dir.file_name() else {

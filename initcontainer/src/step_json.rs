@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::step::{Step, is_boathook_file};
 
 impl Step {
-    /// Returns a JSON object with `action`, `path`, and further keys that depend on the action. The
-    /// object has the key `diff` for a change of an engine's file and, if `is_verbose` is set, also
-    /// for a change of one of Boathook's own files.
+    /// Returns a JSON object with `action`, `path`, and further keys that depend on the action. For
+    /// a change of an engine's file, the object has the key `diff`. If `is_verbose` is set, a
+    /// change of Boathook's own file also has this key.
     pub fn to_json(&self, is_verbose: bool) -> Value {
         let path = self.path();
         match self {

@@ -9,8 +9,8 @@ use runtime_config::{Error as HostError, HostEntry};
 use crate::manifest;
 use crate::payload::Payload;
 
-/// Copies a payload into the new directory `target_dir`, and flushes its files and directories to
-/// disk.
+/// Copies the files of a payload into the new directory `target_dir`, and flushes its files and
+/// directories to disk.
 pub(crate) fn copy_payload(payload: &Payload, target_dir: &HostEntry) -> Result<()> {
     target_dir.make_dir()?;
     for dir in payload.dirs() {
@@ -28,7 +28,7 @@ pub(crate) fn copy_payload(payload: &Payload, target_dir: &HostEntry) -> Result<
 }
 
 /// Makes the directory `top_dir` with one file, and flushes both to disk. `path_in_tree` is the
-/// path of the file relative to `top_dir`. The directories of this path are made, too.
+/// path of the file relative to `top_dir`. Also makes the directories in this path.
 pub(crate) fn write_tree(top_dir: &HostEntry, path_in_tree: &Path, text: &str) -> Result<()> {
     top_dir.make_dir()?;
     let mut entry = top_dir.clone();
@@ -63,13 +63,13 @@ fn get_normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     }
 }
 
-/// Returns whether a directory is an exact copy of a payload: each file has the right bytes and
-/// mode and belongs to this user, and there are no other files. If a file cannot be read, the
-/// directory is not a copy.
+/// Returns whether the directory `top_dir` is an exact copy of a payload: each file has the right
+/// bytes and mode and belongs to this user, and there are no other files. If a file cannot be read,
+/// the result is false.
 pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
     let compare_trees = || -> Result<bool, HostError> {
         let dirs = payload.dirs();
-        // A listing also contains subdirectories, so they are added to the number of files.
+        // The listings also contain the subdirectories, so the expected count includes them.
         let mut expected_count = dirs
             .iter()
             .filter(|dir| dir.components().count() > 1)
@@ -96,8 +96,8 @@ pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
     compare_trees().unwrap_or(false)
 }
 
-/// Returns whether a file belongs to this user and has the type and permissions `mode`, in the form
-/// of `st_mode`.
+/// Returns whether a file belongs to this user and has the mode `mode`. As in `st_mode`, the mode
+/// contains the file type and the permissions.
 fn has_own_uid_and_mode(entry: &HostEntry, mode: u32) -> Result<bool, HostError> {
     let own_uid = nix::unistd::geteuid().as_raw();
     let stat = entry.stat()?;

@@ -1,7 +1,8 @@
-//! Plans a removal, which reverses the steps of an installation.
+//! Plans the removal of an installation, which reverses the steps of that installation.
 //!
 //! The manifest is removed last. If a run is killed before that, the next run finds the remaining
-//! files in the manifest. If a run is killed later, only unused files with temporary names remain.
+//! files in the manifest. If a run is killed after that, only unused files with temporary names are
+//! left.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,20 +33,20 @@ use crate::step::{Step, plan_leftover_removal};
 #[derive(Debug)]
 pub struct RemovalPlan {
     pub steps: Vec<Step>,
-    /// The plan of each engine that was configured.
+    /// The plan of each engine that an installation has configured.
     pub engine_plans: Vec<Plan>,
-    /// The descriptions of the files that are kept: the path and the reason.
+    /// The files that are kept. Each entry contains the path and the reason.
     pub kept_files: Vec<String>,
-    /// The names of Docker's containers that cannot be started any more.
+    /// The names of the Docker containers that can no longer be started after the removal.
     pub stranded_containers: Vec<String>,
 }
 
-/// Plans the removal. The configuration of the engines in `named_engines` is reverted even if the
-/// installation has no record of it.
+/// Plans the removal of an installation. Also reverts the configuration of the engines in
+/// `named_engines` if the installation has no record of them.
 ///
 /// # Errors
-/// Fails if a file cannot be read. Without `force`, also fails if containers still need the
-/// wrapper runtime, if claims are prepared, or if an engine's configuration is not visible.
+/// Fails if a file cannot be read. Without `force`, also fails if containers still need the wrapper
+/// runtime, if claims are prepared, or if an engine's configuration is not visible.
 pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<RemovalPlan> {
     let container_ids = in_use::find_wrapped_containers(host)?;
     ensure!(
@@ -73,7 +74,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
                 .as_ref()
                 .and_then(|record| record.find_unreachable_file(host))
         {
-            // The engine's configuration would still name the removed programs.
+            // Without this error, the engine's configuration would still name the removed programs.
             bail!(
                 "the directory of {}, by which {engine} calls boathook, is not there: mount it at \
                  the same place as for the installation, or use --force if {engine} was removed",
@@ -94,7 +95,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         .collect();
     removed_paths.extend(steps.iter().map(|step| step.path().to_path_buf()));
     let config_path = &host.directories().config_path();
-    // An installation that was killed while it wrote the configuration leaves a scratch file.
+    // If an installation was killed while it wrote the configuration, a scratch file is left beside
+    // it.
     steps.extend(plan_file_removal(host, &scratch_path(config_path))?);
     removed_paths.insert(scratch_path(config_path));
     if let (Some(_), Some(text)) = (&manifest.config, host.read(config_path)?) {
@@ -109,7 +111,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         steps.extend(plan_file_removal(host, &path)?);
     }
     for link in &manifest.links {
-        // An installation that was killed while it made the link leaves a temporary link.
+        // If an installation was killed while it made the link, a link with a temporary name is
+        // left.
         let name = temp_name_for_creation(link.file_name().unwrap_or_default());
         let temporary_link = link.with_file_name(name);
         let old_target = host.read_link(&temporary_link)?;
@@ -137,7 +140,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         }
     }
     let made_dirs = list_made_directories(host, &manifest);
-    // The program directory and its ancestors are removed at the end.
+    // The program directory and its ancestors are removed after all other directories.
     let (other_dirs, programs_dirs): (Vec<_>, Vec<_>) = made_dirs
         .iter()
         .rev()
@@ -169,10 +172,10 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
             );
         }
     }
-    // The removals of these directories cannot be undone, but an installation works without their
-    // files. They come before the removal of the programs: if a removal fails, the earlier steps
-    // are undone while the programs still exist. `RUN_DIR` has the hook's log and other files that
-    // are kept until the next boot.
+    // The removal of these directories cannot be undone, but an installation works without their
+    // files. They are removed before the programs: if a removal fails, the earlier steps are undone
+    // while the programs still exist. `RUN_DIR` contains the hook's log and other files that are
+    // kept until the next boot.
     for dir in [RUN_DIR, DRA_DRIVER_DIR] {
         steps.extend(plan_directory_removal(host, Path::new(dir))?);
     }
@@ -186,7 +189,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         });
     }
     let mut versions = list_installed_versions(host)?;
-    // The version in use is removed last, so that it survives most failures.
+    // The version in use is removed after the other versions, so that it survives most failures.
     versions.sort_by_key(|name| current_version.as_deref() == Some(Path::new(name)));
     steps.extend(versions.iter().map(|name| Step::Discard {
         path: host.version_dir(name),
@@ -214,7 +217,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         steps.extend(plan_file_removal(host, &installed_config_path)?);
         steps.extend(plan_file_removal(host, &host.manifest_path())?);
     }
-    // This record is removed last, because the next run after a killed one needs it.
+    // The record of the directories is removed last. If this run is killed, the next run needs it.
     steps.extend(plan_file_removal(host, Path::new(DIRECTORIES_FILE_PATH))?);
     refuse_unwritable_dirs(host, &steps)?;
     Ok(RemovalPlan {
@@ -225,8 +228,9 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     })
 }
 
-/// Returns the directories that are removed if they are empty. These are the directories that the
-/// installation made, and Boathook's own ones, which a kubelet may have made earlier for a volume.
+/// Returns the directories to remove if they are empty. These are the directories that the
+/// installation made, and Boathook's own directories, which a kubelet may have made for a volume
+/// before the installation.
 fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
     let mut made_dirs = manifest.made_dirs.clone();
     let directories = host.directories();
@@ -238,8 +242,8 @@ fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
         if made_dirs.contains(&dir) || !host.is_dir(&dir) {
             continue;
         }
-        // A mount point, such as a volume of this container, cannot be removed. Its file system has
-        // another device number than that of its parent directory.
+        // A mount point, such as a volume of this container, cannot be removed. The device number
+        // of its file system differs from that of its parent directory.
         let parent_stat = dir.parent().and_then(|parent| host.stat(parent));
         let device_number = |stat: &FileStat| stat.st_dev;
         let dir_stat = host.stat(&dir);
@@ -253,8 +257,8 @@ fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
 }
 
 /// Plans the removal of a directory with its content. If the directory contains a mount point, such
-/// as a volume of this container, or is on a read-only file system, only its removable entries are
-/// removed.
+/// as a volume of this container, or is on a read-only file system, only the entries that can be
+/// removed are removed.
 fn plan_directory_removal(host: &Host, dir: &Path) -> Result<Vec<Step>> {
     if !host.is_dir(dir) {
         return Ok(Vec::new());
@@ -279,7 +283,7 @@ fn can_be_removed(entry: &HostEntry) -> Result<bool> {
     Ok(entry.check_dir_writable().is_ok() && !entry.contains_mount()?)
 }
 
-/// Returns a text with the first 16 ids and the number of the other ones.
+/// Returns a text with the first 16 ids, and with the number of further ids.
 fn format_ids(ids: &BTreeSet<String>) -> String {
     const MAX_LISTED_IDS: usize = 16;
     let listed_ids: Vec<&str> = ids
@@ -294,7 +298,7 @@ fn format_ids(ids: &BTreeSet<String>) -> String {
     listed_ids.join(", ") + &suffix
 }
 
-/// Returns the files and directories that the plans of the engines remove.
+/// Returns the files and directories that the plans of the engines remove from the host.
 fn find_removed_paths(engine_plans: &[Plan]) -> impl Iterator<Item = &Path> {
     let changes = engine_plans.iter().flat_map(|plan| &plan.changes);
     changes
@@ -302,7 +306,7 @@ fn find_removed_paths(engine_plans: &[Plan]) -> impl Iterator<Item = &Path> {
         .map(Change::path)
 }
 
-/// Returns the names in the program directory that Boathook did not make.
+/// Returns the names of those entries in the program directory that Boathook did not make.
 fn list_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
     let is_own = |name: &String| {
         ["current", "state", LOCK_DIR_NAME].contains(&name.as_str())
@@ -317,7 +321,7 @@ fn list_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Returns the names in the state directory that Boathook did not make.
+/// Returns the names of those entries in the state directory that Boathook did not make.
 fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
     let records = Engine::ALL.map(|engine| host.record_path(engine));
     let own_paths: Vec<PathBuf> = records
@@ -337,11 +341,11 @@ fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Returns the directory whose removal is the last step. This is the outermost directory of
-/// `made_dirs` that contains only files of the installation. `made_dirs` are the program directory
-/// and its ancestors, innermost first, as far as the installation made them. If the program
-/// directory existed before or `is_programs_dir_own` is not set, because it has files of others,
-/// the state directory is returned.
+/// Returns the directory that the last step removes. This is the outermost directory of `made_dirs`
+/// that contains only files of the installation. `made_dirs` are those directories among the
+/// program directory and its ancestors that the installation made, innermost first. If the program
+/// directory existed before the installation, or if it contains foreign files
+/// (`is_programs_dir_own` is not set), the state directory is returned.
 fn find_last_directory(
     host: &Host,
     made_dirs: &[&PathBuf],
@@ -362,20 +366,20 @@ fn find_last_directory(
     Ok(host.exists(&dir).then_some(dir))
 }
 
-/// Plans the removal of the plugin's file with node labels. This step comes first, so that no pod
-/// is scheduled to a node that is losing its devices.
+/// Plans the removal of the file to which the plugin wrote node labels. This step comes first, so
+/// that no pod is scheduled to a node that is losing its devices.
 pub fn plan_label_removal(host: &Host, file: &Path) -> Result<Option<Step>> {
     plan_file_removal(host, file)
 }
 
-/// Plans the removal of a file. A missing file needs no step.
+/// Plans the removal of a file. Returns `None` if the file does not exist.
 fn plan_file_removal(host: &Host, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
     Ok(Change::from_texts(path, text.as_deref(), None, STATE_FILE_MODE).map(Step::Change))
 }
 
-/// Plans the removal of the scratch files of an engine's files. A run that was killed while it
-/// wrote such a file leaves the scratch file.
+/// Plans the removal of the scratch files beside an engine's files. If a run was killed while it
+/// wrote an engine's file, the scratch file is left.
 fn plan_scratch_file_removal(
     host: &Host,
     record: Option<&InstallationRecord>,

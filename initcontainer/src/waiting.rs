@@ -1,5 +1,5 @@
-//! Finds containers that wait for devices in vain, because no `boathook follow` runs, which would
-//! attach the devices when they appear.
+//! Finds containers that wait for devices in vain. They wait in vain because `boathook follow` does
+//! not run: it would attach the devices when they appear.
 
 use std::path::Path;
 use std::{fs, io};
@@ -11,12 +11,14 @@ use serde_json::Value;
 use crate::host::Host;
 use crate::layout::RUN_DIR;
 
-/// The maximum size of an attachment record, which the hook writes.
+/// The maximum size of an attachment record, in bytes. The hook writes these records.
 const MAX_ATTACHMENT_RECORD_BYTES: u64 = 4 << 20;
-/// The maximum size of `/proc/PID/stat`, of which the kernel writes some hundred bytes.
+/// The maximum number of bytes that are read from `/proc/PID/stat`. The kernel writes some hundred
+/// bytes.
 const MAX_STAT_BYTES: u64 = 4096;
 
-/// Returns a note for the operator if containers wait for devices and no follower runs.
+/// Returns a note for the operator if containers wait for devices but `boathook follow` does not
+/// run.
 pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
     let run_dir = host.as_path().join(RUN_DIR.trim_start_matches('/'));
     let records = fs::read_dir(run_dir.join("attached")).ok()?;
@@ -33,8 +35,9 @@ pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
     ))
 }
 
-/// Returns whether the container of an attachment record runs and waits for a device: one that its
-/// request names, or any device if the request is for all of a class and the container has none.
+/// Returns whether the container of an attachment record runs and waits for a device. It may wait
+/// for a device that its request names. If it requests all devices of a class, it waits only if it
+/// has no device of that class.
 fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     let record: Value =
         serde_json::from_str(&read_own_text(record_path, MAX_ATTACHMENT_RECORD_BYTES)?)?;
@@ -46,8 +49,8 @@ fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     if !get_list("waiting").iter().any(lacks_device) {
         return Ok(false);
     }
-    // The record of an ended container remains until the next container with a record starts.
-    // Therefore the process must still run, and have the recorded start time.
+    // When a container ends, its record stays until the next container with a record starts.
+    // Therefore this checks that the process still exists and has the recorded start time.
     let process_dir = host.as_path().join("proc").join(record["pid"].to_string());
     let stat = read_regular_text(&process_dir.join("stat"), MAX_STAT_BYTES)?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

@@ -20,7 +20,7 @@ const DEFAULT_DEV_NAMES: [&str; 12] = [
     "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "mqueue", "shm",
     "fd",
 ];
-/// The maximum depth of the directories that are searched for device node_paths.
+/// The maximum depth of the directories that are searched for device nodes.
 const MAX_SEARCH_DEPTH: usize = 8;
 
 /// The result of opening one device node.
@@ -32,7 +32,7 @@ pub struct OpenedDevice {
     pub open_error: Option<io::Error>,
 }
 
-/// Opens every device node below `directory` and closes it, except for the node_paths that every
+/// Opens every device node below `directory` and closes it again. Skips the nodes that every
 /// container has.
 ///
 /// # Errors
@@ -79,8 +79,8 @@ fn collect_node_paths(
     Ok(())
 }
 
-/// Opens a node for reading and writing, or only for one of them if its driver refuses both. The
-/// call does not wait for the device, because it is non-blocking.
+/// Opens a device node for reading and writing. If the driver refuses that, opens the node only for
+/// reading or only for writing. The call does not wait for the device, because it is non-blocking.
 fn open_device_node(path: &Path) -> io::Result<()> {
     let access_modes = [OFlag::O_RDWR, OFlag::O_RDONLY, OFlag::O_WRONLY];
     let mut result = Ok(());

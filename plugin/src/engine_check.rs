@@ -15,10 +15,10 @@ use tonic::Code;
 /// The time limit for an engine to answer the queries.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Checks by version and configuration whether the engine at `socket` reads CDI annotations.
-/// Without `socket`, checks every engine that listens at its default path below `host_root`,
-/// because only the kubelet knows which engine it uses. Returns the names and versions of the
-/// engines, or an error if one ignores the annotations.
+/// Checks whether the engine at `socket` reads CDI annotations, by the engine's version and
+/// configuration. Without `socket`, checks every engine that listens at its default path below
+/// `host_root`, because only the kubelet knows which engine it uses. Returns the names and versions
+/// of the engines, or an error if one of them ignores the annotations.
 pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let socket_paths = match socket {
         Some(socket) => vec![socket.to_owned()],

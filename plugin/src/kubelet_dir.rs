@@ -41,8 +41,8 @@ impl KubeletDir {
     /// absolute, and short enough for the sockets below it.
     pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
         let displayed_path = path.display();
-        // The path must not depend on the working directory, because other processes open the
-        // sockets too.
+        // The path must not depend on the working directory, because other processes also open the
+        // sockets.
         ensure!(
             path.is_absolute(),
             "--kubelet-dir {displayed_path}: give an absolute path"

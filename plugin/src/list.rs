@@ -134,8 +134,8 @@ impl Listing {
     }
 }
 
-/// Returns the errors of the files of the classes `class_names`, or of all class files if the list
-/// is empty. Fails if one of the classes does not exist or is not enabled.
+/// Returns the errors in the class files of `class_names`, or in all class files if the list is
+/// empty. Fails if one of these classes does not exist or is not enabled.
 fn find_unusable_classes(
     class_names: &[ClassName],
     classes: &Classes,
@@ -172,8 +172,8 @@ fn find_unusable_classes(
         let is_class_file = path
             .extension()
             .is_some_and(|extension| extension == "toml");
-        // An error of a whole directory is always relevant, because the directory may contain any
-        // class.
+        // An error that concerns a whole directory is always relevant, because the directory may
+        // contain any class.
         !is_class_file
             || class_names.is_empty()
             || class_names

@@ -94,7 +94,7 @@ fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a future to its end on a runtime with one thread.
+/// Runs a future to completion on a runtime that uses only the current thread.
 fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -23,7 +23,7 @@ const MAX_LABEL_NAME_BYTES: usize = 63;
 /// The suffix of the label with the number of a resource's devices.
 const COUNT_SUFFIX: &str = ".count";
 
-/// The labels of a node, by name.
+/// The labels of a node. The key is the name of a label.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeLabels(BTreeMap<String, String>);
 
@@ -52,8 +52,8 @@ impl NodeLabels {
         let count_labels = ids_by_resource
             .into_iter()
             .map(|(resource, ids)| (resource + COUNT_SUFFIX, ids.len().to_string()));
-        // A label is omitted if its value differs between devices, because it would not tell which
-        // of them a pod gets.
+        // A label whose value differs between devices is omitted, because it would not tell which
+        // value the device of a pod has.
         let common_labels = values_by_label
             .into_iter()
             .filter(|(_, values)| values.len() == 1)
@@ -89,8 +89,8 @@ impl LabelFile {
         LabelFile(path)
     }
 
-    /// Writes the labels if the file has other content, or removes the file if there are no labels.
-    /// Returns an error message of one line if this fails.
+    /// Writes the labels to the file, unless it already contains exactly these labels. Removes the
+    /// file if there are no labels. Returns an error message of one line if this fails.
     pub(crate) fn write(&self, labels: &NodeLabels) -> Option<String> {
         let path = &self.0;
         let text = labels.to_text();

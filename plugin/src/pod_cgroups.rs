@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rooted_path::read_regular_text;
 
-/// The maximum number of bytes that are read of a cgroup file.
+/// The maximum number of bytes that are read from a cgroup file.
 const MAX_CGROUP_FILE_BYTES: u64 = 4096;
 
 /// The cgroup hierarchies that are searched for pods, relative to the host's root directory: the
@@ -33,8 +33,8 @@ impl PodCgroups {
         }
     }
 
-    /// Returns whether a container of the pod runs besides the sandbox. Returns false if the pod
-    /// has no cgroup. The name of the cgroup contains the pod's uid, with `_` instead of `-` if
+    /// Returns whether the pod has a running container other than its sandbox. Returns false if the
+    /// pod has no cgroup. The name of the cgroup contains the pod's uid, with `_` instead of `-` if
     /// systemd manages the cgroup.
     pub(crate) fn has_running_container(&self, pod_uid: &str) -> bool {
         let cgroups = self.find_pod_cgroups(pod_uid);
@@ -44,9 +44,9 @@ impl PodCgroups {
     /// Returns false only if the pod has certainly ended: the host has cgroups of pods, but none of
     /// this pod.
     pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
-        // A kubelet with its own root cgroup (`--cgroup-root`) creates the pods' cgroups below a
-        // directory with any name. The cgroup of the kubelet's service does not show that there are
-        // pods.
+        // If the kubelet has its own root cgroup (`--cgroup-root`), the pods' cgroups are below a
+        // directory that can have any name. The cgroup of the kubelet's service does not count,
+        // because it exists even without pods.
         let has_any_pods = |hierarchy: &PathBuf| {
             let mut children = list_subdirectories(hierarchy).into_iter();
             has_pod_cgroups(hierarchy) || children.any(|directory| has_kubepods(&directory))
@@ -54,8 +54,8 @@ impl PodCgroups {
         !self.hierarchies.iter().any(has_any_pods) || !self.find_pod_cgroups(pod_uid).is_empty()
     }
 
-    /// Returns the paths of a pod's cgroups, one for each hierarchy that has one. Returns none if
-    /// `pod_uid` is not a uid.
+    /// Returns the paths of a pod's cgroups: one path for each hierarchy in which the pod has a
+    /// cgroup. Returns an empty list if `pod_uid` is not a uid.
     fn find_pod_cgroups(&self, pod_uid: &str) -> Vec<PathBuf> {
         let is_uid_char = |c: char| c.is_ascii_hexdigit() || c == '-';
         if pod_uid.len() < 32 || pod_uid.len() > 36 || !pod_uid.chars().all(is_uid_char) {
@@ -67,9 +67,9 @@ impl PodCgroups {
         ];
         let hierarchies = self.hierarchies.iter();
         let cgroups = hierarchies.filter_map(|path| {
-            // A kubelet with its own root cgroup (`--cgroup-root`) creates the pods' cgroups below
-            // a directory with any name. On a host with cgroup v1, `sys/fs/cgroup` itself is not a
-            // hierarchy.
+            // If the kubelet has its own root cgroup (`--cgroup-root`), the pods' cgroups are below
+            // a directory that can have any name. On a host with cgroup v1, `sys/fs/cgroup` itself
+            // is not a hierarchy.
             let is_hierarchy = path.join("cgroup.procs").exists();
             let searches_all_dirs = is_hierarchy && !has_pod_cgroups(path);
             find_cgroup(path, &suffixes, searches_all_dirs, MAX_SEARCH_DEPTH)
@@ -130,7 +130,7 @@ fn find_cgroup(
         .next()
 }
 
-/// Returns whether a container of the pod besides the sandbox has a process. With CRI-O, the
+/// Returns whether a container of the pod, other than the sandbox, has a process. With CRI-O, the
 /// sandbox has no process by default (`drop_infra_ctr`).
 fn has_populated_container(pod_cgroup: &Path) -> bool {
     let has_process = |container: &PathBuf| {
@@ -142,7 +142,8 @@ fn has_populated_container(pod_cgroup: &Path) -> bool {
         events.lines().any(|line| line == "populated 1") || task_count > 0
     };
     let mut populated_cgroups = list_subdirectories(pod_cgroup);
-    // The cgroup of CRI-O's container monitor (conmon) is not that of a container.
+    // The cgroup of CRI-O's container monitor (conmon) is removed, because it does not belong to a
+    // container.
     populated_cgroups
         .retain(|path| has_process(path) && !file_name(path).starts_with("crio-conmon-"));
     let is_crio_container = |path: &PathBuf| file_name(path).starts_with("crio-");

@@ -163,8 +163,8 @@ async fn listen(
     let describe_failure = || format!("{option} {address}: cannot listen");
     let mut listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        // A kernel without IPv6 cannot listen at the unspecified IPv6 address, so that of IPv4 is
-        // used.
+        // A kernel without IPv6 cannot listen at the unspecified IPv6 address, so the server
+        // listens at the unspecified IPv4 address instead.
         let ipv4_listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
         listener = ipv4_listener.or(listener);
     }

@@ -4,8 +4,8 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The receivers of SIGTERM, SIGINT and SIGQUIT, with the signals' names. The first process of a
-/// container must handle these signals, because the kernel otherwise discards them.
+/// The receivers of SIGTERM, SIGINT and SIGQUIT, with the signals' names. If this process is the
+/// first process of a container, the kernel discards these signals unless the process handles them.
 #[derive(Debug)]
 pub(crate) struct EndSignals([(&'static str, Signal); 3]);
 

@@ -27,15 +27,14 @@ pub(crate) struct Supervisor {
 }
 
 struct RunningServer {
-    /// The sender of the channel with the current value of the resource. Dropping it ends the
-    /// server.
+    /// Sends the current value of the resource to its server. Dropping the sender ends the server.
     resource_sender: watch::Sender<Arc<Resource>>,
     task_id: Id,
 }
 
 impl Supervisor {
-    /// Creates a supervisor without servers. `socket_notifications` reports changes in the directories of
-    /// the kubelet's and the plugin's sockets.
+    /// Creates a supervisor without servers. `socket_notifications` reports changes in the
+    /// directories of the kubelet's and the plugin's sockets.
     pub(crate) fn new(context: Context, socket_notifications: Notifications) -> Self {
         let serve = move |resource| -> ServerFuture {
             Box::pin(server::serve(
@@ -80,8 +79,8 @@ impl Supervisor {
             .await
             .is_err()
         {
-            // The time may not suffice on a very busy machine. Cancelling a task also removes its
-            // socket.
+            // On a very busy machine, servers may need more time than the limit. Cancelling a
+            // server's task also removes its socket.
             self.server_tasks.shutdown().await;
         }
     }

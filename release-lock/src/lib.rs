@@ -1,16 +1,16 @@
 //! A lock that lets only one cluster release serve a node. A cluster release is one installation of
 //! the manifests or the chart. The installer and the plugin take the lock before they change the
-//! node or register a resource. A second cluster release does not get the lock, and fails with the
-//! name of the first one.
+//! node or register a resource. If another cluster release has the lock, they fail with the name of
+//! that release.
 //!
-//! A cluster can have several cluster releases, each for its own nodes. Two of them on one node
-//! would replace each other's programs and configuration, and register the same resources. Pods of
-//! the same cluster release share the lock, because the old and the new pod run at the same time
-//! for some seconds during an update.
+//! A cluster can have several cluster releases, each for its own nodes. Two cluster releases on one
+//! node would replace each other's programs and configuration, and register the same resources.
+//! Pods of the same cluster release share the lock, because the old and the new pod run at the same
+//! time for some seconds during an update.
 //!
-//! The lock is flock(2) on a file below `/run`. The content of the file is the name of the cluster
-//! release that installed its files last. The kernel releases the lock when the process ends for
-//! any reason, so that no stale lock remains.
+//! The lock is flock(2) on a file below `/run`. The file contains the name of the cluster release
+//! that last installed its files on the node. The kernel releases the lock when the process ends
+//! for any reason, so that no stale lock is left.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -31,13 +31,14 @@ pub use name::{InvalidReleaseName, ReleaseName};
 /// The path of the lock file's directory, relative to the host's root directory.
 const LOCK_DIR_PATH: &str = "run/boathook/release";
 /// The maximum number of attempts to acquire the lock. An attempt fails while another process holds
-/// the exclusive lock to write its release's name into the file, for less than a millisecond.
+/// the exclusive lock. That process holds it for less than a millisecond, to write the name of its
+/// release into the file.
 const MAX_LOCK_ATTEMPTS: usize = 100;
 /// The time between two attempts to acquire the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The lock of a node, by which all processes on the node are of one cluster release. The lock is
-/// released when the value is dropped.
+/// The lock of a node, which this process holds. Meanwhile only processes of the same cluster
+/// release can take the lock. Dropping the value releases the lock.
 #[derive(Debug)]
 pub struct NodeReleaseLock {
     _lock_file: File,
@@ -144,9 +145,9 @@ fn acquire_lock(
             }
             write_release_name(&mut file, release).map_err(to_file_error("write"))?;
         }
-        // The name is read again after the conversion of the exclusive lock into a shared one,
-        // because the kernel releases the lock first (flock(2)), so that another process may have
-        // written its name in the meantime.
+        // To convert the exclusive lock into a shared one, the kernel releases the lock first
+        // (flock(2)). Another process may write its name in that moment. Therefore the name is read
+        // again.
         if has_acquired_lock(file.try_lock_shared()).map_err(to_file_error("take"))? {
             let owner_name = read_release_name(&mut file).map_err(to_file_error("read"))?;
             if owner_name == release.as_str() {
@@ -165,8 +166,8 @@ fn acquire_lock(
     Err(NodeReleaseLockError::Busy(path))
 }
 
-/// Returns whether an attempt to lock the file, which had the result `result`, has succeeded.
-/// Returns `false` if another process holds the lock.
+/// Converts the result of an attempt to lock a file. Returns `true` if the file is locked now, and
+/// `false` if another process holds the lock.
 fn has_acquired_lock(result: Result<(), TryLockError>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),

@@ -16,13 +16,15 @@ const MAX_RESOURCES: usize = 64;
 /// The maximum size of the configuration file, in bytes.
 const MAX_CONFIG_FILE_BYTES: u64 = 1 << 20;
 
-/// The labels of a node of the cluster: their values by name.
+/// The labels of a cluster node. The key is the name of the label, and the value is the label's
+/// value.
 pub type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The resources that count in the score of a node: the tables `[[resource]]` of the file.
+    /// The resources that count in the score of a node, as the tables `[[resource]]` of the file
+    /// define them.
     #[serde(rename = "resource")]
     pub resources: Vec<Resource>,
 }
@@ -32,18 +34,17 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     pub name: ResourceName,
-    /// The weight of the resource in the score of a pod that requests several resources, at
-    /// least 1.
+    /// The weight of the resource, at least 1. It matters if a pod requests several resources.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// The sizes of the devices for each kind of node. They are needed if all units of a container
-    /// must be on one device (`[sharing] one_device` in the class file). The first layout that
-    /// matches the labels of a node applies to the node.
+    /// The layouts, which tell how many units a device has on each kind of node. They are needed if
+    /// all units of a container must be on one device (`[sharing] one_device` in the class file).
+    /// The first layout that matches the labels of a node applies to the node.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
 }
 
-/// The number of units of each device, on the nodes with certain labels.
+/// The number of units that each device has, on nodes with certain labels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -100,8 +101,8 @@ impl Config {
 }
 
 impl Resource {
-    /// Returns the number of units of each device of a node with these labels, or `None` if no
-    /// layout applies to the node.
+    /// Returns how many units each device has on a node with these labels, or `None` if no layout
+    /// applies to the node.
     pub fn find_units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
         let matches_labels = |layout: &&Layout| {
             let mut required_labels = layout.labels.iter();

@@ -1,4 +1,4 @@
-//! Computes how many units of a resource a pod needs by kube-scheduler's rules, and how many of
+//! Computes how many units of a resource a pod needs under kube-scheduler's rules, and how many of
 //! these units the kubelet allocates to each container.
 
 use crate::quantity;
@@ -21,8 +21,9 @@ pub struct Demand {
 /// later containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
 /// Returns `None` if a quantity is not valid for devices.
 pub fn compute_demand(pod: &Pod, resource: &str) -> Option<Demand> {
-    // The unit requests of the containers that run until the pod ends: the sidecars that precede
-    // the current container, and after the loop also the main containers.
+    // The unit requests of the containers that run until the pod ends. In the loop, these are the
+    // sidecars that precede the current container. After the loop, they also include the main
+    // containers.
     let mut persistent_requests = Vec::new();
     // The unit requests of the containers that run together at the peak of the init phase, when the
     // sum of the requests is largest.

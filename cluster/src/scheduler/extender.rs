@@ -1,5 +1,5 @@
-//! Answers kube-scheduler's calls of the extender: `filter` and `prioritize`. The answers come
-//! from memory, so that no call waits for the API server.
+//! Answers the calls `filter` and `prioritize`, which kube-scheduler sends to the extender. The
+//! answers come from memory, so that no call waits for the API server.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
@@ -60,7 +60,8 @@ impl Extender {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the view of the cluster, and updates the metrics of the numbers of nodes and pods.
+    /// Changes the view of the cluster, and updates the metrics with the new numbers of nodes and
+    /// pods.
     pub fn update_view(&self, change: impl FnOnce(&mut ClusterView)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
@@ -109,9 +110,9 @@ impl Extender {
         answer
     }
 
-    /// Answers a call of `filter` with the candidate nodes on which a device may have room for the
-    /// pod. Until all nodes and pods have been listed, all candidates pass, so that the extender
-    /// does not delay pods when it starts.
+    /// Answers a call of `filter`: returns the candidate nodes on which a device may have room for
+    /// the pod. Until all nodes and pods have been listed, all candidates pass, so that the
+    /// extender does not delay pods when it starts.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, mut nodes } = Arguments::parse(body)?;
         let mut refused_nodes = RefusedNodes::new();

@@ -12,8 +12,8 @@ use super::objects::{Node, Pod};
 use super::view::BoundPod;
 use crate::watch::watch_objects;
 
-/// Watches all nodes and updates the view of the extender. Never returns: a failed watch is
-/// repeated after the next of the `retry_delays`.
+/// Watches all nodes and updates the extender's view of the cluster. Never returns: if the watch
+/// fails, it is started again after the next delay in `retry_delays`.
 pub async fn watch_nodes(
     client: Client,
     extender: Arc<Extender>,
@@ -44,8 +44,9 @@ pub async fn watch_nodes(
     .await;
 }
 
-/// Watches the pods that are bound to a node and have not ended, and updates the view of the
-/// extender. Never returns: a failed watch is repeated after the next of the `retry_delays`.
+/// Watches the pods that are bound to a node and have not ended, and updates the extender's view of
+/// the cluster. Never returns: if the watch fails, it is started again after the next delay in
+/// `retry_delays`.
 pub async fn watch_pods(client: Client, extender: Arc<Extender>, retry_delays: ExponentialBuilder) {
     let mut initial_pods = Vec::new();
     let field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";

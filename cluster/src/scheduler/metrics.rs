@@ -12,10 +12,10 @@ use crate::watch::Label;
 /// The extender's metrics. All clones share the same values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// The number of requests of kube-scheduler, by verb (`filter`, `prioritize`) and result (`ok`,
-    /// `refused`).
+    /// The number of requests from kube-scheduler, by verb (`filter`, `prioritize`) and result
+    /// (`ok`, `refused`).
     pub requests: Family<[Label; 2], Counter>,
-    /// The time from the end of a request's body to its answer, in seconds, by verb.
+    /// The time in seconds from the last byte of a request's body to its answer, by verb.
     pub request_duration: Family<[Label; 1], Histogram>,
     /// The number of nodes that `filter` refused.
     pub refused_nodes: Counter,

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-/// The quantities of resources by the name of the resource. Each quantity is a text that is not
-/// parsed yet.
+/// The quantities of resources. The key is the name of a resource, and the value is the quantity as
+/// a text that is not parsed yet.
 pub type Quantities = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Default, Resource, Deserialize)]
@@ -29,7 +29,7 @@ pub struct Pod {
 pub struct PodSpec {
     #[serde(deserialize_with = "deserialize_or_default")]
     pub containers: Vec<Container>,
-    /// The init containers and sidecars.
+    /// The init containers, which include the sidecars.
     #[serde(deserialize_with = "deserialize_or_default")]
     pub init_containers: Vec<Container>,
     /// The resources that the pod needs in addition to its containers (`overhead` of its
@@ -54,8 +54,7 @@ pub struct Container {
 pub struct Resources {
     #[serde(deserialize_with = "deserialize_or_default")]
     pub requests: Quantities,
-    /// The limits. For extended resources Kubernetes requires that the limits are equal to the
-    /// requests.
+    /// The limits. Kubernetes requires for extended resources that the limits equal the requests.
     #[serde(deserialize_with = "deserialize_or_default")]
     pub limits: Quantities,
 }

@@ -4,15 +4,14 @@
 /// The highest score of a node that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
 
-/// The use of one resource of a node: the numbers of its units, and of the units that a pod
-/// requests.
+/// How much of one resource on a node is in use, and how much of it a pod requests.
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceUsage {
     /// The number of units that the pod requests.
     pub requested_units: u64,
     /// The number of units that other pods on the node use.
     pub used_units: u64,
-    /// The number of units of all healthy devices of the node.
+    /// The number of units that all healthy devices of the node have together.
     pub total_units: u64,
     /// The weight of this resource in the score of the node.
     pub weight: u32,
@@ -20,9 +19,9 @@ pub struct ResourceUsage {
 
 /// Returns the weighted mean over all resources of (requested + in use) / total × 10. The score is
 /// a whole number, because kube-scheduler discards the whole answer if one score has a fraction.
-/// The score is rounded up for a node that is in use and down for an idle node, so that of two
-/// nodes of the same size the one in use has the higher score. The score is 0 if `usages` is empty
-/// or if the node has no unit of any resource.
+/// The score is rounded up for a node that is in use, and rounded down for an idle node. Therefore,
+/// of two nodes of the same size, the node that is in use has the higher score. The score is 0 if
+/// `usages` is empty or if the node has no unit of any resource.
 pub fn compute_score(usages: impl IntoIterator<Item = ResourceUsage>) -> u8 {
     let (mut weighted_sum, mut total_weight, mut is_idle) = (0_u64, 0_u64, true);
     for usage in usages {

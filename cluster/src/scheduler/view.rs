@@ -1,5 +1,5 @@
-//! Implements the extender's view of the cluster: the nodes, and the units that the pods on them
-//! use.
+//! Implements the extender's view of the cluster: its nodes, and the units that the pods on these
+//! nodes use.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::quantity;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequest(Box<[ResourceRequest]>);
 
-/// A pod's demand for one of the configured resources, with the fields of
-/// [`Demand`](super::demand::Demand).
+/// A pod's demand for one of the configured resources. [`Demand`](super::demand::Demand) describes
+/// the fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResourceRequest {
     /// The index of the resource in the configuration.
@@ -40,24 +40,25 @@ struct Node {
     resources: Box<[NodeResource]>,
     /// The number of stored pods on the node.
     pod_count: usize,
-    /// Whether the API server has the node. The watch of pods may report a pod before the watch of
-    /// nodes has reported its node, or after it has reported that the node was deleted.
+    /// Whether the API server has listed the node. The node may be unknown although a pod is on it:
+    /// the watch of pods may report the pod before the watch of nodes reports the node, or after it
+    /// has reported that the node was deleted.
     is_listed: bool,
 }
 
 /// The state of one resource on one node.
 #[derive(Debug, Clone, Default)]
 struct NodeResource {
-    /// The number of units of healthy devices.
+    /// The number of units that the healthy devices have.
     allocatable_units: u64,
     /// The number of units that pods on the node use.
     used_units: u64,
-    /// The number and the sizes of the node's devices. `None` means that they are unknown, because
-    /// no layout of the configuration matches the node, or because the node's capacity is not a
-    /// multiple of the layout's units per device.
+    /// The number and the size of the node's devices. `None` means that they are unknown: no layout
+    /// of the configuration matches the node, or the node's capacity is not a multiple of the
+    /// layout's units per device.
     device_sizes: Option<DeviceSizes>,
-    /// The unit requests of the pods on the node: the number of units that each container uses. All
-    /// units of a container are on one device.
+    /// The unit requests of the pods on the node: one number of units for each container. All units
+    /// of a container are on one device.
     unit_requests: Vec<u64>,
 }
 
@@ -79,8 +80,8 @@ pub struct ClusterView {
 }
 
 impl PodRequest {
-    /// Computes what a pod requests of the configured resources. Returns `None` if a quantity is
-    /// not valid for devices.
+    /// Computes how much a pod requests of each configured resource. Returns `None` if a quantity
+    /// is not valid for devices.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut request = Vec::new();
         for (resource_index, configured_resource) in config.resources.iter().enumerate() {
@@ -133,8 +134,8 @@ impl ClusterView {
         }
     }
 
-    /// Returns whether the view is complete: the lists of nodes and pods of the API server were
-    /// both read to their end at least once.
+    /// Returns whether the view is complete: whether the lists of all nodes and all pods have been
+    /// read from the API server at least once.
     pub fn is_complete(&self) -> bool {
         self.has_listed_nodes && self.has_listed_pods
     }
@@ -224,7 +225,7 @@ impl ClusterView {
         }
     }
 
-    /// Removes a node. The pods of the node remain in the view until the watch of pods reports that
+    /// Removes a node. The pods of the node stay in the view until the watch of pods reports that
     /// they were deleted.
     pub fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
@@ -233,7 +234,7 @@ impl ClusterView {
         }
     }
 
-    /// Replaces all nodes by a complete list of the nodes in the API server.
+    /// Replaces all nodes by `objects`, which is the complete list of the API server's nodes.
     pub fn replace_nodes(&mut self, objects: &[objects::Node]) {
         let listed_names: HashSet<&str> = objects
             .iter()
@@ -250,7 +251,7 @@ impl ClusterView {
         self.has_listed_nodes = true;
     }
 
-    /// Adds a pod if it uses configured resources, and removes it if it has ended.
+    /// Adds a pod if it uses configured resources. Removes the pod if it has ended.
     pub fn apply_pod(&mut self, object: &objects::Pod) {
         match BoundPod::from_pod(object, &Arc::clone(&self.config)) {
             Some(pod) => self.add_pod(pod),
@@ -286,7 +287,7 @@ impl ClusterView {
         self.remove_unused_node(&pod.node_name);
     }
 
-    /// Replaces all pods by a complete list of the pods in the API server.
+    /// Replaces all pods by `listed_pods`, which is the complete list of the API server's pods.
     pub fn replace_pods(&mut self, listed_pods: Vec<BoundPod>) {
         let listed_uids: HashSet<&str> = listed_pods.iter().map(|pod| &*pod.uid).collect();
         let removed_uids: Vec<Arc<str>> = self
@@ -300,8 +301,8 @@ impl ClusterView {
         self.has_listed_pods = true;
     }
 
-    /// Adds a pod if the view does not have it yet. A pod that the view has is not updated, because
-    /// the node of a pod and its requests for extended resources are immutable.
+    /// Adds a pod if it is not in the view yet. A pod that is already in the view is not updated,
+    /// because the node of a pod and its requests for extended resources are immutable.
     fn add_pod(&mut self, mut pod: BoundPod) {
         if self.pods.contains_key(&pod.uid) {
             return;
@@ -315,7 +316,7 @@ impl ClusterView {
                 .unit_requests
                 .extend(&resource_request.unit_requests);
         }
-        // All pods of a node share one allocation of the node's name, to save memory.
+        // All pods of a node refer to the same copy of the node's name, to save memory.
         if let Some((name, _)) = self.nodes.get_key_value(&pod.node_name) {
             pod.node_name = Arc::clone(name);
         }

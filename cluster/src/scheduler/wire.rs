@@ -1,7 +1,7 @@
 //! Defines the messages between kube-scheduler and an extender (k8s.io/kube-scheduler/extender/v1).
-//! The keys of the JSON objects are the names of Go fields, such as `NodeNames`; before Kubernetes
-//! 1.18 the keys were in lower case. Answers need only one form, because Go ignores the case of
-//! keys when it parses JSON.
+//! The keys of the JSON objects are the names of Go fields, such as `NodeNames`. Before Kubernetes
+//! 1.18 the keys were in lower case. Answers use only the newer keys, because Go ignores the case
+//! of keys when it parses JSON.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub enum CandidateNodes<'a> {
     /// The names of the nodes. kube-scheduler sends only names if its configuration has
     /// `nodeCacheCapable: true` for the extender.
     Names(Vec<JsonString<'a>>),
-    /// The names and the whole objects of the nodes. The objects are returned unchanged.
+    /// The names and the whole objects of the nodes. The answer contains these objects unchanged.
     Objects(Vec<(String, &'a RawValue)>),
     None,
 }
@@ -53,7 +53,7 @@ struct NodeList<'a> {
     items: Option<BoundedList<&'a RawValue, MAX_NODES>>,
 }
 
-/// The only field of a node object that is read: the metadata with the node's name.
+/// A node object, of which only the metadata with the node's name is read.
 #[derive(Deserialize)]
 struct NodeIdentity {
     #[serde(default, deserialize_with = "deserialize_or_default")]
@@ -114,13 +114,13 @@ impl CandidateNodes<'_> {
     }
 }
 
-/// The reasons why nodes were refused, by the names of the nodes.
+/// The refused nodes. The key is the name of a node, and the value is the reason for its refusal.
 pub type RefusedNodes = BTreeMap<String, String>;
 
-/// Builds the answer to `filter`. The refused nodes are in `FailedAndUnresolvableNodes`, which
-/// tells kube-scheduler not to preempt pods on them: these nodes have enough units in total, so
-/// preemption may not help. Older versions of kube-scheduler only read `FailedNodes`, so the nodes
-/// are also in this map.
+/// Builds the answer to `filter`. `FailedAndUnresolvableNodes` contains the refused nodes, so that
+/// kube-scheduler preempts no pods on them: these nodes have enough units in total, so preemption
+/// may not help. `FailedNodes` also contains them, because older versions of kube-scheduler read
+/// only this map.
 pub fn build_filter_answer(
     accepted_nodes: &CandidateNodes<'_>,
     refused_nodes: &RefusedNodes,

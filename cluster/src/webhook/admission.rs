@@ -28,8 +28,8 @@ pub struct AdmissionRequest<'a> {
     pub uid: String,
     pub resource: GroupResource,
     pub sub_resource: Option<String>,
-    /// The namespace of the object. It may be missing in the object itself when the object is
-    /// created.
+    /// The namespace of the object. When an object is created, the object itself may not contain
+    /// its namespace.
     #[serde(default)]
     pub namespace: String,
     pub operation: String,

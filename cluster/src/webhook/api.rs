@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 /// The prefix of the names of all resources that the device plugin offers.
 pub const RESOURCE_PREFIX: &str = "fpga.intel.com/";
 
-/// The prefix of the environment variables with the interface ids of a container's regions:
+/// The prefix of the environment variables that contain the interface ids of a container's regions:
 /// `FPGA_REGION_1`, `FPGA_REGION_2` and so on.
 pub const REGION_VARIABLE_PREFIX: &str = "FPGA_REGION_";
 
-/// The prefix of the environment variables with the ids of the functions with which a container's
-/// regions are programmed: `FPGA_AFU_1` for the region of `FPGA_REGION_1`.
+/// The prefix of the environment variables that contain function ids. A container's regions are
+/// programmed with these functions: `FPGA_AFU_1` is for the region of `FPGA_REGION_1`.
 pub const FUNCTION_VARIABLE_PREFIX: &str = "FPGA_AFU_";
 
 /// A function with which a port of an FPGA is, or can be, programmed.

@@ -1,5 +1,5 @@
-//! Replaces the friendly names in a container's resources by the device plugin's resources, and
-//! adds environment variables with the ids of regions and functions.
+//! Replaces the friendly names in a container's resources by the names of the device plugin's
+//! resources. Adds environment variables with the ids of regions and functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use super::pod::{Container, Quantities};
 use crate::json::JsonString;
 use crate::quantity;
 
-/// The maximum number of units of mapped resources that a container may request. It limits the
-/// number of environment variables, because each unit may need two variables.
+/// The maximum number of units that a container may request of all mapped resources together. It
+/// limits the number of environment variables, because each unit may need two variables.
 const MAX_MAPPED_UNITS: u64 = 64;
 
 /// A container of a pod, with the JSON pointer to the container in the pod.
@@ -30,9 +30,11 @@ pub(super) struct PodContainer<'a> {
 
 /// The resources with the prefix [`RESOURCE_PREFIX`] that a container requests.
 struct FpgaRequest {
-    /// The mapping and the requested number of units of each friendly name.
+    /// The requested resources with a friendly name. The value is the mapping of the name, and the
+    /// requested number of units.
     mapped_resources: BTreeMap<String, (Mapping, u64)>,
-    /// The modes of all resources, including those that are requested without a friendly name.
+    /// The modes of all requested resources, including resources that are requested without a
+    /// friendly name.
     modes: BTreeSet<Mode>,
 }
 
@@ -41,8 +43,8 @@ impl PodContainer<'_> {
     /// plugin's resources. The list is empty if the container uses no friendly name.
     ///
     /// # Errors
-    /// Returns the reason why the container is refused. Errors that the vendor's webhook reports
-    /// too have the vendor's text.
+    /// Returns the reason why the container is refused. If the vendor's webhook refuses such a
+    /// container as well, the text of the error is the vendor's text.
     pub(super) fn plan_operations(
         &self,
         namespace: &Namespace,
@@ -116,8 +118,8 @@ impl PodContainer<'_> {
     }
 
     /// Returns the operations that replace the friendly names in one section of the container's
-    /// resources. `section` is `limits` or `requests`. The units of names that map to the same
-    /// resource are added.
+    /// resources. `section` is `limits` or `requests`. If several names map to the same resource,
+    /// their units are added.
     fn replace_resources(
         &self,
         section: &str,

@@ -20,9 +20,9 @@ pub trait MappedObject:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     const KIND: Kind;
-    /// The plural name of the kind, as in URLs and log messages.
+    /// The plural name of the kind, as it appears in URLs and log messages.
     const PLURAL_NAME: &'static str;
-    /// Returns the object in the form in which the mappings store it, without metadata.
+    /// Returns the object without its metadata, as the mappings store it.
     fn to_object(&self) -> Object;
 }
 
@@ -44,8 +44,8 @@ impl MappedObject for FpgaRegion {
     }
 }
 
-/// Watches all objects of one kind and updates the mappings. Never returns: a failed watch is
-/// repeated after the next of the `retry_delays`.
+/// Watches all objects of one kind and updates the mappings. Never returns: if the watch fails, it
+/// is started again after the next delay in `retry_delays`.
 pub async fn watch_mappings<K: MappedObject>(
     client: Client,
     reviewer: Arc<Reviewer>,
@@ -57,8 +57,8 @@ pub async fn watch_mappings<K: MappedObject>(
         Event::InitApply(object) => initial_objects.push(object),
         Event::InitDone => {
             let keys: BTreeSet<_> = initial_objects.iter().map(build_object_key).collect();
-            // All objects are stored before `retain_listed` marks the kind as listed, because the
-            // webhook answers reviews from that moment on.
+            // First all objects are stored. Then `retain_listed` marks the kind as listed, and from
+            // that moment on the webhook answers reviews.
             initial_objects
                 .iter()
                 .for_each(|object| store_object(&reviewer, object));

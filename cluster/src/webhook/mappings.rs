@@ -16,8 +16,8 @@ pub struct Mapping {
     pub resource: String,
     /// The mode in which the device plugin offers the FPGA ports of the resource.
     pub mode: Mode,
-    /// The function with which each unit is programmed when the container starts, if the mode is
-    /// `Region`.
+    /// The region and the function with which each unit is programmed when the container starts. It
+    /// is set only if the mode is `Region`.
     pub program: Option<Program>,
 }
 
@@ -29,7 +29,8 @@ pub struct Program {
     pub function_id: String,
 }
 
-/// The objects of one namespace, by name. A name has one object, or one object of each kind.
+/// The objects of one namespace. The key is the name of an object. Two objects may have the same
+/// name if they are of different kinds.
 #[derive(Debug, Clone, Default)]
 pub struct Namespace(BTreeMap<String, Vec<Object>>);
 
@@ -59,9 +60,9 @@ impl Namespace {
     /// Returns the mapping of a friendly name. `name` does not contain the prefix.
     ///
     /// # Errors
-    /// Returns an error if the namespace has no object with the name, or one of each kind, or if
-    /// the object's id or mode is invalid. Errors that the vendor's webhook reports too have the
-    /// vendor's text.
+    /// Returns an error if the namespace has no object with the name, if it has an object of each
+    /// kind with the name, or if the object's id or mode is invalid. If the vendor's webhook has
+    /// the same error, the text of the error is the vendor's text.
     pub fn find_mapping(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
             [] => bail!("no such resource: \"{}\"", excerpt(name)),
@@ -118,12 +119,12 @@ fn describe_bad_id(name: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,
-    /// The kinds whose objects have all been read at least once.
+    /// The kinds for which the list of all objects has been read at least once.
     listed_kinds: BTreeSet<Kind>,
 }
 
 impl Mappings {
-    /// Returns whether all objects of both kinds have been read at least once.
+    /// Returns whether the lists of all objects have been read at least once for both kinds.
     pub fn is_complete(&self) -> bool {
         self.listed_kinds.len() == 2
     }
@@ -163,8 +164,8 @@ impl Mappings {
         });
     }
 
-    /// Removes the objects of a kind whose namespace and name are not in `listed_keys`, which is
-    /// the complete list of the API server. Also marks the kind as listed.
+    /// Removes the objects of a kind whose namespace and name are not in `listed_keys`, the
+    /// complete list from the API server. Also marks the kind as listed.
     pub fn retain_listed(&mut self, kind: Kind, listed_keys: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
             object.kind() != kind || listed_keys.contains(&(namespace.to_owned(), name.to_owned()))

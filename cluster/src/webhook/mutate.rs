@@ -1,4 +1,5 @@
-//! Plans the changes of a pod as a pure function of the pod and of its namespace's mappings.
+//! Plans the changes of a pod. The plan depends only on the pod and on the mappings of its
+//! namespace.
 
 use anyhow::{anyhow, ensure};
 use json_patch::Patch;

@@ -46,9 +46,9 @@ pub fn parse_mode(name: &str) -> Option<Mode> {
 }
 
 /// Returns the name of the resource whose ports have been programmed with a function. The name
-/// consists of the first three digits of both ids, for people, and of both whole ids in Base64.
-/// Returns `None` if an id is not hexadecimal or shorter than three digits, or if the ids together
-/// have an odd number of digits.
+/// contains the first three digits of both ids, so that people can read them, and both whole ids in
+/// Base64. Returns `None` if an id is not hexadecimal or has less than three digits, or if the ids
+/// together have an odd number of digits.
 pub fn build_function_resource_name(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let has_valid_length = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
@@ -79,8 +79,9 @@ pub fn build_development_resource_name(interface: &str) -> String {
     format!("{RESOURCE_PREFIX}regiondevel-{interface}")
 }
 
-/// Returns whether a text is an id of 8 to `max_digits` hexadecimal digits in lower case. The
-/// CustomResourceDefinitions allow only such ids, but an object may be older than its definition.
+/// Returns whether a text is an id: 8 to `max_digits` hexadecimal digits in lower case. The
+/// CustomResourceDefinitions allow only such ids. However, an object may have been created before
+/// its definition had this rule.
 pub fn is_id(text: &str, max_digits: usize) -> bool {
     (8..=max_digits).contains(&text.len()) && is_hex(text)
 }

@@ -60,15 +60,17 @@ pub(super) struct Resources<'a> {
     pub(super) requests: Option<Quantities<'a>>,
 }
 
-/// The quantities of the resources whose names have the prefix [`RESOURCE_PREFIX`], by the
-/// resources' full names. The quantities are not parsed yet.
+/// The quantities of the resources whose names have the prefix [`RESOURCE_PREFIX`]. The key is the
+/// full name of a resource. The quantities are not parsed yet.
 #[derive(Debug, Default)]
 pub(super) struct Quantities<'a>(pub(super) BTreeMap<JsonString<'a>, &'a RawValue>);
 
-/// The environment variables of a container. Only the name of a reserved variable is stored.
+/// The environment variables of a container. They are not stored, except for the name of a reserved
+/// variable.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
-    /// The name of the first variable that only the webhook may set, if the container sets one.
+    /// The name of the first variable that only the webhook may set. `None` means that the
+    /// container sets no such variable.
     pub(super) reserved_name: Option<JsonString<'a>>,
 }
 

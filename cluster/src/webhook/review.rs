@@ -25,8 +25,8 @@ pub const LIMITS: Limits = Limits {
     keep_alive: true,
 };
 
-/// The mappings and the metrics of the webhook. The threads that answer reviews and the tasks that
-/// watch the objects of mappings share them.
+/// The mappings and the metrics of the webhook. The threads that answer reviews share them with the
+/// tasks that watch AcceleratorFunction and FpgaRegion objects.
 #[derive(Debug, Default)]
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
@@ -49,7 +49,7 @@ impl Reviewer {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the mappings, and updates the metric of the number of friendly names.
+    /// Changes the mappings, and updates the metric with the new number of friendly names.
     pub fn change_mappings<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
         let mut mappings = self
             .mappings

@@ -23,7 +23,7 @@ const MAX_CLAIM_DEVICES: usize = 128;
 /// entries are searched for the parameters of each device.
 const MAX_CONFIG_ENTRIES: usize = 256;
 
-/// The reason why the claim in the API server cannot be prepared.
+/// The reason why a claim cannot be prepared in the state that the API server returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
     #[error(
@@ -39,7 +39,7 @@ pub enum AllocationError {
     )]
     TooManyItems {
         count: usize,
-        /// What there is too much of, as a noun in the plural.
+        /// The plural noun for the items of which the claim has too many.
         item_noun: &'static str,
         max_count: usize,
     },
@@ -71,7 +71,8 @@ pub struct AllocatedDevice {
     pub pool: String,
     pub device: String,
     pub share_id: Option<String>,
-    /// The number of shares that the claim consumes. It has a meaning only for a shared device.
+    /// The number of shares that the claim consumes. The number is meaningful only for a shared
+    /// device.
     pub share_count: u64,
     pub has_admin_access: bool,
     pub parameters: Parameters,
@@ -173,7 +174,7 @@ fn check_count(
 }
 
 /// Returns the number of shares that an allocated device consumes. A number that cannot be parsed
-/// counts as the largest possible one.
+/// counts as the largest possible number.
 fn parse_consumed_share_count(result: &DeviceRequestAllocationResult) -> u64 {
     let capacities = result.consumed_capacity.iter().flatten();
     let mut share_capacities =

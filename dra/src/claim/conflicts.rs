@@ -1,9 +1,9 @@
 //! Checks that no other prepared claim has a device of the claim that is being prepared. The
-//! scheduler has checked this before, when it allocated the devices.
+//! scheduler has already checked this when it allocated the devices.
 //!
 //! Devices are compared by class and id, not by their names in ResourceSlices. The name of a
 //! device, and whether the device is shared, depend on the settings of the class and on the feature
-//! gates of the API server. Both may change while claims are prepared.
+//! gates of the API server. These settings and gates may change while claims are prepared.
 
 use device_class::name::{ClassName, DeviceId};
 
@@ -15,7 +15,7 @@ use crate::names;
 /// The maximum number of claims that are listed in an error message.
 const MAX_NAMED_CLAIMS: usize = 5;
 
-/// A device of a claim, with what its class says about the device now.
+/// A device of a claim, combined with the current state of the device in its class.
 struct ClaimedDevice<'a> {
     name: &'a str,
     /// The id of the device. `None` means that the device is a part that does not exist yet.
@@ -37,8 +37,8 @@ impl<'a> ClaimedDevice<'a> {
         share: Option<(&Option<String>, u64)>,
     ) -> Self {
         let (id, parent) = match class.find_by_name(name) {
-            // The recorded id is not used, because it may belong to another part after the node has
-            // restarted.
+            // The id in the record is not used. After a restart of the node, another part may have
+            // this id.
             Some(NamedDevice::Part(parent, part)) => (
                 part.existing_id.as_ref(),
                 Some(&parent.divisible.whole_device.id),
@@ -70,15 +70,15 @@ impl<'a> ClaimedDevice<'a> {
         }
     }
 
-    /// Creates the value from a device of an allocation result.
+    /// Builds the value from a device of an allocation result.
     fn from_allocated(device: &'a ResolvedDevice<'_>) -> Self {
         let allocated_device = device.allocated_device;
         let share = (&allocated_device.share_id, allocated_device.share_count);
         Self::new(device.class, &allocated_device.device, None, Some(share))
     }
 
-    /// Creates the values for the devices of one class in a claim record, including parts that are
-    /// being created for the claim.
+    /// Builds the values from a claim record, for the devices of one class. Parts that are being
+    /// created for the claim are included.
     fn from_record(record: &'a Record, class: &'a ClassDevices) -> impl Iterator<Item = Self> {
         let is_of_class = |name: &ClassName| *name == class.class.name;
         let devices = record
@@ -116,8 +116,8 @@ impl<'a> ClaimedDevice<'a> {
     }
 }
 
-/// Returns whether the claim already had this device when it was last prepared. Such a claim keeps
-/// the device, even if the settings of the class have changed.
+/// Returns whether the claim already had this device at its previous preparation. Such a claim
+/// keeps the device, even if the settings of the class have changed.
 fn contained_device(previous_record: &Record, device: &ResolvedDevice<'_>) -> bool {
     let (request, class) = (device.allocated_device, &device.class.class.name);
     let mut devices = previous_record
@@ -138,13 +138,15 @@ fn contained_device(previous_record: &Record, device: &ResolvedDevice<'_>) -> bo
 }
 
 /// Checks that no other claim has one of the allocated devices, and that shared devices have enough
-/// free shares. `previous_record` is the record of the claim's last preparation.
+/// free shares. `previous_record` is the record that the previous preparation of the claim has
+/// written.
 pub(super) fn check_conflicts(
     devices: &[ResolvedDevice<'_>],
     previous_record: Option<&Record>,
     other_records: &[Record],
 ) -> Result<(), PrepareError> {
-    // Devices with admin access are not checked, because other claims may have them too.
+    // Devices with admin access are not checked, because several claims may have such a device at
+    // the same time.
     let exclusive_devices = || {
         devices
             .iter()

@@ -1,9 +1,10 @@
 //! Creates a part of a device, such as a MIG instance, when a claim to which the part is allocated
-//! is prepared. A part that no claim has any longer is kept until another part needs its capacity.
+//! is prepared. If no claim has the part any longer, the part is kept until another part needs its
+//! capacity.
 //!
-//! A part exists if discovery finds it on the host. The exit status of the program that creates it
-//! is not decisive. Therefore a part is recognised whichever program created it, and an incomplete
-//! part that a killed process left is removed and created again.
+//! A part exists if discovery finds it on the host, whatever the exit status of the program that
+//! creates it. Therefore it does not matter which program created a part. If a killed process left
+//! an incomplete part, that part is removed and created again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,11 +25,13 @@ use super::store::UnreadableRecords;
 use crate::class_devices::{ClassDevices, DivisibleDevice, NamedDevice};
 use crate::plugin_allocations::PluginAllocations;
 
-/// The time within which discovery must find a new part, or no longer find a removed part.
+/// The maximum time until discovery must find a newly created part, or must not find a removed part
+/// any more.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The reason why a claim does not get a part, or a whole device that is divided.
+/// The reason why a claim cannot get a part of a device, or cannot get a whole device that is
+/// divided into parts.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     #[error("class {class} has no {device} now: delete the pod, so that it is scheduled again")]
@@ -93,8 +96,8 @@ impl PartMaker {
             })
     }
 
-    /// Discovers the class's devices after programs have run. Reads the driver facts again first,
-    /// because the programs may have changed them.
+    /// Discovers the class's devices after programs have run. First reads the driver properties
+    /// again that the vendor's program reports, because the programs may have changed them.
     fn refresh_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let device_class = &class.class;
         if !device_class.spec.property_programs.is_empty()
@@ -114,8 +117,8 @@ impl PartMaker {
     }
 
     /// Discovers the class's devices repeatedly until the condition holds, or until
-    /// [`DISCOVERY_TIMEOUT`]. Does not wait if the steps failed. Returns the devices and whether
-    /// the condition holds.
+    /// [`DISCOVERY_TIMEOUT`]. If `steps_result` is not a success, discovers them only once. Returns
+    /// the devices and whether the condition holds.
     fn poll_devices(
         &self,
         class: &ClassDevices,
@@ -178,9 +181,9 @@ impl PartMaker {
         }
     }
 
-    /// Removes parts that no claim has, until the device has enough free capacity for the part
-    /// `new_part_name`. Returns the devices of the class after the last removal, or `None` if no
-    /// part was removed.
+    /// Removes parts that no claim has, one after the other, until the device has enough free
+    /// capacity for the part `new_part_name`. Returns the devices of the class after the last
+    /// removal, or `None` if no part was removed.
     fn reclaim_capacity(
         &self,
         class: &ClassDevices,
@@ -210,8 +213,8 @@ impl PartMaker {
             .into_iter()
             .filter(|(_, part)| part.existing_id.is_some())
         {
-            // The part was removed together with another part of its group (`together` in the class
-            // file).
+            // The part no longer exists, because it was removed together with another part of its
+            // group (`together` in the class file).
             if updated_class
                 .as_ref()
                 .is_some_and(|latest_class| !part_exists(latest_class, part_name))
@@ -263,8 +266,8 @@ impl PartMaker {
         Ok(updated_class)
     }
 
-    /// Checks, before a part is removed, that no container uses it. Fails if a claim record cannot
-    /// be read, because that claim may have the part.
+    /// Checks that no container uses a part that is about to be removed. Fails if a claim record
+    /// cannot be read, because that claim may have the part.
     fn check_part_unused(
         &self,
         class: &ClassDevices,
@@ -291,8 +294,8 @@ impl PartMaker {
         }
     }
 
-    /// Creates a part. After a failure, removes the incomplete remains of this and other parts and
-    /// tries once more, because remains of an earlier failure may have caused this failure.
+    /// Creates a part. If this fails, removes what is left of incomplete parts and tries once more,
+    /// because incomplete parts may have caused the failure.
     fn create_with_retry(
         &self,
         class: &ClassDevices,
@@ -334,8 +337,8 @@ impl PartMaker {
         }
     }
 
-    /// Removes incomplete remains of other parts that no claim has. A failed removal may leave
-    /// remains that discovery does not find and that still occupy capacity.
+    /// Removes what is left of other incomplete parts that no claim has. If the removal of a part
+    /// has failed, discovery may not find the part although it still occupies capacity.
     fn remove_other_incomplete_parts(
         &self,
         class: &ClassDevices,
@@ -351,8 +354,7 @@ impl PartMaker {
         {
             let mut needed_counters = part.consumed_counters.clone();
             add_amounts(&mut needed_counters, &other_part.consumed_counters);
-            // Parts with the same removal steps are skipped, because the steps of their group have
-            // already run.
+            // A part with the same removal steps is skipped, because these steps have already run.
             let may_have_remains = other_part.existing_id.is_none()
                 && other_part.removal_steps != part.removal_steps
                 && !other_claims.has_part(&class.class.name, other_part_name, None);
@@ -362,10 +364,11 @@ impl PartMaker {
         }
     }
 
-    /// Removes the incomplete remains of a part. An interrupted call of
-    /// [`Self::ensure_device_ready`] may have left them.
+    /// Removes what is left of an incomplete part. A call of [`Self::ensure_device_ready`] that was
+    /// interrupted may have left it.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
-        // The driver facts are read again, because they may be older than the interrupted call.
+        // The driver properties are read again, because they may have been read before the
+        // interrupted call.
         let current_class = self.refresh_devices(class)?;
         match self.remove_incomplete_part(&current_class, name) {
             // An error status is ignored, because a program that finds nothing to remove may return
@@ -378,7 +381,7 @@ impl PartMaker {
         }
     }
 
-    /// Removes the incomplete remains of a part. Does nothing if the part or an overlapping part
+    /// Removes what is left of an incomplete part. Does nothing if the part or an overlapping part
     /// exists, because the steps could remove the existing part.
     fn remove_incomplete_part(&self, class: &ClassDevices, name: &str) -> StepsResult {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {

@@ -14,7 +14,7 @@ use device_class::ownership;
 use host_inventory::host_program;
 use injection_plan::program_output;
 
-/// The maximum number of bytes that are read of a program's output.
+/// The maximum number of bytes that are read from a program's output.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// The result of a sequence of steps.
@@ -47,9 +47,9 @@ impl StepsResult {
     }
 }
 
-/// Executes steps in order on the host with the root directory `host_root`. With
-/// `stops_at_failure`, the first failed step ends the sequence. A step that exceeds the timeout
-/// always ends it.
+/// Executes steps in order on the host with the root directory `host_root`. If `stops_at_failure`
+/// is true, the first failed step ends the sequence. A step that exceeds the timeout always ends
+/// the sequence.
 pub(super) fn run_steps(
     host_root: &Path,
     steps: &[Step],
@@ -76,7 +76,8 @@ pub(super) fn run_steps(
     result
 }
 
-/// The paths of files with a pending write: it runs, possibly beyond its timeout.
+/// The paths of files to which a write is still in progress. The write may last longer than its
+/// timeout.
 static PENDING_WRITES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn lock_pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -85,9 +86,9 @@ fn lock_pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a text to a sysfs file with one call of write(2). A driver may block this call for ever,
-/// and a blocked thread cannot be ended. After the timeout the thread is abandoned, and no other
-/// write to the file is started.
+/// Writes a text to a sysfs file with one call of write(2). A driver may block this call forever,
+/// and a blocked thread cannot be ended. Therefore the thread is abandoned after the timeout, and
+/// no further write to the file is started while this one lasts.
 #[expect(
     clippy::disallowed_methods,
     reason = "a file of a driver; nobody waits for the thread"

@@ -2,8 +2,8 @@
 //! kubelet completes the work.
 //!
 //! ```text
-//! prepare:    record ─▶ [parts ─▶ record] ─▶ specification ─▶ answer
-//! unprepare:  [parts made by half gone ─▶] specification gone ─▶ record gone
+//! prepare:    write record ─▶ [create parts ─▶ write record] ─▶ write specification ─▶ answer
+//! unprepare:  [remove incomplete parts ─▶] remove specification ─▶ remove record
 //! ```
 
 use std::borrow::Cow;
@@ -86,11 +86,11 @@ pub enum UnprepareError {
     ClaimStore(#[from] StoreError),
 }
 
-/// Prepares and unprepares the claims of this node. The fields are the settings for that.
+/// Prepares and unprepares the claims of this node.
 #[derive(Debug, Clone)]
 pub struct NodeClaims {
     pub node_name: String,
-    /// The records of prepared claims.
+    /// The directory with the records of prepared claims.
     pub store: ClaimStore,
     /// The directory from which engines read CDI specifications.
     pub cdi_directory: PathBuf,
@@ -145,7 +145,7 @@ impl NodeClaims {
             .iter()
             .map(|device| self.resolve_device(device, inventory))
             .collect::<Result<_, _>>()?;
-        // No part is created for a request with admin access, which gets only existing parts.
+        // A request with admin access gets only existing parts, so no part is created for it.
         let unready_devices = devices.iter().filter(|device| {
             device.prepared_device.is_none() && !device.allocated_device.has_admin_access
         });
@@ -172,8 +172,8 @@ impl NodeClaims {
             .iter()
             .position(|other_record| other_record.uid == record.uid);
         let previous_record = previous_index.map(|index| other_records.remove(index));
-        // The pods of the previous record are kept, because a pod that was deleted by force may
-        // still use the claim although the claim is no longer reserved for it.
+        // The pods of the previous record are kept. If a pod was deleted by force, it may still use
+        // the claim although the claim is no longer reserved for it.
         let previous_pods = previous_record
             .as_ref()
             .and_then(|record| record.pods.clone());
@@ -199,8 +199,8 @@ impl NodeClaims {
                     &current_class,
                     id,
                 ));
-                // The class of the inventory is replaced, because the latest discovery includes all
-                // parts that were created so far.
+                // The latest discovery includes all parts that were created so far, so its class
+                // replaces the one in the inventory.
                 let mut classes = inventory.to_mut().iter_mut();
                 if let Some(class) =
                     classes.find(|class| class.class.name == current_class.class.name)
@@ -260,8 +260,8 @@ impl NodeClaims {
         })
     }
 
-    /// Takes the locks of the classes whose parts must be created for a claim. The order of the
-    /// locks is always the same, which avoids deadlocks.
+    /// Takes the locks of the classes whose parts must be created for a claim. Always takes them in
+    /// the same order, to avoid deadlocks.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
         let classes: BTreeSet<&ClassName> = record
             .pending_devices
@@ -274,8 +274,8 @@ impl NodeClaims {
         locks.collect()
     }
 
-    /// Unprepares a claim that no container of the node uses any longer. It is not an error if the
-    /// claim is not prepared. The claim's parts are kept until their capacity is needed.
+    /// Unprepares a claim that no container of the node uses any longer. Succeeds even if the claim
+    /// is not prepared. The parts of the claim are kept until another claim needs their capacity.
     pub fn unprepare(
         &self,
         uid: &ClaimUid,
@@ -285,8 +285,8 @@ impl NodeClaims {
             .map(drop)
     }
 
-    /// Unprepares a claim if its record is still the file `earlier_file`. Another file means that
-    /// the claim was prepared again meanwhile, for a new pod. Returns whether the claim was
+    /// Unprepares a claim if its record is still the file `earlier_file`. If it is another file,
+    /// the claim was meanwhile prepared again for a new pod. Returns whether the claim was
     /// unprepared.
     pub(crate) fn unprepare_if_record_unchanged(
         &self,
@@ -301,9 +301,9 @@ impl NodeClaims {
         )
     }
 
-    /// Unprepares a claim if `condition` holds, and returns whether it did. The condition may
-    /// change while this call waits for a lock. It is therefore evaluated again after each lock was
-    /// taken.
+    /// Unprepares a claim if `condition` returns true. Evaluates the condition again whenever a
+    /// lock was taken, because it may change while this call waits for a lock. Returns whether the
+    /// claim was unprepared.
     fn unprepare_on_condition(
         &self,
         uid: &ClaimUid,
@@ -311,8 +311,8 @@ impl NodeClaims {
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
         let read_record = || self.store.read_record(uid).ok().flatten();
-        // The record is read again after the classes were locked, because another call may have
-        // prepared the claim in between.
+        // The record is read again after the classes were locked. Another call may have prepared
+        // the claim while this call waited for the locks.
         let mut class_locks = Vec::new();
         if let Some(record) = read_record().filter(|record| !record.pending_devices.is_empty()) {
             class_locks = self.lock_classes(&record)?;
@@ -346,8 +346,9 @@ impl NodeClaims {
     }
 
     /// Updates the pods in the record of a claim. Adds the pods for which `claim` is reserved now.
-    /// Removes a pod if the claim is not reserved for it and it is not in `running_pods`, the
-    /// running pods of this node; `None` means that these are unknown.
+    /// Removes a pod if the claim is no longer reserved for it and the pod is not in
+    /// `running_pods`. If `running_pods` is `None`, the running pods are unknown, and no pod is
+    /// removed.
     pub(crate) fn update_pods(
         &self,
         uid: &ClaimUid,
@@ -355,8 +356,8 @@ impl NodeClaims {
         running_pods: Option<&BTreeSet<PodUid>>,
     ) -> Result<(), StoreError> {
         let _store_lock = self.store.lock_records()?;
-        // A record that cannot be read is not updated. It is written again when the kubelet
-        // prepares the claim again.
+        // A record that cannot be read is not updated. When the kubelet prepares the claim again,
+        // the record is written again.
         let Some(record) = self.store.read_record(uid).ok().flatten() else {
             return Ok(());
         };
@@ -400,8 +401,8 @@ impl NodeClaims {
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
-        // A claim whose preparation was interrupted is skipped. The kubelet repeats its call, which
-        // writes the specification.
+        // A claim whose preparation was interrupted is skipped. The kubelet calls again to prepare
+        // it, and that call writes the specification.
         for record in records
             .iter()
             .filter(|record| record.pending_devices.is_empty())
@@ -418,8 +419,8 @@ impl NodeClaims {
             }
         }
         for uid in specification::list_claims_with_files(&self.cdi_directory) {
-            // The specification of an unreadable record is kept, because a container may use the
-            // claim.
+            // If a record is unreadable, the specification of its claim is kept, because a
+            // container may use the claim.
             let has_record = records.iter().any(|record| record.uid == uid)
                 || problems.iter().any(|line| line.contains(uid.as_str()));
             if !has_record {

@@ -1,4 +1,5 @@
-//! Defines the claim record with this driver's parameters, which other programs do not read.
+//! Defines the type of claim records. A record contains this driver's parameters, which other
+//! programs do not read.
 
 use injection_plan::claim_record::ClaimRecord;
 

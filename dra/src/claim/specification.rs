@@ -51,7 +51,7 @@ fn group_devices(record: &Record) -> DeviceGroups<'_> {
     for device in &record.devices {
         let key = (device.request.as_str(), &device.class);
         // The parameters of the first device are used, because all devices of a request have the
-        // same ones.
+        // same parameters.
         let entry = groups.entry(key);
         let (_, ids) = entry.or_insert_with(|| (&device.parameters, Vec::new()));
         if !ids.contains(&&device.id) {
@@ -61,11 +61,12 @@ fn group_devices(record: &Record) -> DeviceGroups<'_> {
     groups
 }
 
-/// Returns the qualified name of the CDI device for each group of a claim, by request and class.
+/// Returns the qualified names of a claim's CDI devices. The key is the request and the class of
+/// the device group.
 pub(super) fn build_cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
     let groups = group_devices(record).into_keys().enumerate();
     let build_name = |(number, key): (usize, (&str, &ClassName))| {
-        // The name contains the request for people, because the status of the pod shows it.
+        // The name contains the request, because people see the name in the status of the pod.
         let mut name = format!("{}-{number}-{}", record.uid.as_str(), to_dns_label(key.0));
         name.truncate(MAX_DEVICE_NAME_BYTES);
         name

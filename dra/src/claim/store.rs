@@ -31,11 +31,11 @@ pub enum StoreError {
 #[derive(Debug, Clone)]
 pub struct ClaimStore {
     records_dir: PathBuf,
-    /// The driver's directory, which contains the lock files.
+    /// The driver's directory. It contains the lock files.
     driver_directory: PathBuf,
 }
 
-/// A file lock that is held. Dropping this value releases the lock.
+/// A file lock that this process holds. Dropping this value releases the lock.
 #[derive(Debug)]
 pub(crate) struct StoreLock(#[expect(dead_code)] Flock<File>);
 
@@ -77,8 +77,8 @@ impl ClaimStore {
     }
 
     /// Takes the lock that protects the parts of a class. Waits until other threads and instances
-    /// release it. Each class has its own lock, because the programs that create parts may run for
-    /// a long time.
+    /// release it. Each class has its own lock, because programs that create parts may run for a
+    /// long time.
     pub(super) fn lock_class(&self, class: &ClassName) -> Result<StoreLock, StoreError> {
         take_lock(&self.parts_lock_path(class), FlockArg::LockExclusive)
     }
@@ -147,7 +147,7 @@ impl ClaimStore {
         }
     }
 
-    /// Returns whether the record of a claim is still the file `earlier_file`.
+    /// Returns whether the record of a claim is still the same file as `earlier_file`.
     pub(super) fn is_record_unchanged(&self, uid: &ClaimUid, earlier_file: &RecordFile) -> bool {
         let to_file_id = |metadata: Metadata| (metadata.dev(), metadata.ino());
         let current_id = fs::symlink_metadata(self.record_path(uid)).map(to_file_id);
@@ -167,7 +167,7 @@ impl ClaimStore {
             path: path.clone(),
             error,
         })?;
-        // A record beyond the size limit is refused. It could not be read again, and the devices of
+        // A record beyond the size limit is refused. It could not be read again, so the devices of
         // its claim would seem to be free.
         let result = if text.len() as u64 <= MAX_RECORD_BYTES {
             replace_file(&path, 0o640, text.as_bytes())

@@ -25,8 +25,8 @@ pub(crate) const PART_ATTRIBUTE: &str = "part";
 /// these attributes between devices of different drivers.
 const STANDARD_ATTRIBUTE_DOMAIN: &str = "resource.kubernetes.io";
 
-/// Builds the attributes of a device, by name. An attribute without a domain in its name belongs to
-/// the driver's domain.
+/// Builds the attributes of a device. The key is the name of the attribute. An attribute whose name
+/// has no domain belongs to the driver's domain.
 pub(super) fn build_attributes(
     class: &ClassDevices,
     device: &Device,
@@ -89,8 +89,8 @@ pub(super) fn build_attributes(
     attributes
 }
 
-/// Builds the attributes of a possible part: those of its device, and the part's profile and
-/// placement. They are the same whether or not the part exists.
+/// Builds the attributes of a possible part: the attributes of its device, and the profile and
+/// placement of the part. They are the same whether or not the part exists.
 pub(super) fn build_part_attributes(
     class: &ClassDevices,
     parent: &DivisibleDevice,
@@ -107,9 +107,9 @@ pub(super) fn build_part_attributes(
     attributes
 }
 
-/// Builds an attribute from the class file. The value becomes a number only if it is a number for
-/// every device of the class, because a selector that compares numbers fails if any device has a
-/// string.
+/// Builds an attribute from the class file. The value is converted to a number only if every device
+/// of the class has a number for the attribute: a selector that compares numbers fails if any
+/// device has a string.
 fn build_class_attribute(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
     let has_number = |device: &Device| {
         let mut values = device.attributes.iter();
@@ -122,7 +122,8 @@ fn build_class_attribute(class: &ClassDevices, name: &str, value: &str) -> Devic
     }
 }
 
-/// Returns the devices that ResourceSlices can describe, whether or not their parts exist.
+/// Returns the devices that ResourceSlices can list. They include devices whose parts do not exist
+/// yet.
 fn list_offered_devices(class: &ClassDevices) -> impl Iterator<Item = &Device> {
     class
         .list_pool_entries(true)

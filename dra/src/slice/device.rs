@@ -13,25 +13,25 @@ use super::attributes;
 use crate::class_devices::{ClassDevices, DivisibleDevice};
 use crate::names::{self, DRIVER, SHARES_CAPACITY};
 
-/// The optional features of ResourceSlices that the API server supports. The features depend on its
-/// feature gates: the API server drops the fields of a disabled feature without an error.
+/// The optional features of ResourceSlices that the API server supports. They depend on the API
+/// server's feature gates: it drops the fields of a disabled feature without an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceFeatures {
     /// Whether the API server stores taints of devices. Without taints, unhealthy devices are
     /// omitted from the slices.
     pub supports_taints: bool,
-    /// Whether the API server stores that several claims may share a device. Otherwise each share
-    /// is listed as a separate device.
+    /// Whether the API server stores the fields by which several claims can share a device. Without
+    /// them, each share is listed as a separate device.
     pub supports_shares: bool,
-    /// Whether the API server stores counters, which prevent that overlapping parts are allocated
-    /// at the same time. Without counters, only existing parts are listed.
+    /// Whether the API server stores counters. Counters prevent the scheduler from allocating
+    /// overlapping parts at the same time. Without counters, only existing parts are listed.
     pub supports_parts: bool,
     /// The value of `effect` in the taints of unhealthy devices.
     pub taint_effect: String,
 }
 
-/// Builds the entries of a device: one, or one for each share if slices cannot describe shared
-/// devices. Returns none if the device must be omitted.
+/// Builds the entries of a device: one entry, or one entry for each share if slices cannot describe
+/// shared devices. Returns no entries if the device must be omitted.
 pub(super) fn build_devices(
     class: &ClassDevices,
     device: &Device,
@@ -116,8 +116,8 @@ fn to_counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
     amounts.iter().map(counter).collect()
 }
 
-/// Builds the taints of a device; a device that may be allocated has none. Returns `None` if the
-/// device needs a taint but the API server does not store taints, so that the device must be
+/// Builds the taints of a device. A device that may be allocated has no taint. Returns `None` if
+/// the device needs a taint but the API server does not store taints; such a device must be
 /// omitted.
 fn build_health_taints(
     class: &ClassDevices,
@@ -129,8 +129,8 @@ fn build_health_taints(
     } else if class.are_allocations_known {
         return Some(None);
     } else {
-        // It is not known whether a container has the device. Therefore the taint has the effect
-        // that does not evict pods.
+        // It is not known whether a container has the device. Therefore the effect of the taint
+        // must not evict pods.
         "NoSchedule"
     };
     let build_taint = || DeviceTaint {

@@ -1,5 +1,5 @@
-//! Plans the slices of a node, and the changes that turn the existing slices into the planned ones.
-//! The functions have no side effects.
+//! Plans the slices of a node, and the changes that turn the existing slices into the planned
+//! slices. The functions have no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use super::device::{SliceFeatures, build_counter_set, build_devices, build_divis
 use crate::class_devices::{ClassDevices, PoolEntry};
 use crate::names::{self, DRIVER};
 
-/// The maximum number of devices in a slice. Kubernetes allows twice as many if none has a taint,
-/// but the number of slices should not depend on the health of the devices.
+/// The maximum number of devices in a slice. Kubernetes allows twice as many if no device has a
+/// taint. However, the number of slices should not depend on the health of the devices.
 const MAX_SLICE_DEVICES: usize = 64;
 
 /// The maximum number of slices in a pool. Devices that do not fit are omitted.
@@ -89,7 +89,7 @@ pub fn plan_pools(node: &str, classes: &[ClassDevices], features: &SliceFeatures
 /// A change of one slice in the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SliceAction {
-    /// Deletes this slice, unless it has changed since it was read.
+    /// Deletes this slice, unless it has changed after it was read.
     Delete(Box<ResourceSlice>),
     Replace(Box<ResourceSlice>),
     Create(Box<ResourceSlice>),
@@ -135,7 +135,8 @@ fn plan_pool_actions(
         .map(|slice| slice.spec.pool.generation)
         .max();
     let mut used_names = BTreeSet::new();
-    // Slices of an older generation are not used, because an interrupted change has left them.
+    // Slices of an older generation are not used, because a change that was interrupted has left
+    // them.
     let mut find_old_slice = |index: usize| {
         let matching_slice = existing_slices.iter().find(|slice| {
             Some(slice.spec.pool.generation) == generation
@@ -178,8 +179,8 @@ fn plan_pool_actions(
         return;
     }
     let all_exist = old_slices.iter().all(Option::is_some);
-    // The generation changes only if several slices change, because readers treat a pool as
-    // incomplete while its slices have different generations.
+    // The generation changes only if several slices change. While the slices of a pool have
+    // different generations, readers treat the pool as incomplete.
     let is_single_change = changed_count <= 1 && all_exist && obsolete_count == 0;
     let generation = match generation {
         None => 1,
@@ -223,7 +224,7 @@ fn plan_pool_actions(
     }
 }
 
-/// Returns the value of a slice's field `devices`. A slice with counters has no devices.
+/// Builds the field `devices` of a slice. A slice with counters has no devices.
 fn build_devices_field(content: &SliceContent) -> Option<Vec<Device>> {
     let has_counters = !content.counter_sets.is_empty();
     (!has_counters).then(|| content.devices.clone())
@@ -241,8 +242,8 @@ fn parse_slice_index(slice: &ResourceSlice) -> Option<usize> {
     usize::from_str_radix(index, 16).ok()
 }
 
-/// Returns a copy of the new devices in which every unchanged taint has the time at which it was
-/// first added.
+/// Returns a copy of `new_devices`. In the copy, every unchanged taint keeps the time at which it
+/// was first added.
 fn keep_taint_times(new_devices: &[Device], old_slice: &ResourceSlice) -> Vec<Device> {
     let old_devices = old_slice.spec.devices.as_deref().unwrap_or_default();
     let copy_old_times = |device: &Device| match old_devices

@@ -1,4 +1,4 @@
-//! Keeps the ResourceSlices in the API server equal to the planned ones.
+//! Keeps the ResourceSlices in the API server equal to the planned slices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::names::DRIVER;
 
-/// The delay between a change of devices and the update of the slices, in which further changes are
-/// collected.
+/// The delay between a change of devices and the update of the slices. Changes during this time are
+/// published together.
 const CHANGE_DELAY: Duration = Duration::from_millis(200);
 
 /// The task that publishes the ResourceSlices of one node.
@@ -33,8 +33,8 @@ pub struct Publisher {
     features: SliceFeatures,
     metrics: Metrics,
     existing_slices: BTreeMap<String, ResourceSlice>,
-    /// For each slice that the API server changed when it stored the slice: the devices as they
-    /// were sent, and the devices as they were stored. The key is the name of the slice.
+    /// The devices of each slice that the API server changed when it stored the slice: first as
+    /// they were sent, then as they were stored. The key is the name of the slice.
     server_changed_devices: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
 }
 
@@ -61,8 +61,8 @@ impl Publisher {
     /// slices. For example, the kubelet deletes all slices when it starts.
     ///
     /// Nothing is published before the kubelet has registered the driver. Otherwise the scheduler
-    /// would place pods on the node that the kubelet cannot start yet and retries only after a
-    /// minute.
+    /// would place pods on the node too early: the kubelet could not start them, and would retry
+    /// only after a minute.
     pub async fn run(
         mut self,
         mut inventory: watch::Receiver<Inventory>,
@@ -118,8 +118,8 @@ impl Publisher {
                     }
                     sleep(CHANGE_DELAY).await;
                     is_inventory_new = true;
-                    // After a failure the update time is not changed. Otherwise each change of
-                    // devices would shorten the delay before the next attempt.
+                    // After a failure, a change of devices does not change the update time.
+                    // Otherwise each change would shorten the delay before the next attempt.
                     let pending_update_time = update_time.filter(|_| failure_count > 0);
                     update_time = pending_update_time.or(Some(Instant::now()));
                 }
@@ -162,7 +162,7 @@ impl Publisher {
     async fn reconcile(&mut self, inventory: &Inventory) -> Result<bool, kube::Error> {
         let mut has_changed_slice = false;
         // If the API server drops the field of a feature, the slices are planned and written again
-        // without the feature. Other changes by the API server are accepted.
+        // without that feature. Other changes that the API server makes are accepted.
         for _ in 0..3 {
             let pools = plan_pools(&self.node_name, inventory, &self.features);
             let comparable_slices: Vec<_> = self
@@ -174,8 +174,8 @@ impl Publisher {
             for action in plan_actions(&self.node_name, &pools, &comparable_slices) {
                 self.apply(action).await?;
                 has_changed_slice = true;
-                // The remaining actions were planned with a field that the API server drops, so
-                // they are planned again.
+                // The other actions were planned with a field that the API server drops, so they
+                // are planned again.
                 if self.features != features {
                     break;
                 }
@@ -202,9 +202,9 @@ impl Publisher {
         }
     }
 
-    /// Returns the slice with its devices as they were sent, if it still has the devices that the
-    /// API server stored instead. Without this, the driver would revert the API server's own
-    /// changes.
+    /// Returns the slice with the devices that were sent, if the slice still has the devices that
+    /// the API server stored instead. Without this, the driver would revert changes that the API
+    /// server itself made.
     fn restore_sent_devices(&self, slice: &ResourceSlice) -> ResourceSlice {
         let mut slice = slice.clone();
         if let Some((sent_devices, stored_devices)) =

@@ -2,15 +2,17 @@
 //!
 //! The kubelet deletes all slices when it starts, and the driver must write them again at once.
 //! However, another version of the driver on the node may plan different slices. Without a delay,
-//! the two drivers would overwrite each other's slices without end.
+//! the two drivers would overwrite each other's slices endlessly.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The minimum delay before a change is reverted, or before an attempt after a failure.
+/// The minimum delay before another program's change is reverted, or before a failed write is tried
+/// again.
 pub(super) const MIN_REVERT_DELAY: Duration = Duration::from_secs(1);
-/// The maximum delay before a change is reverted, or before an attempt after a failure.
+/// The maximum delay before another program's change is reverted, or before a failed write is tried
+/// again.
 pub(super) const MAX_REVERT_DELAY: Duration = Duration::from_secs(60);
 
 /// The delay after a write during which changes by other programs are not reverted.
@@ -28,15 +30,16 @@ impl RevertDelay {
         }
     }
 
-    /// Returns the earliest time at which a change that is noticed now may be reverted.
+    /// Returns the earliest time at which another program's change may be reverted, if the change
+    /// is noticed at `now`.
     pub(super) fn earliest_revert_time(&self, now: Instant) -> Instant {
         self.last_write_time.map_or(now, |last_write_time| {
             now.max(last_write_time + self.duration)
         })
     }
 
-    /// Records a write of slices. `is_revert` tells whether the write reverted a change by another
-    /// program. Returns the new delay if it is longer than the previous one.
+    /// Records that slices were written. `is_revert` tells whether this reverted a change by
+    /// another program. Returns the new delay if it is longer than the previous one.
     pub(super) fn record_write(&mut self, now: Instant, is_revert: bool) -> Option<Duration> {
         let last_write_time = self.last_write_time.replace(now);
         let is_soon_after_last_write = last_write_time

@@ -9,15 +9,15 @@ use runtime_config::{Engine, InstallationRecord, Options, find_docker_snap, prog
 
 use crate::output::Output;
 
-/// The paths that exist if a kubelet, or another client of the kubelet's container runtime
-/// interface (CRI), uses containerd.
+/// Paths on a host. If one of them exists, a kubelet or another client of the kubelet's container
+/// runtime interface (CRI) may use containerd.
 const CRI_CLIENT_PATHS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
 /// The name of the kubelet's program. A host that has it may also start pods through containerd.
 const KUBELET_PROGRAM: &str = "kubelet";
 
-/// Returns whether a program of the host may start pods through containerd. If none does,
+/// Returns whether a program of the host may start pods through containerd. If no program does,
 /// containerd serves only Docker. Docker's containers do not use containerd's CRI configuration, so
-/// a change of that configuration would have no effect.
+/// it would be useless to change that configuration.
 fn may_containerd_start_pods(host: &Host) -> bool {
     let kubelet_paths = program_directories().map(|dir| Path::new(dir).join(KUBELET_PROGRAM));
     let pod_paths = CRI_CLIENT_PATHS.iter().map(PathBuf::from);
@@ -26,9 +26,9 @@ fn may_containerd_start_pods(host: &Host) -> bool {
         .any(|path| host.exists(&path))
 }
 
-/// Returns the engines to configure: the named ones, or all that were found on the host. Of the
-/// found engines, one that cannot be configured, or a containerd that only Docker uses, is left out
-/// with a note.
+/// Returns the engines to configure: those that `engine_choice` names, or all that were found on
+/// the host. A found engine is left out with a note if it cannot be configured, or if it is a
+/// containerd that only Docker uses.
 pub(super) fn choose_engines(
     host: &Host,
     engine_choice: &EngineChoice,
@@ -46,8 +46,8 @@ pub(super) fn choose_engines(
         if let Some(reason) = docker_snap_refusal.filter(|_| engines.contains(&Engine::Docker)) {
             bail!("docker: {reason}");
         }
-        // A container may mount only the engine's directories. Then /usr/bin is not visible, and an
-        // engine without a visible program may be installed all the same.
+        // If only the engine's directories are mounted in this container, /usr/bin is not visible.
+        // Then the engine may be installed although its program cannot be found.
         let are_programs_visible = host.is_dir(Path::new("/usr/bin"));
         let is_undetected =
             |engine: &&Engine| are_programs_visible && engine.detect(host).is_none();

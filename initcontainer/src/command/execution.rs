@@ -22,14 +22,14 @@ pub(super) struct InstallRequest {
     pub(super) payload: Payload,
     pub(super) engines: Vec<(Engine, Options)>,
     pub(super) names: OfferedNames,
-    /// Whether the release may have fewer class files than the installed one.
+    /// Whether the new release may have fewer class files than the installed release.
     pub(super) allows_fewer_classes: bool,
-    /// Whether engines are restarted if they have not read their new configuration.
+    /// Whether to restart the engines that have not read their new configuration.
     pub(super) should_restart: bool,
 }
 
-/// Plans an installation, and executes the plan while `lock` is held. Without a lock, as in a dry
-/// run, the plan is only printed.
+/// Plans an installation, and executes the plan while `lock` is held. If `lock` is `None`, as in a
+/// dry run, the plan is only printed.
 pub(super) fn execute_request(
     host: &Host,
     request: &InstallRequest,
@@ -87,7 +87,7 @@ pub(super) fn execute_request(
     Ok(())
 }
 
-/// Prints the steps of a dry run.
+/// Prints the steps that a dry run has planned.
 pub(super) fn print_steps(steps: &[Step], output: &mut Output) {
     steps.iter().for_each(|step| output.report_step(step));
     if steps.is_empty() {
@@ -140,7 +140,7 @@ fn format_summary(host: &Host, payload: &Payload, plan: &install::InstallationPl
     )
 }
 
-/// Restarts the engines that have not read their new configuration, if `should_restart` is set.
+/// If `should_restart` is set, restarts the engines that have not read their new configuration.
 /// Otherwise returns these engines, which the operator has to restart.
 fn restart_engines(
     host: &Host,
@@ -161,8 +161,8 @@ fn restart_engines(
     Ok(Vec::new())
 }
 
-/// Returns the commands that the operator should run next. `unoffered_toolkits` are pairs of a
-/// toolkit and the description of its devices.
+/// Returns the commands that the operator should run next. Each pair in `unoffered_toolkits` is the
+/// name of a toolkit and the description of its devices.
 fn list_next_commands(
     host: &Host,
     plan: &install::InstallationPlan,
@@ -192,8 +192,8 @@ fn list_next_commands(
     }
     commands.push(format!("{boathook} list"));
     for engine in plan.engine_plans.iter().map(|plan| plan.engine) {
-        // The example uses CDI, because `--device` with CDI names also works with rootless podman,
-        // and without a file in the hooks directory.
+        // The example uses CDI, because `--device` with CDI names works with rootless podman as
+        // well, and needs no file in the hooks directory.
         if engine == Engine::Podman {
             commands.push(format!(
                 "{boathook} cdi generate   # then: podman run --device KIND=NAME, with the names of \

@@ -78,8 +78,8 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     execute_request(host, &request, lock, output)
 }
 
-/// Reads the files of the release in the directory `source`. A directory of a container is not
-/// recorded as the source, because a later upgrade on the host cannot read it.
+/// Reads the files of the release in the directory `source`. If that directory is in a container,
+/// it is not recorded as the source, because a later upgrade on the host cannot read it.
 pub(super) fn read_payload(
     host: &Host,
     source: &Path,
@@ -94,7 +94,7 @@ pub(super) fn read_payload(
     Ok(payload)
 }
 
-/// Completes the options of an engine with the values that follow from the host and the release.
+/// Completes the options of an engine with values that depend on the host and the release.
 pub(super) fn complete_options(
     host: &Host,
     payload: &Payload,

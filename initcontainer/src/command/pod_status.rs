@@ -1,4 +1,5 @@
-//! Reports notes for the operator in the status of the pod whose init container this process is.
+//! Reports notes for the operator in the status of the pod. This process is an init container of
+//! that pod.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};

@@ -15,8 +15,8 @@ use super::{check_user, release_installer_lock};
 use crate::output::Output;
 use crate::{restart, running_services};
 
-/// Returns the source of the installed release, as a text for messages, if the release was not
-/// installed from the directory `expected_source`.
+/// Returns a text that describes the source of the installed release, for messages. Returns `None`
+/// if the release was installed from the directory `expected_source`.
 pub(super) fn describe_other_source(manifest: &Manifest, expected_source: &Path) -> Option<String> {
     match manifest.options.source_dir.as_deref() {
         Some(source) if source == expected_source => None,
@@ -59,7 +59,8 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     }
     check_user(host)?;
     let lock = InstallerLock::take(host)?;
-    // This first plan is not executed. It finds the reasons for a refusal before any change.
+    // This first plan is not executed. It fails if the removal must be refused, before anything is
+    // changed.
     uninstall::plan(host, engines, force)?;
     let mut engines_without_runtime = Vec::new();
     for engine in Engine::ALL {

@@ -18,8 +18,8 @@ use super::install::{complete_options, find_release_dir, read_payload};
 use super::uninstall::describe_other_source;
 use crate::output::Output;
 
-/// Replaces the installed version by another one. The configured engines stay configured, each with
-/// its options. If nothing is installed, the function does nothing but print a note.
+/// Replaces the installed version by another one. The configured engines stay configured with the
+/// same options. If nothing is installed, only prints a note.
 pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Result<()> {
     let Some(manifest) = Manifest::load(host)? else {
         output.report_note("boathook is not installed; boathook-init install does that");
@@ -47,16 +47,15 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         engines: find_configured_engines(host, &payload, &names, &manifest)?,
         payload,
         names,
-        // The class files of a release are complete, so a release may have fewer than the installed
-        // one.
+        // The new release has all its class files, so it may have fewer than the installed release.
         allows_fewer_classes: true,
         should_restart: args.restart,
     };
     execute_request(host, &request, lock, output)
 }
 
-/// Reads the new release, together with the class files and the configuration that the options of
-/// the existing installation named.
+/// Reads the new release. Also reads the class files and the configuration that the options of the
+/// existing installation name.
 fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Payload> {
     let options = &manifest.options;
     let classes = match options.classes_dir.as_deref() {
@@ -73,8 +72,8 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
     Ok(payload)
 }
 
-/// Returns the configured engines with their options. An engine that was removed from the host is
-/// left out, so that its files are not changed.
+/// Returns the configured engines with their options. Leaves out an engine that was removed from
+/// the host, so that its files are not changed.
 fn find_configured_engines(
     host: &Host,
     payload: &Payload,

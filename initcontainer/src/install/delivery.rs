@@ -6,8 +6,8 @@ use runtime_config::{Engine, InstallationRecord, Options};
 use crate::host::Host;
 use crate::services::HookDelivery;
 
-/// Returns how pods get the hook: through a runtime handler if an engine that runs pods is
-/// configured, by this installation or by an earlier one, and otherwise through CDI.
+/// Returns how pods get the hook. They get it through a runtime handler if this installation or an
+/// earlier one configures an engine that runs pods. Otherwise they get it through CDI.
 pub(super) fn find_hook_delivery(
     host: &Host,
     engines: &[(Engine, Options)],
@@ -26,7 +26,8 @@ pub(super) fn find_hook_delivery(
     Ok(HookDelivery::Cdi)
 }
 
-/// Returns whether the recorded configuration of an engine names the installed programs.
+/// Returns whether one of the files in an engine's record, which are its configuration files, names
+/// the installed programs.
 fn refers_to_installed_programs(host: &Host, engine: Engine) -> Result<bool> {
     let record = InstallationRecord::load(host, &host.record_path(engine))?;
     for path in record.iter().flat_map(InstallationRecord::paths) {

@@ -46,7 +46,7 @@ pub(super) fn plan_links(
             links.push(link);
             continue;
         }
-        // A link that cannot be made is only a note, because nothing else refers to it.
+        // If a link cannot be made, only a note is reported, because nothing else needs the link.
         match host.resolve_nofollow(&link).and_then(|entry| entry.stat()) {
             Ok(None) => links.push(link),
             Ok(Some(_)) if is_program => {
@@ -64,7 +64,7 @@ pub(super) fn plan_links(
     Ok(links)
 }
 
-/// Plans the removal of links to manual pages and completions that the new release lacks.
+/// Plans the removal of links to manual pages and completions that the new release does not have.
 pub(super) fn plan_old_link_removal(host: &Host, payload: &Payload) -> Result<Vec<Step>> {
     let new_links: BTreeSet<PathBuf> = payload.links().collect();
     let recorded_links = Manifest::load(host)?.unwrap_or_default().links;
@@ -77,7 +77,7 @@ pub(super) fn plan_old_link_removal(host: &Host, payload: &Payload) -> Result<Ve
     Ok(steps)
 }
 
-/// Plans the removal of a link, if its target is still the file of Boathook.
+/// Plans the removal of a link if the link still leads to the file of Boathook.
 pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
     let old_target = host.read_link(link)?;
     Ok(
@@ -89,7 +89,7 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
     )
 }
 
-/// Returns the links of the offered names that the configured engines need.
+/// Returns the links that the configured engines need for the offered names.
 pub(super) fn find_offered_links<'n>(
     names: &'n OfferedNames,
     engines: &[(Engine, Options)],

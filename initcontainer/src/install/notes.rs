@@ -1,5 +1,5 @@
-//! Finds the differences from the existing installation that the operator must know. If the release
-//! has fewer class files and the operator has not allowed that, this is an error.
+//! Finds differences between the existing installation and the new one that the operator must know.
+//! It is an error if the release has fewer class files and the operator has not allowed that.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::manifest::Manifest;
 use crate::payload::{CLASSES_DIR, Payload};
 
-/// Returns a note about offered names that an earlier installation had and this one removes.
+/// Returns a note about names that an earlier installation offered and this installation removes.
 pub(super) fn describe_dropped_names(
     old_manifest: &Manifest,
     names: &OfferedNames,
@@ -29,8 +29,8 @@ pub(super) fn describe_dropped_names(
     })
 }
 
-/// Returns a warning for each class that the given configuration names and that neither the release
-/// nor the host has.
+/// Returns a warning for each class that the requested configuration names, but that neither the
+/// release nor the host has.
 pub(super) fn list_unknown_class_warnings(host: &Host, payload: &Payload) -> Result<Vec<String>> {
     let Some(text) = &payload.config_text else {
         return Ok(Vec::new());
@@ -47,7 +47,7 @@ pub(super) fn list_unknown_class_warnings(host: &Host, payload: &Payload) -> Res
     Ok(config.warn_of_unknown_classes(known_names).collect())
 }
 
-/// Returns a note about an engine's default runtime that the wrapper replaces.
+/// Returns a note if the wrapper replaces the default runtime of an engine.
 pub(super) fn describe_replaced_runtime(plan: &Plan) -> Option<String> {
     let replaced_runtime = plan
         .replaced_runtime
@@ -66,8 +66,9 @@ pub(super) fn describe_replaced_runtime(plan: &Plan) -> Option<String> {
     ))
 }
 
-/// Returns a note with the names of the installed class files that the new release lacks. Returns
-/// an error if the release has fewer class files and `allows_fewer_classes` is not set.
+/// Returns a note with the names of the installed class files that the new release does not have.
+/// Returns an error if the new release has fewer class files than the installed one and
+/// `allows_fewer_classes` is not set.
 pub(super) fn describe_removed_classes(
     host: &Host,
     payload: &Payload,

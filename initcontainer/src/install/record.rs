@@ -1,4 +1,4 @@
-//! Plans the manifest of an installation, which upgrades and removals read.
+//! Plans the manifest of an installation, which `upgrade` and `uninstall` read.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::recorded_options::RecordedOptions;
 use crate::services;
 use crate::step::Step;
 
-/// Returns the options that the manifest records. The options of engines that only an earlier
-/// installation configured are kept.
+/// Returns the options that the manifest records. If only an earlier installation configured an
+/// engine, the options of that engine are kept.
 fn collect_options(
     host: &Host,
     old_manifest: &Manifest,
@@ -55,7 +55,7 @@ pub(super) fn plan_manifest(
     let mut manifest = old_manifest.clone().unwrap_or_default();
     let missing_dirs = host.find_missing_dirs(&host.manifest_path())?;
     for dir in missing_dirs.iter().chain(new_dirs) {
-        // The manifest does not list the state directory, because a removal deletes it together
+        // The manifest does not list the state directory, because `uninstall` deletes it together
         // with the manifest.
         if !manifest.made_dirs.contains(dir) && *dir != host.state_dir() {
             manifest.made_dirs.push(dir.clone());
@@ -71,8 +71,8 @@ pub(super) fn plan_manifest(
         }
     }
     manifest.toolkits.clone_from(&names.toolkits);
-    // The manifest still lists the links of an earlier installation, because this run may be killed
-    // before it removes them.
+    // The manifest still lists the links of an earlier installation. If this run is killed before
+    // it removes these links, the next run finds them in the manifest.
     for (link, _) in find_offered_links(names, engines) {
         if !manifest.toolkit_links.contains(link) {
             manifest.toolkit_links.push(link.clone());

@@ -1,4 +1,5 @@
-//! Plans the directories of versions, and the link `current` to the version in use.
+//! Plans the directories of installed versions, and the symbolic link `current` to the version in
+//! use.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,8 @@ use crate::payload::Payload;
 use crate::step::Step;
 use crate::tree;
 
-/// Returns an error if the program directory has files that no installation of Boathook has made
-/// and that this installation would replace or a removal would delete.
+/// Returns an error if the program directory has files that no installation of Boathook has made.
+/// This installation would replace them, or `uninstall` would delete them.
 pub(super) fn refuse_foreign_files(host: &Host, version: &str) -> Result<()> {
     let manifest = Manifest::load(host)?;
     let mut foreign_paths = Vec::new();
@@ -70,12 +71,12 @@ pub(super) fn plan_version(host: &Host, payload: &Payload) -> Result<Vec<Step>> 
             replaces_existing,
         },
     ];
-    // After an exchange the staging directory has the old files.
+    // After the two directories were exchanged, the staging directory contains the old files.
     steps.extend(replaces_existing.then_some(Step::Discard { path: staging_dir }));
     Ok(steps)
 }
 
-/// Plans the change of the link `current` to another version.
+/// Plans the step that makes the symbolic link `current` lead to another version.
 pub(super) fn plan_version_switch(host: &Host, version: &str) -> Result<Option<Step>> {
     let old_target = find_current_version(host)?;
     let new_target = Some(PathBuf::from(version));
@@ -86,14 +87,14 @@ pub(super) fn plan_version_switch(host: &Host, version: &str) -> Result<Option<S
     }))
 }
 
-/// Returns the target of the link `current`, or `None` if the link does not exist.
+/// Returns the target of the symbolic link `current`, or `None` if the link does not exist.
 pub fn find_current_version(host: &Host) -> Result<Option<PathBuf>> {
     Ok(host.read_link(&host.current_link_path())?)
 }
 
-/// Plans the removal of unused versions. Three kinds of versions are kept: the new one, the
-/// previous one, with which containers may just be starting, and those that the bundle of a
-/// container names.
+/// Plans the removal of unused versions. Three kinds of versions are kept: the new version, the
+/// previous version, with which containers may be starting now, and the versions whose paths are in
+/// the bundles of containers.
 pub(super) fn plan_unused_version_removal(host: &Host, version: &str) -> Result<Vec<Step>> {
     let previous_version = find_current_version(host)?;
     let used_versions = in_use::find_used_versions(host)?;
@@ -117,7 +118,7 @@ pub fn list_installed_versions(host: &Host) -> Result<Vec<String>> {
     Ok(versions)
 }
 
-/// Returns those of `versions` whose directories exist.
+/// Returns those of `versions` whose directories exist on the host.
 pub(super) fn filter_present_versions(host: &Host, versions: Vec<String>) -> Result<Vec<String>> {
     let mut present_versions = Vec::new();
     for version in versions {

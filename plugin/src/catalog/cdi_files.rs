@@ -33,19 +33,20 @@ pub(crate) struct CdiFiles {
     hook_config_path: Option<PathBuf>,
     /// The host's root directory, as engines see it.
     host_root: PathBuf,
-    /// The names of the CDI files that this plugin manages: those that this process wrote, and
-    /// those of an earlier process for classes that are unusable now. Files of other programs are
-    /// not changed. `None` means that this process has not written a file yet. Then every file with
-    /// a CDI kind of the plugin counts as an earlier process's file and is replaced.
+    /// The names of the CDI files that this plugin manages: the files that this process wrote, and
+    /// the files that an earlier process wrote for classes that are unusable now. Files of other
+    /// programs are not changed. `None` means that this process has not written a file yet. Then
+    /// every file with a CDI kind of the plugin counts as a file of an earlier process, and is
+    /// replaced.
     managed_files: Option<BTreeSet<String>>,
     allocations: PodAllocations,
-    /// The names of files whose kinds are no longer served. The files are kept because pods still
-    /// have their devices.
+    /// The names of files for resources that the plugin no longer serves. The files are kept
+    /// because running pods still have devices that these files describe.
     retained_file_names: BTreeSet<String>,
 }
 
-/// Builds the CDI devices of a class, and appends them to `described_devices`. If a device cannot
-/// be described, marks it as unhealthy in the returned inventory.
+/// Converts the devices of a class to CDI devices, and appends these to `described_devices`.
+/// Returns the inventory, in which a device is marked as unhealthy if it has no CDI description.
 pub(super) fn describe_devices(
     description: SpecificationForm<'_>,
     class: &DeviceClass,
@@ -122,9 +123,9 @@ impl CdiFiles {
 
     /// Writes the specifications that have changed, and removes obsolete files. Returns one line
     /// for each error. If a specification cannot be written, its devices become unhealthy, because
-    /// the engine would refuse each container with one of them. The files of `unusable_classes` and
-    /// the files for devices of running pods are kept: without its file the engine could not
-    /// restart a container.
+    /// the engine would refuse every container with one of these devices. Keeps the files of
+    /// `unusable_classes` and the files for devices of running pods, because the engine could not
+    /// restart a container without its file.
     pub(super) fn write(
         &mut self,
         described_devices: CdiDevices,
@@ -211,8 +212,9 @@ impl CdiFiles {
                 }
             }
             Err(error) => {
-                // If the process has run out of file descriptors, the files that it wrote before
-                // still exist. Only the resources of missing files become unhealthy.
+                // If the process has run out of file descriptors, it cannot write files, but the
+                // files that it wrote earlier still exist. Only the resources whose files do not
+                // exist become unhealthy.
                 let lacks_descriptors = is_out_of_descriptors(&error);
                 let existing_files = self.managed_files.as_ref().filter(|_| lacks_descriptors);
                 let error_text = format!("{:#}", anyhow::Error::new(error));

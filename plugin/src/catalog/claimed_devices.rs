@@ -18,13 +18,13 @@ pub(crate) struct ClaimedDevices {
     /// The classes for which `boathook-dra` is creating a part for a claim. The id of the new
     /// device is not known until the part exists.
     classes_with_new_parts: BTreeSet<ClassName>,
-    /// The reason to withhold all devices: the record of a claim is unreadable, and the claim may
-    /// use any device.
+    /// The reason to withhold all devices. It is set if the record of a claim is unreadable,
+    /// because that claim may use any device.
     unreadable_reason: Option<String>,
 }
 
 impl ClaimedDevices {
-    /// Reads the claim records of a directory. Also returns an error message for each unreadable
+    /// Reads all claim records in `directory`. Also returns an error message for each unreadable
     /// record.
     pub(crate) fn read(directory: &Path) -> (Self, Vec<String>) {
         let (mut claimed_devices, mut problems) = (Self::default(), Vec::new());

@@ -85,7 +85,7 @@ impl GracePeriod {
         scanned_resources
     }
 
-    /// Returns the time at which the grace period of the first missing device ends.
+    /// Returns the earliest time at which the grace period of a missing device ends.
     pub(crate) fn next_end_time(&self) -> Option<Instant> {
         let earliest_time = self.first_missed_times.values().min();
         earliest_time.map(|time| *time + self.duration)

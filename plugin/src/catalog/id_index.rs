@@ -15,7 +15,7 @@ impl IdIndex {
     /// Creates an index of `count` devices. `get_id` returns the id of the device at a position. If
     /// several devices have the same id, the index finds the first of them.
     pub(super) fn new<'d>(count: usize, get_id: impl Fn(usize) -> &'d str) -> Self {
-        // At least a quarter of the slots remains unused, so that searches are short.
+        // At most three quarters of the slots are used, so that searches are short.
         let slot_count = (count + count / 3 + 1).next_power_of_two();
         let mut index = IdIndex(vec![UNUSED_SLOT; slot_count]);
         for (position, entry) in (0..count).zip(0..UNUSED_SLOT) {

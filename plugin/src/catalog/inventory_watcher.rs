@@ -16,7 +16,7 @@ use super::{
 use crate::metrics::Metrics;
 use crate::node_labels::{LabelFile, NodeLabels};
 
-/// The task that scans the host and keeps the published resources up to date.
+/// The task that scans the host, writes the CDI specifications, and publishes the resources.
 #[derive(Debug)]
 pub(crate) struct InventoryWatcher {
     host_watcher: HostWatcher,
@@ -24,8 +24,9 @@ pub(crate) struct InventoryWatcher {
     grace_period: GracePeriod,
     /// The directory with the claim records of `boathook-dra`.
     claim_records_dir: PathBuf,
-    /// The CDI specifications, which are written before their devices are published. `None` means
-    /// that something else, such as a runtime handler, adds the hook to containers.
+    /// Writes the CDI specifications before the devices are published. `None` means that no
+    /// specifications are needed, because something else, such as a runtime handler, adds the hook
+    /// to containers.
     cdi_files: Option<CdiFiles>,
     scan_pause: ScanPause,
     /// The file with node labels. `None` means that no labels are written.
@@ -34,8 +35,8 @@ pub(crate) struct InventoryWatcher {
 }
 
 impl InventoryWatcher {
-    /// Creates a watcher for the classes of a configuration. `claim_records_dir` is the directory with
-    /// the claim records of `boathook-dra`.
+    /// Creates a watcher for the classes of a configuration. `claim_records_dir` is the directory
+    /// with the claim records of `boathook-dra`.
     pub(crate) fn new(
         config: Config,
         grace_period: GracePeriod,
@@ -73,9 +74,9 @@ impl InventoryWatcher {
     }
 
     /// Scans the host at once, every `scan_interval`, and whenever an event may concern a device.
-    /// Loads the class files again when one has changed, and for each of `reload_notifications`. Returns if the
-    /// directory of CDI specifications was removed on the host while it is mounted in this
-    /// container.
+    /// Loads the class files again when a class file has changed, and when `reload_notifications`
+    /// has a notification. Returns if the directory of CDI specifications was removed on the host
+    /// while it is mounted in this container.
     ///
     /// During a [`ScanPause`] nothing is scanned, written or published.
     pub(crate) async fn run(
@@ -92,7 +93,7 @@ impl InventoryWatcher {
                 return;
             }
             let scan_interval = self.time_until_next_scan(scan_interval);
-            // The directory of CDI specifications is watched too, so that a removed file is
+            // The directory of CDI specifications is also watched, so that a removed file is
             // written again.
             let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
             let due_task = self
@@ -161,8 +162,8 @@ impl InventoryWatcher {
         self.metrics.set_cdi_errors(cdi_error_count);
         self.metrics
             .set_class_errors(self.host_watcher.class_errors());
-        // No grace period applies after a change of the classes, because a missing device may have
-        // lost its class.
+        // If the class files have changed, missing devices get no grace period: the class that
+        // described a missing device may no longer exist.
         let classes = self.host_watcher.classes().iter();
         let classes: BTreeSet<_> = if have_classes_changed {
             BTreeSet::new()

@@ -19,8 +19,8 @@ impl MessageBudget {
         MessageBudget(MAX_MESSAGE_BYTES)
     }
 
-    /// Reserves the bytes of one more device, and returns whether the device fits. The size of the
-    /// unhealthy device is counted, because that is the larger size.
+    /// Reserves the bytes of one more device, and returns whether the device fits. The size is that
+    /// of an unhealthy device's entry, which is longer than the entry of a healthy device.
     pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
         let needed_bytes = encoded_len(DEVICES_TAG, &device.to_largest_message());
         let remaining_bytes = self.0.checked_sub(needed_bytes);

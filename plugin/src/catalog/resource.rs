@@ -19,25 +19,27 @@ pub(crate) struct Resource {
     pub(crate) properties: Arc<ResourceProperties>,
     devices: Vec<AdvertisedDevice>,
     id_index: IdIndex,
-    /// The hardware number of each entry of `devices`. The shares of one device have the same
-    /// number.
+    /// For each entry of `devices`, the number of the physical device to which the entry belongs.
+    /// All shares of one physical device have the same number.
     hardware_numbers: Vec<u32>,
 }
 
-/// The properties that all devices of a resource have in common.
+/// The properties that all devices of a resource have in common. A share is one of the slots into
+/// which a shared device is divided.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResourceProperties {
     pub(crate) class: ClassName,
     /// The environment variable by which a container requests devices of the class.
     pub(crate) request_env: EnvName,
-    /// The environment variable that is set to the number of the container's shares.
+    /// The environment variable whose value is the number of shares that the container has.
     pub(crate) container_shares_env: Option<EnvName>,
-    /// The environment variable that is set to the number of shares of all containers of an
+    /// The environment variable whose value is the total number of shares of all containers in one
     /// Allocate call.
     pub(crate) call_shares_env: Option<EnvName>,
-    /// The maximum number of shares that one container may have. `None` means any number.
+    /// The maximum number of shares that one container may have. `None` means that the number is
+    /// not limited.
     pub(crate) max_shares_per_container: Option<u16>,
-    /// Whether all shares of one container must be of the same device.
+    /// Whether all shares of one container must belong to the same device.
     pub(crate) requires_one_device: bool,
     /// Whether the answer to Allocate names CDI devices. The engine then calls the hook, because
     /// the CDI specification contains it.
@@ -73,8 +75,8 @@ impl ResourceProperties {
     }
 }
 
-/// A device, or a share of one, as the kubelet sees it. The shares of a device refer to common data
-/// (`Arc`), because a node may have tens of thousands of shares.
+/// A whole device, or one share of a shared device, as the kubelet sees it. All shares of a device
+/// refer to the same data (`Arc`), because a node may have tens of thousands of shares.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
     /// The id of the device or share in the kubelet's API and in requests.
@@ -85,7 +87,8 @@ pub(crate) struct AdvertisedDevice {
     /// where possible.
     pub(crate) group: Option<String>,
     pub(crate) connections: Arc<Connections>,
-    /// The id of the device that is shared. `None` means that this entry is a whole device.
+    /// The id of the shared device to which this share belongs. `None` means that this entry is a
+    /// whole device.
     pub(crate) shared_device_id: Option<Arc<DeviceId>>,
     /// The environment variables that a container gets with the device.
     pub(crate) env: Arc<BTreeMap<EnvName, String>>,
@@ -115,7 +118,7 @@ impl Resource {
         &self.devices
     }
 
-    /// Marks all healthy devices as unhealthy for this reason.
+    /// Marks all healthy devices as unhealthy, with `reason` as the explanation.
     pub(super) fn mark_unhealthy(&mut self, reason: &str) {
         for device in self.devices.iter_mut().filter(|device| device.is_healthy()) {
             let reason = reason.to_owned();
@@ -129,13 +132,14 @@ impl Resource {
         self.id_index.find_position(id, get_id)
     }
 
-    /// Returns the hardware number of the device at a position. All shares of one device have the
-    /// same number, which is less than the number of entries in the resource.
+    /// Returns the number of the physical device to which the entry at `position` belongs. All
+    /// shares of one physical device have the same number, which is less than the number of entries
+    /// in the resource.
     pub(crate) fn hardware_number(&self, position: usize) -> usize {
         self.hardware_numbers[position] as usize
     }
 
-    /// Returns whether the kubelet would get the same ListAndWatch message for both resources.
+    /// Returns whether both resources result in the same ListAndWatch message to the kubelet.
     pub(crate) fn has_same_device_list(&self, other: &Resource) -> bool {
         let get_listed_state = |device: &AdvertisedDevice| (device.is_healthy(), device.numa_node);
         self.devices.len() == other.devices.len()
@@ -158,8 +162,8 @@ impl Resource {
     }
 }
 
-/// Returns the hardware number of each device. Numbers are assigned in the order in which the
-/// hardware first appears in the list.
+/// Returns, for each entry of `devices`, the number of its physical device. The first physical
+/// device in the list has the number 0, the next one 1, and so on.
 fn assign_hardware_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
     let mut numbers_by_hardware: HashMap<&DeviceId, u32> = HashMap::new();
     let mut free_numbers = 0..;

@@ -22,16 +22,16 @@ pub(crate) struct ResourceScan {
     /// One line for each omitted device or class, with the reason.
     pub(crate) warnings: Vec<String>,
     /// The classes with devices that this scan could not describe in a CDI specification, because
-    /// of an error or because the devices are held back. The specification files of earlier scans
-    /// are kept.
+    /// of an error or because the devices are held back. The specification files that earlier scans
+    /// wrote for these classes are kept.
     pub(super) undescribed_classes: BTreeSet<String>,
-    /// The devices as CDI specifications describe them. It is empty if `build_resources` got no
-    /// description.
+    /// The CDI descriptions of the devices. The value is empty if `build_resources` was called
+    /// without `description`.
     pub(super) described_devices: CdiDevices,
 }
 
-/// Groups the devices of a host scan into resources. With `description`, also describes the devices
-/// for CDI specifications. A device that cannot be described becomes unhealthy.
+/// Groups the devices of a host scan into resources. If `description` is given, also describes the
+/// devices for CDI specifications. A device that cannot be described becomes unhealthy.
 pub(crate) fn build_resources(
     host_scan: HostScan<'_>,
     claimed_devices: &ClaimedDevices,
@@ -98,7 +98,8 @@ pub(crate) fn build_resources(
                                 class,
                             )))
                         })
-                        // A shared device counts as one device of the count resource.
+                        // The resource that only shows the number of devices counts a shared device
+                        // once.
                         .add(Device {
                             replicas: None,
                             ..device.clone()

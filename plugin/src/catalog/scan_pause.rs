@@ -7,7 +7,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScanPause(watch::Sender<ServerCounts>);
 
-/// The numbers of servers that decide whether the scans are paused.
+/// The server counts that decide whether the scans are paused.
 #[derive(Debug, Default)]
 struct ServerCounts {
     total_count: usize,

@@ -25,8 +25,8 @@ struct Collection<'a> {
     /// The last key that was read. Its value is the next node.
     pending_key: Option<Cow<'a, str>>,
     kind: Option<Cow<'a, str>>,
-    /// The kind in a mapping that `<<` merges into this one. A key `kind` of this mapping itself
-    /// takes precedence.
+    /// The kind from a mapping that the key `<<` merges into this one. If this mapping has its own
+    /// key `kind`, that value is used instead.
     merged_kind: Option<Cow<'a, str>>,
 }
 

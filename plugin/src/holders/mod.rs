@@ -1,12 +1,12 @@
-//! Detects that the kubelet has allocated a device with which another pod still runs. This process
-//! remembers which pods had which devices in the kubelet checkpoint.
+//! Detects that the kubelet has allocated a device that another running pod still has. For this,
+//! the process remembers which pods had which devices in the kubelet checkpoint.
 //!
 //! The kubelet makes this error after it has lost its checkpoint, for example because somebody
 //! removed the file while the kubelet was restarting. Then neither the checkpoint nor the
 //! PodResources API lists the running pod. The only evidence is the memory of this process and the
-//! pod's cgroup. This evidence does not prove that the pod still uses the device, because only one
-//! of its containers had the device and others may run longer. Therefore the allocation is not
-//! refused, but reported and counted.
+//! pod's cgroup. This evidence does not prove that the pod still uses the device: the container
+//! that had the device may have ended while other containers of the pod run. Therefore the
+//! allocation is not refused, but only reported and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ struct SuspectedConflict {
     allocation_time: Instant,
 }
 
-/// The sender of allocations to the [`AllocationChecker`]. All clones use one queue.
+/// Sends allocations to the [`AllocationChecker`]. All clones use one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct AllocationReporter(mpsc::Sender<Vec<DeviceKey>>);
 
@@ -86,8 +86,8 @@ struct HolderMemory {
 }
 
 impl AllocationChecker {
-    /// Creates the task and the sender of its allocations. The arguments are the path of the
-    /// kubelet checkpoint and the host's root directory.
+    /// Creates the task, and the reporter that sends allocations to it. `checkpoint_path` is the
+    /// path of the kubelet checkpoint, and `host_root` is the host's root directory.
     pub(crate) fn new(
         checkpoint_path: PathBuf,
         host_root: &Path,
@@ -166,8 +166,9 @@ impl HolderMemory {
         }
     }
 
-    /// Records suspected conflicts for newly allocated devices. Returns the earlier suspected
-    /// conflicts that are confirmed now: each device with its earlier holder.
+    /// Records a suspected conflict for each newly allocated device that an earlier holder may
+    /// still use. Returns the older suspicions that are confirmed now: each device with its earlier
+    /// holder.
     fn check_allocations(
         &mut self,
         allocated_devices: &[DeviceKey],
@@ -219,7 +220,8 @@ impl HolderMemory {
         conflicts
     }
 
-    /// Adds the holders that the checkpoint lists. Forgets other holders whose pods have ended.
+    /// Adds the holders that the checkpoint lists. Removes holders that the checkpoint no longer
+    /// lists and whose pods have ended.
     fn update_holders(&mut self, current_holders: Holders) {
         let mut running_states: BTreeMap<String, bool> = BTreeMap::new();
         let cgroups = &self.cgroups;

@@ -12,8 +12,9 @@ use kubelet_api::query_pod_resources;
 use crate::catalog::Resources;
 use crate::pod_cgroups::PodCgroups;
 
-/// The metric labels of a container. They contain the namespace and the name of the pod if the
-/// PodResources API answers, but only the pod's uid if the kubelet checkpoint is read.
+/// The metric labels of a container. If the PodResources API answers, they contain the namespace
+/// and the name of the pod. If only the kubelet checkpoint can be read, they contain the pod's uid
+/// instead.
 pub(super) type ContainerLabels = Vec<(&'static str, String)>;
 
 /// The source of the numbers of allocated devices: the kubelet's PodResources API or its

@@ -36,7 +36,7 @@ impl MetricsPage {
     }
 
     /// Returns the text of the page. First asks the kubelet for the allocated devices, which takes
-    /// at most 2 s. If the kubelet does not answer, its checkpoint is read, which may have
+    /// at most 2 s. If the kubelet does not answer, reads its checkpoint, a file that can have
     /// megabytes. A separate thread builds the page for one client at a time, so that at most one
     /// thread hangs if reading hangs.
     pub(crate) async fn render_text(&self) -> String {

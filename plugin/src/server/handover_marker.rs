@@ -1,15 +1,15 @@
-//! The handover marker: a file that exists during a handover and remains if the instance that wrote
-//! it ends.
+//! The handover marker: a file that exists during a handover. If the instance that wrote the file
+//! ends, the file is left.
 //!
 //! During a handover the kubelet (1.25 to 1.36) does not notice the end of any instance (see
-//! [`super::instance`]). If all instances end then, the kubelet keeps the devices of the resource,
-//! as if another plugin served them. The marker tells the next instance that it must register
-//! nevertheless. A kubelet that starts removes the marker, because it empties its directory, and
-//! knows no devices yet.
+//! [`super::instance`]). If all instances end during a handover, the kubelet keeps the devices of
+//! the resource, as if another plugin served them. The marker tells the next instance that it must
+//! register although the kubelet has these devices. When a kubelet starts, it empties the directory
+//! and thus removes the marker. It then knows no devices yet, so no marker is needed.
 //!
 //! The marker contains the socket name of the instance that the kubelet calls, so that the other
 //! instance knows when it may end. The marker is empty until the serving instance has released the
-//! other one.
+//! other instance.
 
 use std::fs;
 use std::io;
@@ -20,12 +20,13 @@ use rooted_path::{read_own_text, replace_file};
 
 use crate::kubelet_dir::{MAX_SOCKET_NAME_BYTES, handover_marker_file_name};
 
-/// The handover marker file of one resource, by its path.
+/// The handover marker file of one resource, represented by the path of the file.
 #[derive(Debug)]
 pub(super) struct HandoverMarker(PathBuf);
 
 impl HandoverMarker {
-    /// Builds the path of a resource's handover marker file in `directory`. The file need not exist.
+    /// Builds the path of a resource's handover marker file in `directory`. The file need not
+    /// exist.
     pub(super) fn new(directory: &Path, resource: &ResourceName) -> Self {
         HandoverMarker(directory.join(handover_marker_file_name(resource)))
     }

@@ -1,29 +1,29 @@
 //! Connects to other instances of `boathook-plugin` that serve the same resource on this node.
 //!
 //! During the update of a DaemonSet, two instances run for some seconds. Each has its own socket,
-//! and the one with the newer socket serves. The kubelet (1.25 to 1.36) knows only one plugin for
-//! each resource, the last one that registered. When the stream of an earlier instance ends, the
-//! kubelet disconnects the plugin that it knows, and refuses pods until that plugin registers
+//! and the instance with the newer socket serves. The kubelet (1.25 to 1.36) knows only one plugin
+//! for each resource: the plugin that registered last. When the stream of an earlier instance ends,
+//! the kubelet disconnects the plugin that it knows, and refuses pods until that plugin registers
 //! again. If a registration fails, the kubelet forgets which plugin it knows, and then disconnects
-//! none. Therefore the newer instance
+//! no plugin. Therefore the newer instance takes three steps:
 //!
-//! 1. registers, and the kubelet opens its stream;
-//! 2. registers again and refuses to tell its options, so that this registration fails. The
-//!    earlier instance may end from now on: it is released;
-//! 3. waits until the earlier instance has ended, and registers for the last time, so that the
+//! 1. It registers, and the kubelet opens its stream.
+//! 2. It registers again and refuses to tell its options, so that this registration fails. From now
+//!    on the earlier instance may end: it is released.
+//! 3. It waits until the earlier instance has ended, and registers for the last time, so that the
 //!    kubelet notices the end of this instance.
 //!
 //! Between steps 2 and 3 the kubelet does not notice the end of any instance, and keeps the
-//! devices. An instance that receives SIGTERM between these steps therefore registers before it
-//! ends. If it is killed instead, the marker file of [`super::handover_marker`] remains for the next
-//! instance.
+//! devices. If an instance receives SIGTERM between these steps, it therefore registers before it
+//! ends. If it is killed instead, the marker file of [`super::handover_marker`] is left for the
+//! next instance.
 //!
 //! If the newer instance receives SIGTERM while the earlier one still runs, for example because an
-//! update is undone, it makes its socket the older one. The earlier instance then takes the same
-//! three steps, and the newer one ends after the second step.
+//! update is undone, it makes its socket older than the socket of the earlier instance. The earlier
+//! instance then takes the same three steps, and the newer instance ends after the second step.
 //!
-//! Later kubelets identify a plugin by its socket, and earlier kubelets by its connection. With
-//! these kubelets steps 2 and 3 have no effect.
+//! Kubelets after 1.36 identify a plugin by its socket, and kubelets before 1.25 by its connection.
+//! With these kubelets steps 2 and 3 have no effect.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 use super::socket::is_served;
 
-/// The interval at which an instance with a full backlog is checked until it has ended.
+/// The time between two checks whether an instance with a full backlog of connections has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Another instance of the plugin. This instance waits until the other one has ended.
@@ -92,10 +92,10 @@ impl Peer {
 pub(super) enum Predecessor {
     Running {
         peer: Peer,
-        /// Whether the kubelet ignores the end of this instance.
+        /// Whether the kubelet will ignore the end of the predecessor.
         is_released: bool,
     },
-    /// The instance was released before, and ended at this time.
+    /// The predecessor was released before it ended. The value is the time of its end.
     Ended(Instant),
 }
 

@@ -60,8 +60,8 @@ pub(crate) struct Timing {
     pub(crate) stream_timeout: Duration,
     /// The maximum delay before an operation that failed is tried again.
     pub(crate) max_retry_delay: Duration,
-    /// The delay between the end of a predecessor and the next registration, in which the kubelet
-    /// notices that end.
+    /// The delay between the end of a predecessor and the next registration. The kubelet needs this
+    /// time to notice the end.
     pub(crate) end_notice_delay: Duration,
 }
 
@@ -82,8 +82,8 @@ const SERVER_END_MESSAGE: &str = "the gRPC server ended";
 /// The time that connected clients have to close their connections when a server ends.
 const CLIENT_END_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// The time limit for ending a server. Only the end of a handover takes longer than
-/// [`CLIENT_END_TIMEOUT`].
+/// The time limit for the end of a server. Only a server that ends during a handover needs more
+/// time than [`CLIENT_END_TIMEOUT`].
 pub(crate) const SERVER_END_TIMEOUT: Duration = PREDECESSOR_RETURN_TIMEOUT
     .saturating_add(LAST_REGISTRATION_TIMEOUT)
     .saturating_add(CLIENT_END_TIMEOUT);
@@ -106,8 +106,9 @@ pub(crate) struct Context {
     pub(crate) streams: OpenStreamCounts,
 }
 
-/// Serves and registers one resource until the sender of `resource` is dropped. `socket_notifications`
-/// reports changes in the directories of the kubelet's and the plugin's sockets.
+/// Serves and registers one resource until the sender of `resource` is dropped.
+/// `socket_notifications` reports changes in the directories of the kubelet's and the plugin's
+/// sockets.
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,
@@ -119,7 +120,7 @@ pub(crate) async fn serve(
     let _server_guard = context.scan_pause.add_server();
     let stream_count = context.streams.create_count(name.clone());
     let refusal = OptionsRefusal::default();
-    // The ListAndWatch streams end when this sender is dropped, which is before the last
+    // The ListAndWatch streams end when this sender is dropped. That happens before the last
     // registration of a handover.
     let served_resource = watch::Sender::new(Arc::clone(&resource.borrow()));
     let service = DevicePluginServer::new(Service {
@@ -143,7 +144,8 @@ pub(crate) async fn serve(
             resource: name.clone(),
         }))
         .serve_with_incoming_shutdown(incoming, async {
-            // The server ends too if the sender is dropped, so the result is ignored.
+            // If the sender of the signal is dropped, the server must end as well, so the result is
+            // ignored.
             let _ = shutdown_signal.await;
         });
     tokio::pin!(server);
@@ -156,16 +158,16 @@ pub(crate) async fn serve(
         socket_notifications,
     );
     tokio::select! {
-        // The end of the resource is polled first, so that an end of the server at the same time
-        // does not count as a failure.
+        // The end of the resource is polled first. Otherwise, if the server ends at the same time,
+        // its end would count as a failure.
         biased;
         () = forward_changes(resource, &served_resource) => {}
         result = &mut server => return result.context(SERVER_END_MESSAGE),
         () = lifecycle.run() => bail!("the registration ended"),
         () = &mut accept_task => bail!("the accepting of connections ended"),
     }
-    // The server runs on until the handover has ended, because the kubelet connects to it during a
-    // registration.
+    // The server runs until the handover has ended, because the kubelet connects to the server
+    // during a registration.
     let end_handover = async {
         if !lifecycle.return_to_predecessor().await {
             // The streams end before the last registration, because the kubelet would disconnect
@@ -179,12 +181,12 @@ pub(crate) async fn serve(
         result = &mut server => return result.context(SERVER_END_MESSAGE),
         () = &mut accept_task => {}
     }
-    // Dropping the lifecycle removes the socket, so that no further client can connect. OpenStreamCounts
-    // that are still open end with the server.
+    // Dropping the lifecycle removes the socket, so that no further client can connect.
+    // ListAndWatch streams that are still open end with the server.
     drop((lifecycle, accept_task, shutdown));
     match tokio::time::timeout(CLIENT_END_TIMEOUT, server).await {
         Ok(result) => result.context(SERVER_END_MESSAGE),
-        // A client that keeps its connection open does not delay the end of the server any longer.
+        // The server ends now, even if a client keeps its connection open.
         Err(_) => Ok(()),
     }
 }

@@ -10,11 +10,11 @@ use crate::service::RegistrationStreams;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegistrationStep {
     Bind,
-    /// Register with the kubelet that listens at this socket.
+    /// Register the resource with the kubelet that listens at this socket.
     Register(SocketId),
     /// Make the kubelet ignore the end of the predecessor.
     ReleasePredecessor(SocketId),
-    /// Wait for a change of the state, but no longer than this time.
+    /// Wait until the state changes, but no longer than this time.
     Wait(Duration),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct RegistrationState {
     pub(super) idle_duration: Option<Duration>,
     /// The kubelet's socket, if the plugin registers by a call at that socket.
     pub(super) kubelet_socket: Option<SocketId>,
-    /// The kubelet's socket at which the resource is registered, and the age of the registration.
+    /// The kubelet's socket at which the resource was registered, and the age of that registration.
     pub(super) registration: Option<(SocketId, Duration)>,
     /// The ListAndWatch streams that were opened since the registration.
     pub(super) streams: RegistrationStreams,
@@ -51,7 +51,7 @@ pub(super) enum PredecessorState {
 pub(super) fn determine_next_step(state: RegistrationState, timing: &Timing) -> RegistrationStep {
     match (state.path_state, state.kubelet_socket, state.registration) {
         (None | Some(PathState::Unserved), ..) => RegistrationStep::Bind,
-        // Another process, which is a newer instance of the plugin, serves the resource.
+        // The other process is a newer instance of the plugin, which serves the resource.
         (Some(PathState::ServedByOtherProcess), ..) => RegistrationStep::Wait(timing.poll_interval),
         // A new socket is created, because the plugin watcher registers a plugin again only if it
         // finds a new socket.

@@ -1,11 +1,11 @@
 //! Detects whether another plugin serves a resource.
 //!
-//! The kubelet uses the plugin that registered last, and does not inform the one that it used
-//! before. However, its PodResources API lists the devices that are healthy now. If the API lists
-//! devices of a resource for which this plugin has no open stream, another plugin serves the
+//! The kubelet uses the plugin that registered last, and does not inform the plugin that it used
+//! before. However, the kubelet's PodResources API lists the devices that are healthy now. If it
+//! lists devices of a resource for which this plugin has no open stream, another plugin serves the
 //! resource. When a plugin ends, the kubelet at once treats its devices as unhealthy. Therefore a
-//! killed predecessor of this process is not mistaken for another plugin. The kubelet checkpoint
-//! could not tell them apart.
+//! killed predecessor of this process is not mistaken for another plugin. In the kubelet
+//! checkpoint, the two cases would look the same.
 
 use std::collections::BTreeSet;
 use std::path::Path;

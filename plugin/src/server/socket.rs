@@ -20,8 +20,8 @@ use tokio::net::UnixListener;
 /// watcher ignores names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
-/// The minimum difference between the modification times of two sockets. It is enforced if the
-/// clock does not make the newer socket later.
+/// The minimum difference between the modification times of two sockets. If the clock does not make
+/// the newer socket later, its time is set so that the difference is kept.
 const MIN_AGE_DIFFERENCE: Duration = Duration::from_millis(1);
 
 /// The identity of a socket file: its inode and modification time. It does not change with the
@@ -43,8 +43,8 @@ struct Inode {
 }
 
 impl SocketId {
-    /// Reads the identity of the socket at `path`. Returns `None` if there is no file, or one that
-    /// is not a socket.
+    /// Reads the identity of the socket at `path`. Returns `None` if there is no file, or if the
+    /// file is not a socket.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let metadata = fs::symlink_metadata(path)
             .ok()
@@ -101,8 +101,9 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Creates a socket at `path` that only root can connect to. Replaces an existing socket
-    /// atomically, because another instance would bind a path that is free for a moment. The new
-    /// socket gets a later modification time than `newest_peer_time`, even if the clock was set back.
+    /// atomically, because another instance would bind the path if it were free for a moment. The
+    /// new socket gets a later modification time than `newest_peer_time`, even if the clock was set
+    /// back.
     ///
     /// # Errors
     /// Returns an error if the directory is missing or not writable, or if the file at `path` is
@@ -195,8 +196,8 @@ fn remove_file_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the plugin's sockets in `directory` at which no process listens, which instances leave
-/// when they are killed.
+/// Removes the plugin's sockets in `directory` at which no process listens. An instance that is
+/// killed leaves such a socket.
 pub(crate) fn remove_stale_sockets(directory: &Path) {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {

@@ -44,7 +44,8 @@ fn find_devices<'a>(
         .collect())
 }
 
-/// Builds the answers to one Allocate call, which contains the requested ids of each container.
+/// Builds one answer for each container of an Allocate call. Each entry of `containers` has the
+/// device ids that are requested for one container.
 pub(crate) fn answer_call(
     resource: &Resource,
     containers: &[&[String]],
@@ -98,8 +99,8 @@ pub(crate) fn answer_container(
         .iter()
         .map(|device| device.hardware().as_str())
         .collect();
-    // It suffices to remove adjacent duplicates, because the shares of a device are adjacent in the
-    // resource.
+    // It suffices to remove adjacent duplicates, because the resource lists the shares of a device
+    // next to each other.
     hardware_ids.dedup();
     if properties.requires_one_device && hardware_ids.len() > 1 {
         return Err(Status::invalid_argument(format!(
@@ -115,13 +116,13 @@ pub(crate) fn answer_container(
     let cdi_annotation = properties
         .uses_cdi
         .then(|| build_cdi_annotation(resource, &hardware_ids));
-    // The request variable contains device ids instead of share ids, because the vendor's programs
-    // read it and do not know shares.
+    // The request variable contains the ids of devices, not of shares, because programs of the
+    // vendor read the variable and do not know shares.
     let request_value = hardware_ids.join(",");
     let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let mut annotation_value = ids.join(",");
-    // The annotation has device ids if the share ids are too long, because the hook refuses a
-    // longer request. The hook then reads the shares from the kubelet checkpoint.
+    // If the share ids are too long, the annotation has device ids, because the hook refuses a
+    // longer request. In that case the hook reads the shares from the kubelet checkpoint.
     if annotation_value.len() > MAX_REQUEST_BYTES {
         annotation_value.clone_from(&request_value);
     }
@@ -156,8 +157,8 @@ fn build_cdi_annotation(resource: &Resource, hardware_ids: &[&str]) -> (String, 
     (key, names.join(","))
 }
 
-/// Combines the environment variables of the devices. A variable with different values for several
-/// devices gets all of them, separated by commas in the order of the devices.
+/// Combines the environment variables of the devices. If the devices have different values for a
+/// variable, the variable gets all of them, separated by commas in the order of the devices.
 fn join_variables(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
     let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
     for (name, value) in devices.iter().flat_map(|device| device.env.iter()) {

@@ -14,8 +14,8 @@ use tonic::Status;
 use crate::catalog::{Resource, Resources};
 use kubelet_api::deviceplugin::ListAndWatchResponse;
 
-/// The numbers of open ListAndWatch streams, by resource. All clones share these numbers. If the
-/// kubelet reads the streams of two registrations of a resource, both are counted.
+/// The number of open ListAndWatch streams of each resource. All clones share these numbers. If the
+/// kubelet reads streams from two registrations of a resource, both are counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenStreamCounts(watch::Sender<BTreeMap<ResourceName, usize>>);
 
@@ -46,7 +46,7 @@ impl OpenStreamCounts {
 /// read streams of earlier registrations, but these do not keep the devices healthy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RegistrationStreams {
-    /// The number of registrations before this one.
+    /// The number of registrations before the current one.
     registration_number: u64,
     pub(crate) open_count: usize,
     /// Whether any stream was opened since the registration.
@@ -94,13 +94,14 @@ impl StreamCount {
             });
     }
 
-    /// Returns the number of open streams of the resource, of all registrations.
+    /// Returns the number of open ListAndWatch streams of the resource, counted over all
+    /// registrations.
     pub(crate) fn count_open_streams(&self) -> usize {
         self.all_server_streams.count_open_streams(&self.resource)
     }
 
-    /// Returns a receiver for the state of the last registration's streams, which is notified of
-    /// changes.
+    /// Returns a receiver for the state of the streams that were opened since the last
+    /// registration. The receiver is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<RegistrationStreams> {
         self.registration_streams.subscribe()
     }
@@ -137,7 +138,7 @@ pub(crate) type DeviceStream =
     Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
 /// Creates the stream that answers one ListAndWatch call. The stream ends when the sender of
-/// `resource` is dropped. It is dropped if the client cancels the call.
+/// `resource` is dropped. If the client cancels the call, the stream is dropped.
 pub(crate) fn stream_lists(
     resource: watch::Receiver<Arc<Resource>>,
     guard: StreamGuard,

@@ -49,8 +49,9 @@ impl Lifecycle {
         }
     }
 
-    /// Chooses one of the two socket names: one at which no other instance listens, or else that of
-    /// the older socket. Returns the modification time of the newest socket of another instance.
+    /// Chooses one of the two socket names: a name at which no other instance listens. If other
+    /// instances listen at both, chooses the name of the older socket. Returns the modification
+    /// time of the newest socket of another instance.
     async fn choose_socket_slot(&mut self) -> Option<Duration> {
         let [first, second] = [SocketSlot::First, SocketSlot::Second];
         let (first_path, second_path) = (self.socket_path(first), self.socket_path(second));

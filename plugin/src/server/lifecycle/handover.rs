@@ -48,8 +48,8 @@ impl Lifecycle {
         self.successor.is_some()
     }
 
-    /// Sends the kubelet a registration that must fail (step 2 of a handover). Then the kubelet keeps
-    /// the devices of the resource when the predecessor ends.
+    /// Sends the kubelet a registration that must fail (step 2 of a handover). After this, the
+    /// kubelet keeps the devices of the resource when the predecessor ends.
     pub(super) async fn send_failing_registration(&mut self, kubelet_socket_id: SocketId) {
         if let Err(error) = self.handover_marker.create() {
             let path = self.handover_marker.path().display();
@@ -89,8 +89,8 @@ impl Lifecycle {
             // Nothing needs to change, because the kubelet still calls the predecessor.
             return false;
         }
-        // The refusal must end here, because the signal may have interrupted the registration that
-        // fails on purpose.
+        // Stop refusing GetDevicePluginOptions: the signal may have interrupted the registration
+        // that was meant to fail.
         self.refusal.end();
         let Some(Predecessor::Running { peer, .. }) = &self.predecessor else {
             return false;
@@ -101,8 +101,8 @@ impl Lifecycle {
         let (Some(socket), Some(time)) = (&self.socket, predecessor_time) else {
             return false;
         };
-        // The predecessor watches the directory. The change of the marker makes it compare the ages
-        // of the two sockets.
+        // The predecessor watches the directory of the marker. When the marker changes, the
+        // predecessor compares the ages of the two sockets.
         let time_result = socket.backdate(time);
         if time_result
             .and_then(|()| self.handover_marker.create())

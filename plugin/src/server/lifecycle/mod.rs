@@ -45,14 +45,15 @@ use yielding::OtherPlugin;
 /// a moment ago and not listen yet.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// The state of the registration and the socket of one resource.
+/// The state of one resource's registration and socket.
 pub(super) struct Lifecycle {
     resource: ResourceName,
     options: DevicePluginOptions,
     context: Context,
     slot: SocketSlot,
     socket: Option<Socket>,
-    /// The kubelet's socket at which the resource is registered, and the time of the registration.
+    /// The kubelet's socket at which the resource was registered, and the time of that
+    /// registration.
     registration: Option<(SocketId, Instant)>,
     listener_sender: watch::Sender<Option<Arc<UnixListener>>>,
     stream_count: StreamCount,
@@ -70,9 +71,9 @@ pub(super) struct Lifecycle {
     has_released_predecessor: bool,
     /// The newer instance that serves the resource in place of this one.
     successor: Option<Peer>,
-    /// Pauses the device scans while a newer instance serves the resource.
+    /// Pauses the device scans of this instance while a newer instance serves the resource.
     scan_pause: Option<ScanPauseGuard>,
-    /// The start of the time without an open ListAndWatch stream. It is used only with
+    /// The time since which no ListAndWatch stream has been open. It is used only with
     /// [`RegistrationMethod::Watcher`].
     idle_start_time: Option<Instant>,
     other_plugin: Option<OtherPlugin>,
@@ -139,14 +140,14 @@ impl Lifecycle {
     }
 
     async fn read_state(&mut self) -> RegistrationState {
-        // Earlier notifications are discarded, because the state that is read next includes these
-        // changes.
+        // Notifications that arrived until now are discarded, because the state that is read next
+        // already includes their changes.
         self.socket_notifications.clear();
         let mut path_state = self.socket.as_ref().map(Socket::path_state);
         if path_state == Some(PathState::ServedByThisProcess) && self.has_successor().await {
             path_state = Some(PathState::ServedByOtherProcess);
             // This instance must register again when the successor ends, because the kubelet does
-            // not return to it by itself.
+            // not return to this instance on its own.
             self.registration = None;
             // The newer instance is responsible for the handover from now on.
             self.has_released_predecessor = false;
@@ -204,8 +205,8 @@ impl Lifecycle {
             .join(socket_name(&self.resource, slot))
     }
 
-    /// Waits before the next attempt after a failure, for a time that grows. A change in the
-    /// directory of the kubelet's sockets ends the wait early.
+    /// Waits before the next attempt after a failure. The waiting time grows with each failure. A
+    /// change in the directory of the kubelet's sockets ends the wait early.
     async fn wait_after_failure(&mut self) {
         let delay = self.backoff.next_delay();
         let _ = tokio::time::timeout(delay, self.socket_notifications.wait()).await;

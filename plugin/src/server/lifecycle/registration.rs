@@ -11,8 +11,8 @@ use super::super::register;
 use super::super::socket::{PathState, Socket, SocketId, remove_socket_if_stale};
 use super::Lifecycle;
 
-/// The minimum age at which a registration is repeated without a delay after the kubelet has closed
-/// its stream. A younger registration is repeated with a growing delay.
+/// If the kubelet closes the stream of a registration that is older than this, the resource is
+/// registered again without a delay. If the registration is younger, a growing delay comes first.
 const MIN_REGISTRATION_AGE: Duration = Duration::from_secs(1);
 
 impl Lifecycle {
@@ -25,7 +25,7 @@ impl Lifecycle {
         if let Some(age) = previous_age {
             self.log_repetition_reason();
             let streams = *self.stream_states.borrow();
-            // The delay between registrations grows if the kubelet never keeps a stream open.
+            // If the kubelet never keeps a stream open, the delay between registrations grows.
             if streams.open_count == 0 && !(streams.has_opened && age > MIN_REGISTRATION_AGE) {
                 self.wait_after_failure().await;
             }
@@ -103,7 +103,7 @@ impl Lifecycle {
         }
     }
 
-    /// Marks the handover as ended: the kubelet will notice the end of this instance again.
+    /// Marks the handover as ended. From now on, the kubelet notices when this instance ends.
     pub(super) fn confirm_registration(&mut self) {
         self.has_released_predecessor = false;
         self.handover_marker.remove();

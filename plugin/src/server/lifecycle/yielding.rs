@@ -6,15 +6,15 @@ use super::super::other_plugin::{YieldedResource, lists_healthy_devices};
 use super::super::socket::is_served;
 use super::Lifecycle;
 
-/// The delay after which a suspected other plugin is confirmed. In this time the kubelet removes
-/// the devices of a stream of this plugin that has just ended, which could be mistaken for another
-/// plugin's.
+/// The time between the first sign of another plugin and its confirmation. If a stream of this
+/// plugin has just ended, the kubelet needs this time to remove the stream's devices, which could
+/// otherwise be mistaken for another plugin's devices.
 const CONFIRMATION_DELAY: Duration = Duration::from_millis(300);
 
 /// How certain it is that another plugin serves the resource.
 pub(super) enum OtherPlugin {
     Suspected,
-    /// The other plugin serves the resource. The guard lists the resource as yielded.
+    /// The other plugin serves the resource. The guard keeps the resource in `YieldedResources`.
     Confirmed(#[allow(dead_code, reason = "a guard")] YieldedResource),
 }
 
@@ -25,8 +25,8 @@ impl Lifecycle {
         let has_open_stream = self.stream_count.count_open_streams() > 0;
         let replaces_instance = self.replaces_instance
             || self.socket.is_none() && is_served(&self.socket_path(self.slot));
-        // The devices may be those of an ended instance of this plugin, because the kubelet keeps
-        // them during a handover.
+        // The listed devices may belong to an ended instance of this plugin, because the kubelet
+        // keeps them during a handover.
         let is_handover = replaces_instance || self.handover_marker.exists();
         if self.context.should_take_over || has_open_stream || is_handover {
             self.other_plugin = None;

@@ -1,10 +1,10 @@
 //! Implements the default placement: a best-fit choice of devices for one container. The functions
 //! do no I/O.
 //!
-//! A device consists of one unit or, if it is shared, of several. The units of a container are
-//! packed into as few devices, groups and NUMA nodes as possible. If only a part of a device, group
-//! or node is needed, the smallest sufficient one is chosen, so that large free sets stay complete
-//! for later requests.
+//! A device consists of one unit or, if it is shared, of several units. The units of a container
+//! are packed into as few devices, groups and NUMA nodes as possible. If only a part of a device,
+//! group or node is needed, the smallest sufficient device, group or node is chosen, so that large
+//! free sets stay complete for later requests.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(super) struct CandidateDevice<'a> {
 }
 
 /// Returns the number of units to take from each device. The sum is `unit_count`, or less if fewer
-/// units are free. Units near the required ones are preferred.
+/// units are free. Prefers units near those that the kubelet requires.
 pub(super) fn pack_units(
     devices: &[CandidateDevice<'_>],
     bins: &Bins,
@@ -119,7 +119,8 @@ impl Bins {
         Bins([device_bins, group_bins, node_bins])
     }
 
-    /// Returns the number of the bin that contains a device, at a level.
+    /// Returns the number of the bin at `level` that contains the device with the index
+    /// `device_index`.
     pub(super) fn bin_number(&self, device_index: usize, level: TopologyLevel) -> usize {
         self.0[level as usize][device_index]
     }
@@ -164,9 +165,9 @@ impl Packer<'_> {
         unit_count
     }
 
-    /// Takes `unit_count` units from the devices at `device_indices`, which must have as many free
-    /// units. Takes them from one device if possible, otherwise from one group, from one node, or
-    /// from several nodes.
+    /// Takes `unit_count` units from the devices at `device_indices`, which must have at least so
+    /// many free units. Takes them from one device if possible, otherwise from one group, otherwise
+    /// from one NUMA node, and otherwise from several nodes.
     fn take_nearest_units(&mut self, device_indices: &[usize], unit_count: usize) {
         if let Some(index) =
             self.find_device_in_smallest_bin(device_indices, unit_count, TopologyLevel::Device)
@@ -189,8 +190,8 @@ impl Packer<'_> {
         }
     }
 
-    /// Takes all free units of the largest bins one after the other, while a bin has fewer units than
-    /// are still needed. Takes the remaining units from the other bins.
+    /// Takes all free units of the largest bins, one bin after the other, while more units are
+    /// needed than the largest bin has. Takes the last units from the other bins.
     fn take_largest_bins(
         &mut self,
         device_indices: &[usize],
@@ -223,9 +224,9 @@ impl Packer<'_> {
     }
 
     /// Returns the number of the NUMA node from which [`Packer::take_largest_bins`] takes
-    /// `unit_count` units out of the fewest groups. Of several such nodes,
-    /// prefers the one that keeps the fewest units in the last group, then the smallest, then the
-    /// first.
+    /// `unit_count` units out of the fewest groups. If several nodes need equally few groups,
+    /// prefers the node whose last group keeps the fewest free units, then the node with the fewest
+    /// free units, then the first node.
     fn find_node_with_fewest_groups(
         &self,
         device_indices: &[usize],
@@ -233,7 +234,8 @@ impl Packer<'_> {
     ) -> Option<usize> {
         let free_by_group = self.count_free_units_by_bin(device_indices, TopologyLevel::Group);
         let mut is_counted_group = vec![false; self.devices.len()];
-        // For each node: its first device, and the numbers of free units of its groups.
+        // The key is the number of a NUMA node. The value is the index of the node's first device,
+        // and the number of free units in each group of the node.
         let mut nodes: BTreeMap<usize, (usize, Vec<usize>)> = BTreeMap::new();
         for index in device_indices {
             let node = self.bins.bin_number(*index, TopologyLevel::NumaNode);
@@ -276,8 +278,9 @@ impl Packer<'_> {
         device_indices.iter().filter(is_in_bin).copied().collect()
     }
 
-    /// Returns a device of the smallest bin that has `unit_count` free units. Of several such bins,
-    /// prefers the one in the smallest group, then in the smallest node, then the first.
+    /// Returns a device in the smallest bin that has `unit_count` free units. If several bins have
+    /// this size, prefers the bin in the smallest group, then the bin in the smallest node, then
+    /// the first bin.
     fn find_device_in_smallest_bin(
         &self,
         device_indices: &[usize],

@@ -16,7 +16,7 @@ const MAX_COMPARED_BINS: usize = 128;
 /// of 16.
 const MAX_COMPARED_CHOICES: usize = 15_000;
 
-/// The devices of one group, or a single device without a group.
+/// The devices of one group, or a single device that has no group.
 #[derive(Debug, Clone, Default)]
 struct Bin {
     device_indices: Vec<usize>,
@@ -58,7 +58,7 @@ fn sum_costs(costs: impl Iterator<Item = Cost>) -> Cost {
     })
 }
 
-/// The data for exchanging bins of devices for equivalent bins, to lower the cost of a choice.
+/// Exchanges bins of devices for equivalent bins, to lower the cost of a choice.
 struct BinExchange<'a> {
     devices: &'a [CandidateDevice<'a>],
     bins: &'a Bins,
@@ -66,16 +66,16 @@ struct BinExchange<'a> {
 }
 
 impl BinExchange<'_> {
-    /// Exchanges bins if `is_better` returns true for the new and the old cost. Two bins are
-    /// equivalent only if `map_numa_node` maps their NUMA nodes to the same value.
+    /// Exchanges chosen bins for equivalent bins if `is_better(new_cost, old_cost)` is true. Two
+    /// bins are equivalent only if `map_numa_node` maps their NUMA nodes to the same value.
     fn exchange_bins(
         &self,
         taken_units: &mut [usize],
         map_numa_node: impl Fn(Option<u32>) -> Option<u32>,
         is_better: impl Fn(Cost, Cost) -> bool,
     ) {
-        // The bins by their mapped NUMA node, number of free units and number of devices. Bins with
-        // the same key are equivalent.
+        // Groups the bins by mapped NUMA node, number of free units and number of devices. Bins
+        // with the same key are equivalent.
         let mut equivalent_bins: BTreeMap<(Option<u32>, usize, usize), Vec<Bin>> = BTreeMap::new();
         let bins = self.collect_bins(taken_units);
         let is_exchangeable = |bin: &Bin| {
@@ -200,9 +200,9 @@ impl BinCosts {
         sum_costs((0..bins.len()).map(|index| self.compute_added_cost(bins[index], &bins[..index])))
     }
 
-    /// Returns the cheapest choice of `bin_count` bins with its cost. Of equally cheap choices the
-    /// first one is returned. If there are too many choices to compare, each bin is extended
-    /// greedily by the bins that add the least cost, and only these choices are compared.
+    /// Returns the cheapest choice of `bin_count` bins with its cost, or the first of several
+    /// equally cheap choices. If there are too many choices, compares only one choice for each bin.
+    /// Such a choice begins with that bin, and always adds the bin with the least additional cost.
     fn find_cheapest_choice(&self, bin_count: usize) -> (Cost, Vec<usize>) {
         let total_count = self.fixed_device_costs.len();
         if count_choices(total_count, bin_count) <= MAX_COMPARED_CHOICES {

@@ -1,12 +1,12 @@
 //! Implements the placement `spread`, which chooses devices for a container that are far apart.
 //!
-//! The best choice has as few shares of each piece of hardware as possible. Further criteria, in
-//! this order, are an even use of NUMA nodes, an even use of groups, hardware with few shares in
-//! use, and the order of the devices. Unevenness is measured by the sum of squares, to which each
-//! further share adds more than the one before. Therefore the best choice results from repeatedly
-//! taking the share that adds the least. With [`SpreadPriority::BalanceUsedShares`], the shares in
-//! use of each piece of hardware, by any container, are made as even as possible as the first
-//! criterion.
+//! The best choice has as few shares of each physical device as possible. The further criteria are,
+//! in this order: an even use of NUMA nodes, an even use of groups, physical devices with few
+//! shares in use, and the order of the devices. Unevenness is measured by the sum of squares, in
+//! which each further share counts more than the share before. Therefore the best choice is found
+//! by taking the share that adds the least, again and again. With
+//! [`SpreadPriority::BalanceUsedShares`] there is another first criterion: the number of used
+//! shares of each physical device, counted over all containers, is made as even as possible.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -16,41 +16,41 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 pub(super) struct Candidate<'a> {
     /// The position of the device or share in the list of the resource.
     pub(super) position: usize,
-    /// The number of the hardware to which the device or share belongs.
+    /// The number of the physical device to which the device or share belongs.
     pub(super) hardware_number: usize,
     pub(super) numa_node: Option<u32>,
     pub(super) group: Option<&'a str>,
     pub(super) is_required: bool,
-    /// The number of shares of the same hardware that other containers have.
+    /// The number of shares of the same physical device that other containers have.
     pub(super) used_shares: usize,
 }
 
-/// A piece of hardware with its available shares.
+/// A physical device with its available shares.
 struct Hardware<'a> {
     numa_node: Option<u32>,
-    /// The NUMA node and the group. For a device without a group, the hardware number replaces the
-    /// group.
+    /// The NUMA node and the group. For a device without a group, the number of the physical device
+    /// replaces the group.
     bin: (Option<u32>, Option<&'a str>, Option<usize>),
     /// The positions of shares that are not chosen yet, in descending order.
     free_shares: Vec<usize>,
-    /// The number of shares of this hardware that were chosen for the container.
+    /// The number of shares of this physical device that were chosen for the container.
     chosen_shares: usize,
-    /// The number of shares of this hardware that other containers have.
+    /// The number of shares of this physical device that other containers have.
     used_shares: usize,
 }
 
 /// The first criterion by which shares are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpreadPriority {
-    /// The container gets as few shares of each piece of hardware as possible.
+    /// The container gets as few shares of each physical device as possible.
     SpreadOverHardware,
-    /// The numbers of shares in use, by any container, become as equal as possible among the
-    /// devices.
+    /// All devices have as nearly as possible the same number of used shares. The shares of all
+    /// containers are counted.
     BalanceUsedShares,
 }
 
-/// Chooses `share_count` candidates, and returns their positions in the resource. There must be at least
-/// `share_count` candidates.
+/// Chooses `share_count` candidates, and returns their positions in the resource. There must be at
+/// least `share_count` candidates.
 pub(super) fn choose_shares(
     candidates: &[Candidate<'_>],
     share_count: usize,
@@ -82,9 +82,9 @@ pub(super) fn choose_shares(
             *piece.free_shares.last()?,
         ))
     };
-    // For each bin, a queue orders its pieces of hardware by cost. For each node, a queue orders
-    // its bins by the cost of their first piece. A choice on one node does not change the order on
-    // another node.
+    // For each bin, a queue orders its physical devices by cost. For each node, a queue orders its
+    // bins by the cost of their first physical device. A choice on one node does not change the
+    // order on another node.
     let mut bin_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
     let mut node_of_bin = vec![0; hardware.len()];
     for (index, piece) in hardware.iter().enumerate() {
