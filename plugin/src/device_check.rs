@@ -27,8 +27,8 @@ const MAX_SEARCH_DEPTH: usize = 8;
 #[derive(Debug)]
 pub struct OpenedDevice {
     pub path: PathBuf,
-    /// The error of opening the node. `None` means that the node was opened, or that another
-    /// process is using the device.
+    /// The error with which opening the node failed. `None` means that the node was opened, or that
+    /// another process is using the device.
     pub open_error: Option<io::Error>,
 }
 

@@ -31,7 +31,8 @@ const PLUGINS_REGISTRY_DIR: &str = "plugins_registry";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
 
-/// Returns the directory of the claim records of `boathook-dra`, below a kubelet's root directory.
+/// Returns the directory below `kubelet_root` in which `boathook-dra` keeps its claim records.
+/// `kubelet_root` is the root directory of a kubelet.
 pub(crate) fn claim_records_dir(kubelet_root: &Path) -> PathBuf {
     records_dir_path(&kubelet_root.join(DRIVER_DIR_PATH))
 }
@@ -72,7 +73,7 @@ impl KubeletDir {
         self.0.join(PLUGINS_REGISTRY_DIR)
     }
 
-    /// Returns the path of the socket of the kubelet's PodResources API.
+    /// Returns the path of the socket at which the kubelet serves its PodResources API.
     pub(crate) fn pod_resources_socket_path(&self) -> PathBuf {
         self.0.join(POD_RESOURCES_SOCKET_PATH)
     }
@@ -100,7 +101,8 @@ impl SocketSlot {
     }
 }
 
-/// Returns the file name of a resource's socket in a slot.
+/// Returns the file name of a resource's socket. `slot` chooses one of the two names that the
+/// socket can have.
 pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
     // No other resource has these two names, because the name of a resource cannot contain `@`.
     let suffix = match slot {

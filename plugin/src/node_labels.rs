@@ -20,7 +20,7 @@ const LABEL_FILE_MODE: u32 = 0o644;
 const MAX_LABEL_FILE_BYTES: u64 = 65_536;
 /// The maximum length of a label's name without its domain, in bytes.
 const MAX_LABEL_NAME_BYTES: usize = 63;
-/// The suffix of the label with the number of a resource's devices.
+/// The suffix of a label's name if the label contains the number of a resource's devices.
 const COUNT_SUFFIX: &str = ".count";
 
 /// The labels of a node. The key is the name of a label.

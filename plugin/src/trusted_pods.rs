@@ -1,4 +1,4 @@
-//! Warns about the setting `trusted_pods` if no engine calls the hook for such pods.
+//! Warns if the configuration has `trusted_pods` but no engine calls the hook for these pods.
 
 use device_class::config::Config;
 

@@ -17,8 +17,8 @@ pub enum Mode {
     RegionDevelopment,
 }
 
-/// Returns the mode of a device plugin's resource from its name, which does not contain the prefix.
-/// Returns `None` if the name does not have the form of such a resource.
+/// Parses the mode from the name of one of the device plugin's resources. `name` does not contain
+/// the prefix. Returns `None` if the name does not have the form of such a resource.
 pub fn parse_mode(name: &str) -> Option<Mode> {
     let is_hex_id = |length: std::ops::RangeInclusive<usize>, text: &str| {
         length.contains(&text.len()) && is_hex(text)

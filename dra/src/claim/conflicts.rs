@@ -24,8 +24,8 @@ struct ClaimedDevice<'a> {
     parent: Option<&'a DeviceId>,
     /// The number of shares that the claim consumes. `None` means that the device is not shared.
     share_count: Option<u64>,
-    /// Whether `name` is the name of a share. The class publishes each share of a device as a
-    /// separate device in the ResourceSlices.
+    /// Whether `name` is the name of a share. That is so if the ResourceSlices list each share of
+    /// the device as a separate device.
     has_share_name: bool,
 }
 

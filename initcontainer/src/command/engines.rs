@@ -12,7 +12,8 @@ use crate::output::Output;
 /// Paths on a host. If one of them exists, a kubelet or another client of the kubelet's container
 /// runtime interface (CRI) may use containerd.
 const CRI_CLIENT_PATHS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
-/// The name of the kubelet's program. A host that has it may also start pods through containerd.
+/// The name of the kubelet's program. If a host has this program, its kubelet may start pods
+/// through containerd.
 const KUBELET_PROGRAM: &str = "kubelet";
 
 /// Returns whether a program of the host may start pods through containerd. If no program does,

@@ -16,8 +16,8 @@ use crate::step::Step;
 
 /// Returns the links to make below /usr/local. An existing file of the same name is not changed. A
 /// program that a package installed gets no link: the link would hide the package's program, and
-/// the next installation would run from the old release. `makes_links_dir` says that other steps
-/// make the directory of the program links.
+/// the next installation would run from the old release. `makes_links_dir` tells whether other
+/// steps make the directory of the program links.
 pub(super) fn plan_links(
     host: &Host,
     payload: &Payload,

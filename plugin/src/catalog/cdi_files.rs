@@ -245,7 +245,8 @@ impl CdiFiles {
         errors
     }
 
-    /// Returns whether this process has written a file for this CDI kind before.
+    /// Returns whether this process has already written a specification file for the CDI kind
+    /// `kind`.
     fn has_written_kind(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|candidate| candidate.kind == kind);

@@ -15,8 +15,8 @@ use rooted_path::read_own_text;
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedDevices {
     devices: BTreeSet<DeviceRef>,
-    /// The classes for which `boathook-dra` is creating a part for a claim. The id of the new
-    /// device is not known until the part exists.
+    /// The classes for which `boathook-dra` is creating a part of a device, to be used by a claim.
+    /// The id of the part is not known until the part exists.
     classes_with_new_parts: BTreeSet<ClassName>,
     /// The reason to withhold all devices. It is set if the record of a claim is unreadable,
     /// because that claim may use any device.

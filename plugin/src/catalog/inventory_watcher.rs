@@ -124,8 +124,8 @@ impl InventoryWatcher {
         let broken_classes = self.host_watcher.broken_classes().cloned();
         let label_file = self.label_file.clone();
         let scan_task = self.host_watcher.scan(move |host_scan| {
-            // The previous labels are kept while the scan is incomplete: a class file is
-            // unreadable, or devices are held back until their names are known.
+            // A scan is incomplete if a class file is unreadable, or if devices are held back until
+            // their names are known. In that case the previous labels are kept.
             let is_complete = broken_classes.as_ref().is_some_and(BTreeSet::is_empty)
                 && host_scan.unnamed_classes.is_empty();
             let label_file = label_file.filter(|_| is_complete);

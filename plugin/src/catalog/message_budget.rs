@@ -6,8 +6,8 @@ use prost::encoding::message::encoded_len;
 use super::resource::AdvertisedDevice;
 use kubelet_api::MAX_MESSAGE_BYTES;
 
-/// The field number of `devices` in the protobuf message `ListAndWatchResponse`, which precedes
-/// each device.
+/// The number of the field `devices` in the protobuf message `ListAndWatchResponse`. The encoded
+/// message contains this number before each device.
 const DEVICES_TAG: u32 = 1;
 
 /// The number of bytes that a ListAndWatch message can still hold.

@@ -177,7 +177,8 @@ impl HolderMemory {
         let current_holders = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => read_holders(&checkpoint),
             Err(error) if error.is_absent() => Holders::new(),
-            // The kubelet may be writing the file. It is read again at the next check.
+            // The kubelet may be writing the checkpoint at this moment. The next check reads it
+            // again.
             Err(_) => return Vec::new(),
         };
         let is_recorded = |device: &DeviceKey, holder: &Holder| {

@@ -52,9 +52,9 @@ impl AllocatedDevices {
     }
 
     /// Returns the number of allocated devices for each container and each of the plugin's
-    /// resources. If the PodResources API did not answer, the kubelet checkpoint is read instead.
-    /// Without a checkpoint nothing is allocated, because the kubelet writes the file at its first
-    /// allocation.
+    /// resources. If the PodResources API did not answer, reads the kubelet checkpoint instead. If
+    /// there is no checkpoint, nothing is allocated yet, because the kubelet writes the file at its
+    /// first allocation.
     pub(super) fn count_devices(&self, resources: &Resources) -> BTreeMap<ContainerLabels, usize> {
         let is_plugin_resource = |name: &str| {
             resources

@@ -42,8 +42,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) enum Peer {
     /// An idle connection to the instance. It is closed when the instance ends.
     Connected(UnixStream),
-    /// The path of the socket of an instance that listens, but whose backlog of connections is
-    /// full.
+    /// The path of the instance's socket. The instance listens at it, but its backlog of
+    /// connections is full.
     Unresponsive(PathBuf),
 }
 

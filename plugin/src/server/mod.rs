@@ -50,8 +50,8 @@ pub(crate) enum RegistrationMethod {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// The time limit of a Register call. Before the kubelet answers, it connects to the plugin
-    /// for up to 10 seconds.
+    /// The time limit of a Register call. Before the kubelet answers, it tries to connect to the
+    /// plugin for up to 10 seconds.
     pub(crate) register_timeout: Duration,
     /// The interval at which the socket files are checked if inotify reports no change.
     pub(crate) poll_interval: Duration,
@@ -79,7 +79,7 @@ impl Default for Timing {
 
 const SERVER_END_MESSAGE: &str = "the gRPC server ended";
 
-/// The time that connected clients have to close their connections when a server ends.
+/// The time within which connected clients must close their connections when a server ends.
 const CLIENT_END_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// The time limit for the end of a server. Only a server that ends during a handover needs more

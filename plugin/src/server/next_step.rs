@@ -24,7 +24,7 @@ pub(super) struct RegistrationState {
     /// The state of the plugin's socket path. `None` means that the plugin has not created a
     /// socket.
     pub(super) path_state: Option<PathState>,
-    /// The time for which no ListAndWatch stream has been open. It is set only if the plugin
+    /// The time that has passed without an open ListAndWatch stream. It is set only if the plugin
     /// registers through the kubelet's plugin watcher.
     pub(super) idle_duration: Option<Duration>,
     /// The kubelet's socket, if the plugin registers by a call at that socket.

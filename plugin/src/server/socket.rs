@@ -16,7 +16,7 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
-/// The prefix of a socket's temporary name, which it has until it is ready. The kubelet's plugin
+/// The prefix of the temporary name that a socket has until it is ready. The kubelet's plugin
 /// watcher ignores names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
@@ -94,7 +94,7 @@ pub(crate) enum PathState {
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    /// The inode of the socket file. Its number is not reused while `listener` is open.
+    /// The inode of the socket file. No other file gets this inode while `listener` is open.
     inode: Inode,
     listener: Arc<UnixListener>,
 }

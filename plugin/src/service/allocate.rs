@@ -144,8 +144,8 @@ pub(crate) fn answer_container(
 
 /// Builds the key and the value of the CDI annotation, which makes the engine apply the devices'
 /// CDI specifications and call the hook. Every engine with CDI reads this annotation. The answer's
-/// field `cdi_devices` stays empty, because some engines would call the hook twice for both. The
-/// key contains the resource name, because a container may have several resources.
+/// field `cdi_devices` stays empty, because some engines would call the hook twice if the answer
+/// had both. The key contains the resource name, because a container may have several resources.
 fn build_cdi_annotation(resource: &Resource, hardware_ids: &[&str]) -> (String, String) {
     let name = &resource.name;
     let kind = SpecificationOwner::Plugin.kind(name);

@@ -13,7 +13,8 @@ use crate::kubelet_dir::socket_name;
 /// registers once more before it ends.
 pub(in super::super) const LAST_REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The time limit for the predecessor to serve the resource again before this instance ends.
+/// The maximum time that this instance waits, before it ends, until the predecessor serves the
+/// resource again.
 pub(in super::super) const PREDECESSOR_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The interval at which the handover marker is read if inotify reports no change.

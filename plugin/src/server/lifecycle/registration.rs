@@ -47,7 +47,7 @@ impl Lifecycle {
                 self.confirm_registration();
                 if let Some(Predecessor::Ended(_)) = self.predecessor {
                     self.predecessor = None;
-                    // A predecessor that was killed has not removed its socket.
+                    // If the predecessor was killed, it has not removed its socket.
                     remove_socket_if_stale(&self.socket_path(self.slot.other_slot()));
                 }
                 if !is_repetition {

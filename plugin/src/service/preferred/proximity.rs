@@ -12,8 +12,8 @@ use super::placement::{Bins, CandidateDevice, TopologyLevel};
 /// changed.
 const MAX_COMPARED_BINS: usize = 128;
 
-/// The maximum number of choices that are all compared. There are 12,870 choices of 8 devices out
-/// of 16.
+/// If there are at most this many choices, all of them are compared. For example, there are 12,870
+/// choices of 8 devices out of 16.
 const MAX_COMPARED_CHOICES: usize = 15_000;
 
 /// The devices of one group, or a single device that has no group.
