@@ -1,4 +1,4 @@
-//! Compares the files of a running container with an injection plan and with the host.
+//! Compares the files of a running container with those of an injection plan and of the host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,14 +9,16 @@ use injection_plan::plan::Action;
 
 use crate::container::{Handle, find_device_number};
 
-/// A function that opens a path in the container. It returns `None` if the path does not exist, and
-/// the reason as text if it cannot be opened.
+/// A function that opens a path in the container. It returns `None` if the path does not exist. If
+/// the path cannot be opened, it returns the reason as text.
 pub(crate) type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
-/// Returns the path of the step's file if the container lacks it, or a description if another file
-/// is at the path of a device node. Returns `None` if nothing is missing. Preparations, device
-/// rules, and steps that only some programs of the container need are not examined, and count as
-/// done.
+/// Checks whether the container has the file of a step. Returns the path of the missing file, or a
+/// description if another file is at the path of a device node. Returns `None` if nothing is
+/// missing.
+///
+/// Some steps are not examined, and count as done: preparations, device rules, and steps that only
+/// some programs of the container need.
 pub(crate) fn find_missing_file(
     action: &Action,
     open_file: FileOpener<'_>,
@@ -41,9 +43,9 @@ pub(crate) fn find_missing_file(
     Ok((!exists).then(|| path.display().to_string()))
 }
 
-/// Reports whether the container's file differs from the host's, such as after an update of the
-/// driver: a running container keeps the old files. Returns `None` if the action has no file to
-/// compare.
+/// Reports whether the container has another version of a step's file than the host. A running
+/// container keeps the old files when the driver is updated on the host. Returns `None` if the step
+/// has no file to compare.
 pub(crate) fn is_outdated(
     action: &Action,
     host_root: &Path,
@@ -54,8 +56,8 @@ pub(crate) fn is_outdated(
             differs_from_host_file(&mount.source, &mount.path, host_root, open_file)
         }
         Action::Library { mount, links, .. } => {
-            // A library of another driver version has another file name, but the same link names.
-            // So the files to which the links lead are compared as well.
+            // After an update of the driver, a library may have another file name, but it has the
+            // same link names. So the files to which the links lead are compared as well.
             let links = links.iter().map(|link| mount.path.with_file_name(link));
             let mut paths = std::iter::once(mount.path.clone()).chain(links);
             paths
@@ -65,8 +67,8 @@ pub(crate) fn is_outdated(
     }
 }
 
-/// Reports whether the container has another file at `container_path` than the host has at
-/// `host_path` now. Returns `None` if one of them does not exist.
+/// Reports whether the file at `container_path` in the container is another one than the file at
+/// `host_path` on the host. Returns `None` if one of the two files does not exist.
 pub(crate) fn differs_from_host_file(
     host_path: &Path,
     container_path: &Path,

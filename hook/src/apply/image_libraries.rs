@@ -1,7 +1,8 @@
-//! Finds libraries of the image that are newer than those of the host.
+//! Finds libraries of the container's image that are newer than those of the host.
 //!
-//! The image may be hostile. Only file names are read from its directories, through handles and up
-//! to a limit. The names are written only to the configuration files of the container's own loader.
+//! The image may be hostile. Only file names are read from its directories. This is done through
+//! handles, and up to a limit. The names are written only to the configuration files of the
+//! container's own loader.
 
 use std::path::{Path, PathBuf};
 
@@ -10,21 +11,23 @@ use device_class::discover::ImageLibraries;
 
 use crate::container::{self, ContainerRoot, FileKind, Name};
 
-/// The maximum number of directory entries that are read. The packages of vendors have about ten.
+/// The maximum number of directory entries that are read. Vendors' packages have about ten in a
+/// directory.
 const MAX_ENTRIES: usize = 256;
 
-/// A directory of the image with libraries that are newer than the host's. The loader must search
-/// this directory first.
+/// A directory of the image whose libraries are newer than the host's. The loader must search this
+/// directory first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewerImageLibraries {
     pub(super) directory: PathBuf,
-    /// The names of the libraries in the directory, each with its path.
+    /// The file names of the libraries in the directory, each with its path.
     pub(super) libraries: Vec<(String, PathBuf)>,
 }
 
-/// Returns the directories of the image with a library that is newer than the host's. A directory
-/// that cannot be read is skipped with a warning, because the host's libraries are complete without
-/// it.
+/// Returns the directories of the image that contain a library that is newer than the host's.
+///
+/// If a directory cannot be read, it is skipped with a warning: the container can use the host's
+/// libraries without it.
 pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
     image_libraries: &[ImageLibraries],
@@ -64,9 +67,9 @@ pub(super) fn find_newer_libraries(
     newer_libraries
 }
 
-/// Returns the sorted file names of the libraries in a directory of the container. A symbolic
-/// link counts if it leads to a regular file inside the container. The result is empty if the
-/// container has no such directory.
+/// Returns the sorted file names of the libraries in a directory of the container. Includes a
+/// symbolic link only if it leads to a regular file inside the container. Returns an empty list if
+/// the container does not have the directory.
 fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     let Some(directory) = root.open_directory(path)? else {
         return Ok(Vec::new());
@@ -93,13 +96,14 @@ fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Ve
     Ok(names)
 }
 
-/// The error for a directory with several versions of a library: the version that programs use is
-/// ambiguous.
+/// The error for a directory that contains several versions of a library. It is unknown which
+/// version programs use.
 #[derive(Debug, PartialEq, Eq)]
 struct AmbiguousVersion;
 
-/// Returns the first number of the version in the file name of the library, such as 535 for
-/// `libx.so.535.54`. A name with one number, such as `libx.so.1`, is a soname and is ignored.
+/// Finds the file of `library` in `names`. Returns the first number of its version, such as 535 for
+/// `libx.so.535.54`. Ignores a name with a single number, such as `libx.so.1`, because this is a
+/// soname.
 fn parse_major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
     let mut versions = names.iter().filter_map(|name| {
         let version = name.strip_prefix(library)?.strip_prefix('.')?;

@@ -1,10 +1,10 @@
-//! Adds the names of injected libraries to the library directories of the image.
+//! Adds the names of injected libraries to the library directories of the container's image.
 //!
-//! Some programs find a library neither by the loader's cache nor by its configuration: they open a
+//! Some programs do not use the loader's cache or its configuration to find a library: they open a
 //! path, search a directory, have a loader of their own, or are linked with `-l`. Others find an
-//! old library of the image first, because `LD_LIBRARY_PATH` has its directory. So the image's
-//! library directory gets links to the injected libraries, and files of the image with their names
-//! are covered by mounts.
+//! old library of the image first, because its directory is in `LD_LIBRARY_PATH`. So the image's
+//! library directory gets links to the injected libraries. If the image has files with the same
+//! names, the injected libraries are mounted over them.
 //!
 //! The image may be hostile. Each directory is resolved once to a handle, and its entries are
 //! changed with this handle and single names. The devices work without these names, so a failure is
@@ -22,8 +22,8 @@ use crate::container::{
 };
 use crate::mount::{self, Mounter};
 
-/// The library directories of images, by the layout of their distribution: Debian and Ubuntu, then
-/// Fedora, SUSE and Arch, then Alpine and images without a loader. The first one that exists is
+/// The library directories of images, in the layouts of the distributions: Debian and Ubuntu;
+/// Fedora, SUSE and Arch; Alpine and images without a loader. The first directory that exists is
 /// used.
 pub(super) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
     ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
@@ -31,75 +31,76 @@ pub(super) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64"
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
 };
 
-/// The library directories of images for 32-bit programs: Debian and Ubuntu, then Fedora. The first
-/// one that exists is used.
+/// The library directories of images for 32-bit programs: Debian and Ubuntu; Fedora. The first
+/// directory that exists is used.
 const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
-/// The largest number of symbolic links in one directory that are followed to a library. Packages
-/// have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
+/// The maximum number of symbolic links that are followed to a library within one directory.
+/// Packages have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
 pub(crate) const MAX_LINK_DEPTH: usize = 4;
 
-/// The largest number of paths that a warning lists.
+/// The maximum number of paths that a warning lists.
 const MAX_LISTED_PATHS: usize = 3;
 
-/// An injected library with the names that it gets in the image's directories.
+/// An injected library, and the names that it gets in the directories of the image.
 pub(super) struct LibraryNames<'p> {
     /// The path of the library in the container.
     pub(super) path: &'p Path,
     pub(super) identity: Identity,
     /// The file names by which programs open the library.
     pub(super) names: &'p BTreeSet<String>,
-    /// The subset of `names` for which a link is created in the image's library directory.
+    /// The names from `names` for which a link is created in the image's library directory.
     pub(super) image_links: &'p BTreeSet<String>,
 }
 
-/// The directories of a container in which the names of libraries are added, and those in which
-/// they are not.
+/// The directories of a container that are considered for the names of libraries. Names are added
+/// to some of them, and must not be added to others.
 pub(super) struct ImageDirectories<'p> {
-    /// The directories of `LD_LIBRARY_PATH`.
+    /// The directories in the container's `LD_LIBRARY_PATH`.
     pub(super) library_path_dirs: &'p [PathBuf],
-    /// The directory of the injected libraries for 32-bit programs.
+    /// The directory that contains the injected libraries for 32-bit programs.
     pub(super) directory_32bit: Option<&'p Path>,
-    /// The directories of the image with newer libraries than the host's. Programs use these
+    /// The directories of the image whose libraries are newer than the host's. Programs use these
     /// libraries, so no names are added here.
     pub(super) newer_library_dirs: Vec<PathBuf>,
 }
 
-/// An open library directory of the image.
+/// A library directory of the image that is open.
 struct ImageDirectory {
     parent: Parent,
     identity: Identity,
     path: PathBuf,
     needs_missing_links: bool,
-    /// Whether the loader searches this directory before those of its configuration, because it is
-    /// in `LD_LIBRARY_PATH`.
+    /// Whether the loader searches this directory before the directories of its configuration. This
+    /// is the case if the directory is in `LD_LIBRARY_PATH`.
     is_searched_before_config: bool,
 }
 
-/// The file to which a link of the image leads.
+/// The file to which a symbolic link of the image leads.
 enum ImageLinkTarget {
     /// The injected library.
     InjectedLibrary,
-    /// A version of the library in the link's own directory. The value is its file name.
+    /// A version of the library in the same directory as the link. The value is the file name of
+    /// this version.
     LibraryInSameDir(OsString),
-    /// Another path, or no file.
+    /// A file at another path, or no file.
     UnrelatedPath,
 }
 
-/// Adds the names of injected libraries to directories of the image. A name that cannot be added is
-/// no error; it is collected in `name_problems`.
+/// Adds the names of injected libraries to directories of the image. If a name cannot be added,
+/// this is not an error: the name is added to `name_problems`.
 struct LibraryNameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
     name_problems: NameProblems,
 }
 
-/// The paths of names that could not be added and of directories that could not be opened, with the
-/// reasons.
+/// The paths of the names that could not be added, and of the directories that could not be opened,
+/// each with the reason.
 type NameProblems = Vec<(PathBuf, String)>;
 
-/// Adds the names of all libraries to the directories of the image. Adds a warning for the names
-/// that could not be added.
+/// Adds the names of all libraries to the directories of the image. Adds a warning if some names
+/// could not be added.
 pub(super) fn add_library_name_files(
     root: &ContainerRoot,
     mounter: &mut Mounter,
@@ -133,8 +134,8 @@ pub(super) fn add_library_name_files(
             writer.add_library(directory, library)?;
         }
     }
-    // If the image has only one library directory, this directory is for native programs. Names of
-    // 32-bit libraries are then not added.
+    // If the image has only one library directory, it is used for native programs, and no names of
+    // 32-bit libraries are added to it.
     let is_native = |directory: &ImageDirectory| {
         native_dirs
             .iter()
@@ -149,9 +150,8 @@ pub(super) fn add_library_name_files(
     Ok(())
 }
 
-/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`, without
-/// duplicates. The directories with newer libraries and the directory for 32-bit programs are left
-/// out.
+/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`, each only once.
+/// Leaves out the directories with newer libraries, and the directory for 32-bit programs.
 fn open_native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
@@ -202,9 +202,10 @@ fn open_first_directory(
     paths.find_map(|path| open_image_directory(root, path, name_problems))
 }
 
-/// Opens a directory of the image. Returns `None` if the path leads to no directory. A directory
-/// that cannot be opened, such as one of a FUSE mount that root may not use, is added to
-/// `name_problems`.
+/// Opens a directory of the image. Returns `None` if the path does not lead to a directory.
+///
+/// If the directory cannot be opened, adds it to `name_problems`. For example, root may not be
+/// allowed to use a FUSE mount.
 fn open_image_directory(
     root: &ContainerRoot,
     path: &Path,
@@ -253,8 +254,8 @@ impl LibraryNameWriter<'_, '_> {
                     let reason = crate::log::format_error_chain(&error);
                     self.name_problems.push((directory.path.join(name), reason));
                 }
-                // Any other error may leave a mount with wrong attributes in the container. So the
-                // container must not start.
+                // After any other error, the container may have a mount with wrong attributes. So
+                // the container must not start.
                 Err(error) => return Err(error),
             }
         }
@@ -262,7 +263,7 @@ impl LibraryNameWriter<'_, '_> {
     }
 
     /// Makes the file name `name` in a directory of the image lead to the injected library. If the
-    /// image has no file with this name, a link is created only if `needs_link` is set.
+    /// image has no file with this name, a link is created only if `needs_link` is true.
     fn add_name(
         &mut self,
         directory: &ImageDirectory,
@@ -314,8 +315,8 @@ impl LibraryNameWriter<'_, '_> {
         }
     }
 
-    /// Mounts the injected library over a file of the image. Does nothing if the file is the
-    /// library already, because a hook may run twice.
+    /// Mounts the injected library over a file of the image. Does nothing if the file is already
+    /// the library, because the hook may run twice.
     fn mount_over_file(
         &mut self,
         parent: &Parent,
@@ -335,17 +336,18 @@ impl LibraryNameWriter<'_, '_> {
         Ok(())
     }
 
-    /// Reports whether a path of the image leads to an existing file other than the library, which
-    /// hides the library from the loader. A broken link hides nothing, because the loader ignores
-    /// it.
+    /// Reports whether a path of the image leads to an existing file that is not the library. Such
+    /// a file hides the library from the loader. A broken link hides nothing, because the loader
+    /// ignores it.
     fn leads_to_other_file(&self, path: &Path, library: &LibraryNames<'_>) -> bool {
         let file = self.root.resolve(path).ok().flatten();
         file.is_some_and(|file| file.identity() != library.identity)
     }
 }
 
-/// Follows a library link of the image as long as it stays in its directory. The file that is found
-/// counts only if it is a version of the same library, because the caller mounts over it.
+/// Follows a library link of the image as long as it stays in its directory. Returns the file at
+/// the end only if it is a version of the same library, because the caller mounts the injected
+/// library over it.
 fn follow_link(
     parent: &Parent,
     link: Handle,
@@ -378,15 +380,17 @@ fn follow_link(
     Ok(ImageLinkTarget::UnrelatedPath)
 }
 
-/// Reports whether two file names are of the same library: they are equal up to `.so`.
+/// Reports whether two file names belong to the same library. They do if they are equal up to
+/// `.so`.
 pub(crate) fn is_same_library(name: &str, other_name: &OsStr) -> bool {
     let stem = |name: &str| name.find(".so").map(|end| name[..end].to_owned());
     let other_stem = other_name.to_str().and_then(stem);
     other_stem.is_some() && stem(name) == other_stem
 }
 
-/// Returns the image's library directory for these programs: the first one for which `is_existing`
-/// returns true, or else the last one, which is created when libraries are injected.
+/// Returns the image's library directory for `programs`. This is the first directory for which
+/// `is_existing` returns true. If none exists, it is the last one, which is created when libraries
+/// are injected.
 pub(crate) fn find_image_directory(
     programs: ProgramAbi,
     is_existing: impl Fn(&Path) -> bool,
@@ -402,8 +406,8 @@ pub(crate) fn find_image_directory(
         .unwrap_or(Path::new("/"))
 }
 
-/// Describes the names that could not be added in a warning of one line. Returns `None` if there
-/// are no such names.
+/// Returns a warning of one line about the names that could not be added. Returns `None` if all
+/// names were added.
 fn describe_name_problems(name_problems: &NameProblems) -> Option<String> {
     let (path, reason) = name_problems.first()?;
     let paths: Vec<String> = name_problems

@@ -1,5 +1,5 @@
-//! Fills the hook's own directory in a container: a read-only tmpfs for libraries, and for files
-//! that the image does not have.
+//! Fills the hook's own directory in a container. This is a read-only tmpfs with the injected
+//! libraries, and with files that the image does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,23 +16,25 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 /// The libraries and files that will be mounted in the hook's own directory.
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
-    /// The libraries by directory. All directories are below [`INJECTED_DIR`].
+    /// The libraries, grouped by directory. All directories are below [`INJECTED_DIR`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
-    /// The other files, each with the path in the container at which a link to it is created.
+    /// The other files. The container gets a symbolic link to each file, at the path that is stored
+    /// with it.
     files: Vec<(Source, &'p Path)>,
 }
 
-/// A library with its file name and its additional names, which are links to it.
+/// A library, its file name, and additional names. The additional names are links to the library.
 type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
-/// The size limit of the tmpfs in bytes. The tmpfs has only mount points and links, because the
-/// contents of mounted files are in their own file systems.
+/// The size limit of the tmpfs in bytes. The tmpfs contains only mount points and links. The
+/// mounted files do not count, because their contents are in other file systems.
 const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 const TMPFS_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
-    /// Returns the path in the hook's own directory to which the container's `path` is a link.
+    /// Returns the path of a file in the hook's own directory. In the container, `path` is a link
+    /// to this path.
     pub(crate) fn to_injected_path(path: &Path) -> PathBuf {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED_DIR)
@@ -40,7 +42,8 @@ impl<'p> InjectedDir<'p> {
             .join(relative_path)
     }
 
-    /// Adds a library that will be mounted at `path`, with additional names in the same directory.
+    /// Adds a library that will be mounted at `path`. `links` are additional names of the library
+    /// in the same directory.
     pub(super) fn add_library(
         &mut self,
         source: Source,
@@ -58,13 +61,13 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds a file of the host. The container gets a symbolic link to it at `path`.
+    /// Adds a file of the host. The container gets a symbolic link to the file at `path`.
     pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }
 
     /// Mounts the tmpfs of the hook's own directory, and all libraries and files in it. Does
-    /// nothing if everything is mounted already, because a hook may run twice.
+    /// nothing if everything is already mounted, because the hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
@@ -105,7 +108,7 @@ impl<'p> InjectedDir<'p> {
         tmpfs::attach_with_mounts(staged_tmpfs, mounts, mounter)
     }
 
-    /// Reports whether all libraries and files are mounted in the container already.
+    /// Reports whether all libraries and files are already mounted in the container.
     fn is_complete(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
         let libraries = self.libraries.iter().flat_map(|(path, libraries)| {
             let libraries = libraries.iter();
@@ -124,7 +127,7 @@ impl<'p> InjectedDir<'p> {
     }
 }
 
-/// Returns the path relative to [`INJECTED_DIR`].
+/// Returns `path` relative to [`INJECTED_DIR`].
 fn to_relative_path(path: &Path) -> &Path {
     path.strip_prefix(INJECTED_DIR).unwrap_or(path)
 }

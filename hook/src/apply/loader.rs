@@ -1,5 +1,5 @@
-//! Configures the container's dynamic loaders to find the injected libraries, without
-//! executing a program of the container.
+//! Configures the container's dynamic loaders so that they find the injected libraries. Does not
+//! execute any program of the container.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -12,52 +12,53 @@ use super::{ApplyError, image_libraries};
 use crate::container::{self, ContainerRoot};
 use crate::loader::{LibraryDir, LibraryDirError, Loader, find_loaders, glibc, musl};
 
-/// The paths of the dynamic loaders of glibc and musl for the architecture of this program. The
-/// psABI and musl define these paths, which programs contain (PT_INTERP).
+/// The paths of the dynamic loaders of glibc and musl on this architecture. The psABI and musl
+/// define these paths. Programs contain the path of their loader (PT_INTERP).
 const INTERPRETER_PATHS: [&str; 2] = if cfg!(target_arch = "aarch64") {
     ["/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"]
 } else {
     ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
 };
 
-/// The path of the dynamic loader for 32-bit programs, if this architecture can run them.
+/// The path of the dynamic loader for 32-bit programs. `None` means that this architecture cannot
+/// run such programs.
 const INTERPRETER_PATH_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
     Some("/lib/ld-linux.so.2")
 } else {
     None
 };
 
-/// The path of glibc's cache of libraries in a container (ldconfig(8)).
+/// The path of the file in a container in which glibc caches the paths of libraries (ldconfig(8)).
 const LD_CACHE_PATH: &str = "/etc/ld.so.cache";
 
-/// The size in bytes of the largest configuration file of a loader that is read.
+/// The maximum size in bytes of a loader's configuration file that is read.
 const MAX_CONF_BYTES: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// The library directories and libraries that the container's dynamic loaders must find. A library
-/// is a file name with the path of the file.
+/// The library directories and the libraries that the container's dynamic loaders must find. A
+/// library has a file name and a path.
 pub(crate) struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
-    /// The directories of the container's `LD_LIBRARY_PATH`.
+    /// The directories in the container's `LD_LIBRARY_PATH`.
     pub(crate) library_path_dirs: &'p [PathBuf],
     pub(crate) directory_32bit: Option<&'p Path>,
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
-/// Edits the configuration files of a container's loaders, and collects the errors of files that
-/// cannot be written.
+/// Edits the configuration files of a container's loaders. Collects the errors of the files that
+/// could not be written.
 struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
     write_errors: Vec<container::Error>,
 }
 
 /// Configures every dynamic loader of the container. A container without a loader has only
-/// statically linked programs.
+/// statically linked programs, and needs no configuration.
 ///
-/// A file that cannot be written is not changed, and a warning is added: programs can still find
+/// If a file cannot be written, it is not changed, and a warning is added. Programs can still find
 /// the libraries by `LD_LIBRARY_PATH`.
 ///
 /// Returns the directories of the image whose libraries are newer than those of the host.
@@ -82,8 +83,8 @@ pub(super) fn configure_loaders(
     for loader in find_loaders(find_interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
-                // A single list is sufficient for 32-bit and 64-bit libraries, because ldconfig
-                // distinguishes them by their headers.
+                // One list contains the directories of 32-bit and of 64-bit libraries. This is
+                // possible because ldconfig distinguishes the libraries by their headers.
                 let all_directories = [
                     native_directories.as_slice(),
                     &to_library_dirs(search.directory_32bit)?,
@@ -128,8 +129,8 @@ fn to_library_dirs<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// Writes the configuration files of `ldconfig`, so that it finds the injected libraries when it is
-/// run in the container.
+/// Writes the configuration files of `ldconfig`. After that, `ldconfig` finds the injected
+/// libraries when it is run in the container.
 fn configure_glibc(
     files: &mut LoaderFiles<'_>,
     directories: &[LibraryDir],
@@ -143,7 +144,7 @@ fn configure_glibc(
     })
 }
 
-/// Adds the injected libraries to glibc's `ld.so.cache`, so that the loader finds them before
+/// Adds the injected libraries to glibc's cache `ld.so.cache`. So the loader finds them even before
 /// `ldconfig` is run in the container.
 fn extend_ld_cache(
     files: &mut LoaderFiles<'_>,
@@ -186,9 +187,9 @@ fn to_cache_entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
 }
 
 impl LoaderFiles<'_> {
-    /// Replaces the content of the file `path` by the result of `generate`, which gets the old
-    /// content if the file exists. A result of `None` means no change. Fails if the file is larger
-    /// than `max_bytes`.
+    /// Replaces the content of the file `path` by the result of `generate`. `generate` gets the old
+    /// content of the file, or `None` if the file does not exist. If it returns `None`, the file is
+    /// not changed. Fails if the file is larger than `max_bytes`.
     fn edit_file(
         &mut self,
         path: &str,

@@ -1,5 +1,5 @@
-//! Masks: read-only tmpfs mounts that hide a directory of the container, except for selected
-//! contents.
+//! Mounts masks in a container. A mask is a read-only tmpfs that is mounted over a directory and
+//! hides all its contents except for selected ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -14,31 +14,33 @@ use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Target, read_link_target};
 use crate::mount::{self, Mounter, Source, TmpfsOptions};
 
-/// A mask: a read-only tmpfs that hides the directory `path` of the container, except for the
-/// contents in these fields.
+/// A mask: a read-only tmpfs that hides the contents of the directory `path` in the container. Only
+/// the contents in the fields of this structure are visible.
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
     /// Whether the directory is created if the container does not have it.
     pub(super) should_create_dir: bool,
-    /// The files that are created in the mask, with their contents.
+    /// The files that are created in the mask. The keys are their paths, and the values their
+    /// contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
-    /// The symbolic links that are created in the mask, with their targets.
+    /// The symbolic links that are created in the mask. The keys are their paths, and the values
+    /// their targets.
     pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
-    /// The files of the host that are mounted in the mask, with their paths in the container.
+    /// The files of the host that are mounted in the mask, each with its path in the container.
     pub(super) visible_files: Vec<(Source, &'p Path)>,
 }
 
-/// The size limit of the tmpfs in bytes. The tmpfs has only the contents of created files, because
-/// those of mounted files are in their own file systems.
+/// The size limit of the tmpfs in bytes. Only the contents of created files count. The contents of
+/// mounted files are in other file systems.
 const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Mounts the mask over the directory, which is created if `should_create_dir` is set. Does
-    /// nothing if the directory is missing, or if the mask is mounted already, because a hook may
-    /// run twice.
+    /// Mounts the mask over the directory. Creates the directory if `should_create_dir` is true.
+    /// Otherwise does nothing if the container does not have the directory. Does nothing if the
+    /// mask is already mounted, because the hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
@@ -80,9 +82,10 @@ impl Mask<'_> {
         tmpfs::attach_with_mounts(staged_tmpfs, mounts, mounter)
     }
 
-    /// Reports whether a tmpfs with all contents of the mask is mounted already. The test for a
-    /// tmpfs is necessary because the directory itself may have the same contents: in a container
-    /// with the host's PID namespace, /proc is the host's.
+    /// Reports whether a tmpfs with all contents of the mask is already mounted.
+    ///
+    /// It is not enough to compare the contents, because the directory itself may have the same
+    /// ones: a container with the host's PID namespace has the host's /proc.
     fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
@@ -93,8 +96,8 @@ impl Mask<'_> {
             }
         }
         for (path, expected_content) in self.files {
-            // The read limit is the length of the expected content, so a longer file is an error
-            // and counts as different.
+            // The read limit is the length of the expected content. So the read of a longer file
+            // fails, and the file counts as different.
             let content = root
                 .read_file(path, expected_content.len())
                 .unwrap_or_default();
@@ -107,13 +110,14 @@ impl Mask<'_> {
                 return Ok(false);
             }
         }
-        // A directory of device links must list no other names, such as those of devices that were
-        // unplugged.
+        // If the mask contains only device links, the directory must not list other names, such as
+        // those of devices that were unplugged.
         Ok(!has_only_links(self.path) || self.list_entry_names(root)? == self.list_planned_names())
     }
 
     /// Unmounts the existing mask of a running container if it lists other devices than this mask.
-    /// A mask with other contents than links is never unmounted, because the hidden files would be
+    ///
+    /// A mask that hides more than links is never unmounted, because the hidden files would be
     /// visible until the new mask is mounted.
     pub(crate) fn remove_outdated_mask(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
         if !has_only_links(self.path) {
@@ -129,7 +133,7 @@ impl Mask<'_> {
         Ok(())
     }
 
-    /// Returns the names of the entries that the directory has in the container now.
+    /// Returns the names of the entries that the directory in the container has now.
     fn list_entry_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
         const MAX_NAMES: usize = 4096;
         let Some(directory) = root.open_directory(self.path)? else {
@@ -138,7 +142,7 @@ impl Mask<'_> {
         Ok(directory.list_entry_names(MAX_NAMES)?.into_iter().collect())
     }
 
-    /// Returns the names of the entries that the directory will have with this mask.
+    /// Returns the names of the entries that the directory will have after this mask is mounted.
     fn list_planned_names(&self) -> BTreeSet<OsString> {
         let visible_paths = self.visible_files.iter().map(|(_, path)| *path);
         let created_paths = self.files.keys().chain(self.links.keys());
@@ -148,8 +152,8 @@ impl Mask<'_> {
     }
 }
 
-/// Returns the target of the symbolic link at a path in the container, or `None` if there is no
-/// link.
+/// Returns the target of the symbolic link at a path in the container. Returns `None` if there is
+/// no symbolic link at this path.
 fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>, ApplyError> {
     let Some((parent, name)) = root.open_parent(path)? else {
         return Ok(None);
@@ -157,8 +161,9 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
     Ok(parent.open(name)?.as_ref().and_then(read_link_target))
 }
 
-/// Fails if the plan has a mask (a mount that hides files), for a container that could unmount it.
-/// A mask of links only is allowed, because the container can see the hidden links elsewhere.
+/// Fails if the plan has a mask (a mount that hides files). The caller calls this function for a
+/// container that could unmount the mask. A mask that contains only links is allowed, because the
+/// container can see the hidden links elsewhere.
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action

@@ -1,10 +1,11 @@
 //! Carries out an injection plan. Every step is done as planned, or the container does not start.
-//! This module makes only decisions that depend on the container itself, which `ARCHITECTURE.md`
-//! lists.
+//! This module decides only what depends on the container itself; `ARCHITECTURE.md` lists these
+//! decisions.
 //!
-//! First, sources are opened and checked in the host's mount namespace. Then the device rules are
-//! added to the cgroup. Finally the process enters the container's mount namespace, from which it
-//! cannot return, and attaches the sources there.
+//! First, the sources (the files of the host that are injected) are opened and checked in the
+//! host's mount namespace. Then the device rules are added to the cgroup. Finally the process
+//! enters the container's mount namespace and mounts the sources there. It cannot leave that
+//! namespace again.
 
 mod comparison;
 mod image_libraries;
@@ -49,7 +50,8 @@ pub(crate) enum ApplyError {
     Mount(#[from] mount::Error),
     #[error("{owner_labels}")]
     Step {
-        /// The ids of the devices that need the step, or the name of their class.
+        /// The ids of the devices that need the step. If a class needs the step, the name of the
+        /// class.
         owner_labels: String,
         #[source]
         error: Box<ApplyError>,
@@ -76,7 +78,7 @@ pub(crate) enum ApplyError {
     NodeNotOnHost {
         path: PathBuf,
         driver: String,
-        /// The advice of the class to the user.
+        /// Advice for the user, from the class of the device.
         advice: Option<String>,
     },
     #[error(
@@ -96,7 +98,7 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// Wraps the error with the names of the devices or the class whose injection step failed.
+    /// Adds to an error the names of the devices, or of the class, whose injection step failed.
     fn with_owner_labels(self, owner_labels: &str) -> Self {
         ApplyError::Step {
             owner_labels: owner_labels.to_owned(),
@@ -105,7 +107,8 @@ impl ApplyError {
     }
 }
 
-/// Runs the programs of `[prepare]`, and opens and checks the source of every step.
+/// Runs the programs of `[prepare]` in the class files. Then opens and checks the source of every
+/// step.
 pub(crate) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
@@ -116,8 +119,8 @@ pub(crate) fn open_sources<'p>(
     sources::open_sources(plan, &host, syscall_support)
 }
 
-/// Fails if the plan has a mask (a mount that hides files) that the container could unmount: with
-/// CAP_SYS_ADMIN in a user namespace of its own.
+/// Fails if the plan has a mask (a mount that hides files) that the container could unmount. A
+/// container can do this if it has CAP_SYS_ADMIN in a user namespace of its own.
 pub(crate) fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,
@@ -133,8 +136,8 @@ pub(crate) fn check_masks(
     Ok(())
 }
 
-/// Carries out an injection plan for a container that is being created. Returns warnings of one
-/// line each for the log.
+/// Carries out an injection plan for a container that is being created. Returns warnings for the
+/// log, each with one line.
 pub(crate) fn apply_plan(
     plan: &InjectionPlan,
     state: &State,
@@ -144,7 +147,8 @@ pub(crate) fn apply_plan(
 ) -> Result<Vec<String>, ApplyError> {
     let syscall_support = SyscallSupport::probe();
     let host = SourceRoot::open(&config.host_root, syscall_support.resolver())?;
-    // The deadline is paused, because the programs of `[prepare]` have a time limit of their own.
+    // The deadline is paused while the programs of `[prepare]` run, because these programs have
+    // time limits of their own.
     let prepare_result = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
     prepare_result.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();

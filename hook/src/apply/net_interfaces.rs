@@ -1,9 +1,9 @@
 //! Moves network interfaces into the container's network namespace.
 //!
-//! The kernel moves a hardware interface back to the host's network namespace when the container's
-//! namespace ends, so nothing has to be undone. The namespace of a pod does not end with one of its
-//! containers, or when the start of one fails. Then the next start finds the interface in the pod's
-//! namespace.
+//! When this namespace ends, the kernel moves hardware interfaces back to the host's network
+//! namespace. So nothing has to be undone. The containers of a pod share a network namespace, which
+//! does not end when one container ends or fails to start. Then the next start of the container
+//! finds the interface in the pod's namespace.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,11 +32,11 @@ use crate::sys::process::run_in_child;
 /// The time limit of a child process that enters a network namespace.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time that this program waits for the kernel to move an interface back to the host's network
-/// namespace.
+/// The time that this program waits until the kernel has moved an interface back to the host's
+/// network namespace.
 const INTERFACE_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The size limit in bytes of the name of a process (`/proc/PID/comm`).
+/// The maximum length in bytes of the name of a process (`/proc/PID/comm`).
 const MAX_COMM_BYTES: u64 = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub(crate) enum NetInterfaceError {
     )]
     InterfaceNotOnHost {
         pattern: String,
-        /// The description of a process whose network namespace has the interface.
+        /// The description of a process that has the interface in its network namespace.
         holding_process: Option<String>,
     },
     #[error(
@@ -79,12 +79,12 @@ pub(crate) enum NetInterfaceError {
 struct PlannedMove<'p> {
     interface: NetInterface,
     link: LinkInfo,
-    /// The ids of the devices that have the interface, for messages.
+    /// The ids of the devices to which the interface belongs, for messages.
     owner_labels: &'p str,
 }
 
 /// The planned moves of network interfaces into a container's network namespace. They are prepared
-/// in the host's namespaces, and carried out as the last step of the container's start.
+/// in the host's namespaces. The moves are the last step of the container's start.
 pub(super) struct NetInterfaceMoves<'p> {
     namespace: OwnedFd,
     socket: LinkSocket,
@@ -92,8 +92,9 @@ pub(super) struct NetInterfaceMoves<'p> {
 }
 
 impl<'p> NetInterfaceMoves<'p> {
-    /// Finds the interfaces of the plan and checks that they can be moved. Returns `None` if no
-    /// interface has to be moved, such as for a container that is in the host's network namespace.
+    /// Finds the interfaces of the plan, and checks that they can be moved. Returns `None` if no
+    /// interface must be moved, for example because the container is in the host's network
+    /// namespace.
     pub(super) fn prepare(
         plan: &'p InjectionPlan,
         container_namespace: &ContainerNamespace,
@@ -121,8 +122,8 @@ impl<'p> NetInterfaceMoves<'p> {
                 |error: NetInterfaceError| ApplyError::from(error).with_owner_labels(owner_labels);
             let mut host_links = find_links(&socket, interfaces).map_err(to_host_error)?;
             if host_links.is_empty() {
-                // The containers of a pod share a network namespace. An interface stays in it when
-                // a container of the pod is started again.
+                // The containers of a pod share a network namespace. When a container of the pod is
+                // started again, the interface is still in this namespace.
                 let has_interface = !is_host_namespace
                     && has_interface_of_device(&namespace, search, host_root)
                         .map_err(with_labels)?;
@@ -137,7 +138,7 @@ impl<'p> NetInterfaceMoves<'p> {
                 }
                 host_links = wait_for_links(&socket, search, host_root).map_err(with_labels)?;
             } else if !is_host_namespace {
-                // An earlier start may have failed after it moved some of the interfaces.
+                // A previous start may have failed after it moved only some of the interfaces.
                 if let Err(error) = set_up_existing_interfaces(&namespace, search, host_root) {
                     log::info(|| format!("{owner_labels}: {error}"));
                 }
@@ -169,10 +170,11 @@ impl<'p> NetInterfaceMoves<'p> {
         }))
     }
 
-    /// Moves the interfaces, and sets up those that were up on the host, because the container's
-    /// programs may lack CAP_NET_ADMIN. Returns a warning for each interface that cannot be set up.
-    /// This is no error, because a second start would find the interface in the container and
-    /// succeed.
+    /// Moves the interfaces. Sets up those that were up on the host, because the container's
+    /// programs may not have CAP_NET_ADMIN.
+    ///
+    /// Returns a warning for each interface that cannot be set up. This is not an error: a second
+    /// start of the container would find the interface in the container and succeed.
     pub(super) fn move_interfaces(self) -> Result<Vec<String>, ApplyError> {
         let mut warnings = Vec::new();
         for PlannedMove {
@@ -212,9 +214,8 @@ impl<'p> NetInterfaceMoves<'p> {
     }
 }
 
-/// Returns those of `interfaces` that are in the network namespace of the socket. The interface
-/// index is compared as well as the name, because udev may have given the name to another
-/// interface.
+/// Returns those of `interfaces` that are in the network namespace of the socket. The name and the
+/// index of an interface are compared, because udev may have given the name to another interface.
 fn find_links(
     socket: &LinkSocket,
     interfaces: &[NetInterface],
@@ -229,8 +230,8 @@ fn find_links(
     Ok(links)
 }
 
-/// Waits until the host's network namespace has the interfaces of a device. When a container ends,
-/// the kernel moves its interfaces back in the background.
+/// Waits until the interfaces of a device are in the host's network namespace. This is needed
+/// because the kernel moves the interfaces back in the background when a container ends.
 fn wait_for_links(
     socket: &LinkSocket,
     search: &NetInterfaceSearch,
@@ -265,10 +266,10 @@ fn describe_holding_process(holding_process: &Option<String>) -> String {
     }
 }
 
-/// The largest number of network namespaces of other processes that are searched for an interface.
+/// The maximum number of other processes' network namespaces that are searched for an interface.
 const MAX_SEARCHED_NAMESPACES: usize = 64;
 
-/// Describes a process whose network namespace has an interface of the device, for an error
+/// Describes a process that has an interface of the device in its network namespace, for an error
 /// message. Returns `None` if no such process is found.
 fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option<String> {
     let mut searched_inodes = BTreeSet::new();
@@ -309,10 +310,11 @@ fn is_current_namespace(namespace: &OwnedFd) -> bool {
     (own_file.dev(), own_file.ino()) == (file.st_dev, file.st_ino)
 }
 
-/// Sets up the interfaces of a device that the container has already, because an earlier start may
-/// have failed before it did this. All of them are set up, because it is not known any more which
-/// ones were up on the host. The start does not fail if this fails, because some drivers need
-/// settings first, such as a bit rate.
+/// Sets up the interfaces of a device that are already in the container. This is needed because a
+/// previous start may have failed before it set them up.
+///
+/// All of them are set up, because it is no longer known which ones were up on the host. An error
+/// does not make the start fail, because some drivers need settings first, such as a bit rate.
 fn set_up_existing_interfaces(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
@@ -349,7 +351,7 @@ fn set_up_interface(namespace: &OwnedFd, name: &str) -> Result<(), NetInterfaceE
     })
 }
 
-/// Reports whether a network namespace has an interface of this name.
+/// Reports whether a network namespace has an interface with the name `name`.
 fn has_interface_with_name(namespace: &OwnedFd, name: &str) -> Result<bool, NetInterfaceError> {
     let has_interface = run_in_namespace(namespace, || {
         Ok(LinkSocket::open()?.find_link(name)?.is_some())
@@ -357,7 +359,7 @@ fn has_interface_with_name(namespace: &OwnedFd, name: &str) -> Result<bool, NetI
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Reports whether a network namespace has an interface that `search` finds for a device.
+/// Reports whether a network namespace has an interface of a device. `search` describes the device.
 fn has_interface_of_device(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
@@ -371,8 +373,8 @@ fn has_interface_of_device(
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Runs `work` in a child process that has entered a network namespace and mounted a new sysfs at
-/// /sys, in a mount namespace of its own. The new sysfs shows the interfaces of the network
+/// Runs `work` in a child process that has entered a network namespace. In a mount namespace of its
+/// own, the child process mounts a new sysfs at /sys, which shows the interfaces of the network
 /// namespace.
 fn run_with_own_sysfs(
     namespace: &OwnedFd,
@@ -402,7 +404,7 @@ fn run_with_own_sysfs(
     })
 }
 
-/// The error of a function that was run in a child process.
+/// The error of a function that runs in a child process.
 enum ChildError {
     /// The function failed, or the child process could not be started.
     Errno(Errno),
@@ -419,7 +421,7 @@ impl From<ChildError> for NetInterfaceError {
     }
 }
 
-/// Runs `work` in a child process that has entered a network namespace.
+/// Runs `work` in a child process. The child process enters the network namespace first.
 fn run_in_namespace(
     namespace: &OwnedFd,
     work: impl FnOnce() -> Result<bool, Errno>,

@@ -1,8 +1,8 @@
-//! Runs programs of the host that bring a device into the state that the container requests, before
-//! the device is injected.
+//! Runs programs of the host that prepare a device before it is injected. A program brings the
+//! device into the state that the container requests.
 //!
-//! A program has an empty environment, an empty stdin and a time limit. If it fails, its
-//! output is part of the error message. If it succeeds, the state of the device is verified.
+//! A program gets an empty environment, an empty stdin and a time limit. If it fails, the error
+//! message contains its output. If it succeeds, the state of the device is verified.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -22,15 +22,16 @@ use nix::sys::signal::{Signal, killpg};
 use super::ApplyError;
 use crate::sys::group::ProcessGroup;
 
-/// The interval of checks whether a running program has ended.
+/// The interval at which this process checks whether a program has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The size limit in bytes of a program's stderr in the error message.
+/// The maximum number of bytes of a program's stderr that the error message contains.
 const MAX_STDERR_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
-    /// The program does not exist, users other than root can change it, or it was not started.
+    /// The program does not exist, could not be started, or is unsafe because users other than root
+    /// can change it.
     #[error("{} cannot be run", program.display())]
     Run {
         program: PathBuf,
@@ -41,8 +42,8 @@ pub(crate) enum PrepareError {
     Failed { program: PathBuf, failure: String },
 }
 
-/// Runs the programs that prepare the devices of a plan, one after the other. `root` is the host's
-/// root directory. All programs together have the time limit [`MAX_CONTAINER_START_TIME`].
+/// Runs the programs that prepare the devices of a plan, one after the other. All programs together
+/// must end within [`MAX_CONTAINER_START_TIME`]. `root` is the host's root directory.
 pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let deadline = Instant::now() + MAX_CONTAINER_START_TIME;
     for step in &plan.steps {
@@ -56,7 +57,7 @@ pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), A
     Ok(())
 }
 
-/// Runs the program that prepares a device for at most `time_limit`. Then verifies that the device
+/// Runs the program that prepares a device, for at most `time_limit`. Then verifies that the device
 /// is in the requested state.
 fn prepare_device(
     preparation: &Preparation,
@@ -105,9 +106,11 @@ fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Runs a program and returns its exit status with the beginning of its stderr, or `None` if the
-/// time limit was reached and the program was killed. The program's process group is killed when
-/// this process ends, even if this process is killed.
+/// Runs a program. Returns its exit status, and the beginning of its stderr. Returns `None` if the
+/// program was killed because it exceeded the time limit.
+///
+/// When this process ends, the program's process group is killed. This also happens if this process
+/// is killed.
 fn run_command(
     mut command: Command,
     time_limit: Duration,
@@ -130,8 +133,8 @@ fn run_command(
     Ok(status.map(|status| (status, stderr.to_text())))
 }
 
-/// Waits for the program. Returns `None` if the time limit was reached and the program was
-/// killed with its process group.
+/// Waits until the program ends. Returns `None` if it exceeded the time limit and was killed with
+/// its process group.
 fn wait_for_exit(
     mut child: Child,
     stderr: &mut ProgramOutput<ChildStderr>,

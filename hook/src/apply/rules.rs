@@ -8,8 +8,8 @@ use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 use crate::container::ContainerNamespace;
 use crate::oci::Bundle;
 
-/// Allows the devices of the plan in the container's cgroup. Denies outdated numbers of these
-/// devices, for which the engine has created nodes. Returns warnings for the log.
+/// Allows the devices of the plan in the container's cgroup. If the engine has created nodes with
+/// outdated numbers of these devices, denies these numbers. Returns warnings for the log.
 pub(super) fn allow_devices(
     plan: &InjectionPlan,
     container_namespace: &ContainerNamespace,

@@ -1,4 +1,5 @@
-//! Opens and checks the sources of a plan in the host's mount namespace.
+//! Opens and checks the sources of a plan. A source is a file of the host that is mounted in the
+//! container. This process must be in the host's mount namespace.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,10 +19,11 @@ use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{HostFile, MountDepth, Source, SourceRoot, SyscallSupport};
 
-/// A step of the plan with its opened source, ready for the container's mount namespace.
+/// A step of the plan with its opened source. It can be carried out in the container's mount
+/// namespace.
 pub(crate) struct OpenedStep<'p> {
     pub(crate) action: OpenedAction<'p>,
-    /// The names of the devices that need the step, or of their class, for messages.
+    /// The names of the devices that need the step, or the name of their class, for messages.
     pub(crate) owner_labels: &'p str,
     /// The devices or the class that need the step.
     pub(crate) owners: &'p [StepOwner],
@@ -34,17 +36,17 @@ pub(crate) enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
     },
-    /// A device node that the host has. The host's node is mounted, or a new node is created in the
-    /// container.
+    /// A device node that exists on the host. Either the host's node is mounted, or a new node is
+    /// created in the container.
     Node {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
-        /// The mode and owner of a node that is created in the container. `None` means that the
-        /// host's node is mounted.
+        /// The mode and the owner of the node if it is created in the container. `None` means that
+        /// the host's node is mounted.
         created_node_access: Option<DeviceAccess>,
     },
-    /// A device node that the host does not have and that is created in the container.
+    /// A device node that does not exist on the host. It is created in the container.
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
@@ -54,13 +56,13 @@ pub(crate) enum OpenedAction<'p> {
         path: &'p Path,
         target: &'p Path,
     },
-    /// A file that is mounted over the image's file at `path`. If the image has none, a symbolic
-    /// link to the file is created.
+    /// A file that is mounted over the image's file at `path`. If the image does not have this
+    /// file, a symbolic link to the mounted file is created instead.
     File {
         source: Source,
         path: &'p Path,
     },
-    /// A library with its file name and additional names.
+    /// A library, with its file name and additional names.
     Library {
         source: Source,
         path: &'p Path,
@@ -71,8 +73,8 @@ pub(crate) enum OpenedAction<'p> {
     Loader(LibrarySearch<'p>),
 }
 
-/// Opens the host files that the steps mount. Fails at the first file that is missing, of another
-/// kind, or another device than planned.
+/// Opens the files of the host that the steps mount. Fails if a file does not exist, has another
+/// kind than planned, or is another device than planned.
 pub(super) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
@@ -106,7 +108,7 @@ fn open_step<'p>(
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let open = |mount: &BindMount| open_source(host, mount, None, syscall_support);
     Ok(Some(match action {
-        // These actions have no source: devices are prepared earlier, rules are added to the
+        // These actions have no source. Devices were prepared before, rules are added to the
         // cgroup, and network interfaces are moved at the end.
         Action::Prepare { .. } | Action::Allow { .. } | Action::NetInterfaces { .. } => {
             return Ok(None);
@@ -185,7 +187,7 @@ fn open_step<'p>(
     }))
 }
 
-/// Returns the mode and owner of a node that is created in the container.
+/// Returns the mode and the owner of a node that is created in the container.
 pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     DeviceAccess {
         mode: Mode::from_bits_truncate(permissions.mode),
@@ -194,8 +196,8 @@ pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     }
 }
 
-/// Opens a file of the host. Fails if it has not the planned kind, or is a device node with another
-/// number than `number`.
+/// Opens a file of the host. Fails if it does not have the planned kind, or if it is a device node
+/// whose number is not `number`.
 fn open_source(
     host: &SourceRoot,
     mount: &BindMount,

@@ -1,24 +1,25 @@
-//! Finds device nodes that the engine made with an earlier number of a device, because its CDI
-//! specification is older than the device's number. Another device may have the earlier number now.
+//! Finds device nodes that the engine has created with an outdated number of a device. This happens
+//! if the engine's CDI specification was written before the number changed. Now another device may
+//! have the outdated number.
 
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepOwner};
 
 use crate::cgroup::DeviceRule;
 use crate::oci::Bundle;
 
-/// A device node of config.json with an outdated device number: the plan has another number for its
-/// path.
+/// A device node of config.json that has an outdated device number. The plan has another number for
+/// the same path.
 pub(crate) struct StaleNode<'a> {
     pub(crate) node: &'a SpecNode,
-    /// The device rules of config.json that are only for this node.
+    /// The device rules of config.json that apply only to this node.
     pub(crate) rules: Vec<DeviceRule>,
-    /// The step that creates the planned node.
+    /// The injection step that creates the planned node at the same path.
     pub(crate) step: &'a InjectionStep,
 }
 
 impl<'a> StaleNode<'a> {
-    /// Returns the stale nodes of devices that a CDI specification or the wrapper runtime granted.
-    /// A node that the container's user requested from the engine is never stale.
+    /// Returns the stale nodes of the devices that a CDI specification or the wrapper runtime
+    /// granted. A node that the user requested directly from the engine is never stale.
     pub(crate) fn find_all(plan: &'a InjectionPlan, bundle: &'a Bundle) -> Vec<Self> {
         let spec = &bundle.spec_devices;
         let mut stale_nodes = Vec::new();
@@ -33,8 +34,8 @@ impl<'a> StaleNode<'a> {
                 if !is_granted_by_cdi(step, plan, bundle) {
                     continue;
                 }
-                // If the specification has the number at another path too, the rules may be for the
-                // user's own node.
+                // If the specification has the same number at another path as well, the rules may
+                // belong to a node that the user requested.
                 let mut nodes_with_number = spec
                     .nodes
                     .iter()
@@ -52,7 +53,8 @@ impl<'a> StaleNode<'a> {
     }
 }
 
-/// Reports whether a step is for a device that a CDI specification or the wrapper runtime granted.
+/// Reports whether a step belongs to a device that a CDI specification or the wrapper runtime
+/// granted.
 pub(crate) fn is_granted_by_cdi(
     step: &InjectionStep,
     plan: &InjectionPlan,

@@ -1,5 +1,5 @@
-//! Carries out the steps of a plan in the container's mount namespace. All sources were opened in
-//! the host's mount namespace before, so no path of the host is used here.
+//! Carries out the steps of a plan in the container's mount namespace. No path of the host is used
+//! here, because all sources were opened in the host's mount namespace before.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ use super::sources::{OpenedAction, OpenedStep, to_device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{Mounter, Source, SyscallSupport};
 
-/// Creates and mounts the targets of all injection steps. Adds a warning for each step that could
-/// be carried out only partly.
+/// Carries out all injection steps: creates and mounts the files in the container. Adds a warning
+/// for each step that was carried out only in part.
 pub(crate) fn attach_steps(
     steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
@@ -119,8 +119,8 @@ pub(crate) fn attach_steps(
     Ok(())
 }
 
-/// Unmounts the existing masks (mounts that hide device links) of a running container that list
-/// other devices than the new masks in `steps`.
+/// Unmounts outdated masks (mounts that hide device links) of a running container. A mask is
+/// outdated if it lists other devices than the new mask in `steps`.
 pub(crate) fn remove_outdated_masks(
     steps: &[OpenedStep<'_>],
     root: &ContainerRoot,
@@ -133,8 +133,11 @@ pub(crate) fn remove_outdated_masks(
     })
 }
 
-/// Returns the planned mode and owner of a node that is created in the container, or `None` if the
-/// host's node is mounted. Adds a warning if the container's user namespace prevents the creation.
+/// Returns the mode and the owner of a node that is created in the container. Returns `None` if the
+/// host's node is mounted instead.
+///
+/// If a node was planned but the container's user namespace does not allow device nodes, adds a
+/// warning, and the host's node is mounted.
 fn choose_node_access(
     planned_access: Option<DeviceAccess>,
     path: &Path,
@@ -162,8 +165,8 @@ fn not_on_host_error(path: &Path, created_node: &CreatedNode) -> ApplyError {
     }
 }
 
-/// A cache of the parent directory of the last step's path. The steps of a plan are sorted by path,
-/// so a directory with many targets is resolved and checked only once.
+/// A cache of one open directory: the parent directory of the last step's path. The steps of a plan
+/// are sorted by path. So a directory with many files is resolved and checked only once.
 struct ParentCache<'r> {
     root: &'r ContainerRoot,
     last_parent: Option<(PathBuf, Parent)>,
@@ -177,7 +180,8 @@ impl<'r> ParentCache<'r> {
         }
     }
 
-    /// Returns the parent directory of `path` and its last component. Creates missing directories.
+    /// Returns the parent directory of `path`, and the last component of `path`. Creates missing
+    /// directories.
     fn open_or_create_parent<'p>(
         &mut self,
         path: &'p Path,
@@ -193,8 +197,8 @@ impl<'r> ParentCache<'r> {
         Ok((&self.last_parent.insert(parent).1, name))
     }
 
-    /// Closes the cached directory. This is necessary before a mount over a directory, which may
-    /// hide the cached one.
+    /// Closes the cached directory. This is needed before a mount over a directory, because the
+    /// mount may hide the cached directory.
     fn clear(&mut self) {
         self.last_parent = None;
     }
@@ -210,8 +214,8 @@ fn create_device_node(
     Ok(parent.create_device_node(name, number, access)?)
 }
 
-/// Creates a symbolic link. An existing file at the path is not replaced: it may be a directory
-/// that the engine mounts, or the link from an earlier run of the hook.
+/// Creates a symbolic link. If a file exists at the path, it is not replaced: it may be a directory
+/// that the engine mounts, or the link of a previous run of the hook.
 fn create_link(
     path: &Path,
     target: &Path,
@@ -232,8 +236,8 @@ fn mount_at_path(
     mount_on_entry(source, parent, name, mounter)
 }
 
-/// Mounts a source on the entry `name` of a directory. Does nothing if the source is mounted there
-/// already, because a hook may run twice.
+/// Mounts a source on the entry `name` of a directory. Does nothing if the source is already
+/// mounted there, because the hook may run twice.
 fn mount_on_entry(
     source: Source,
     parent: &Parent,
@@ -247,12 +251,13 @@ fn mount_on_entry(
     Ok(())
 }
 
-/// Mounts a file over the image's file. If the image has none, creates a symbolic link to the file
-/// in the hook's own directory, because an empty file as a mount point would stay in the
-/// container's writable layer.
+/// Mounts a file over the image's file at `path`. If the image has no file there, creates a
+/// symbolic link to the file in the hook's own directory. An empty file as a mount point would stay
+/// in the container's writable layer.
 ///
-/// A symbolic link of the image is redirected to the hook's own directory too. Its target must not
-/// be covered, because other programs may use it (`/bin/busybox`).
+/// If the image has a symbolic link at `path`, the link is changed so that it leads to the hook's
+/// own directory. Nothing is mounted over the link's target, because other programs may use it
+/// (`/bin/busybox`).
 fn mount_file<'p>(
     source: Source,
     path: &'p Path,

@@ -1,5 +1,6 @@
-//! Allows devices in a container's cgroup. The device rules are added to the systemd unit first,
-//! so that a `daemon-reload` does not lose them, and then to the cgroup.
+//! Allows devices in a container's cgroup. The device rules are added to the systemd unit first, so
+//! that systemd keeps them when it reloads its units (`daemon-reload`). After that, they are added
+//! to the cgroup.
 
 use std::path::Path;
 
@@ -12,28 +13,29 @@ use super::systemd::{HostSystemd, Systemd, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Allows the processes of the cgroup to use the devices in `rules`, in addition to the
-    /// devices that they may use already.
+    /// Allows the processes of the cgroup to use the devices in `rules`, in addition to the devices
+    /// that they may already use.
     ///
-    /// The devices are first added to the systemd units of the cgroup and of the slices and
-    /// services above it, so that they persist over a `daemon-reload`. The units come first
-    /// because systemd sets a unit's rules whenever the unit changes. Cgroups that deny
-    /// nothing are skipped.
+    /// The rules are added first to the systemd units of the cgroup and of the slices and services
+    /// above it, so that systemd keeps them at a `daemon-reload`. The units come first because
+    /// systemd sets all rules of a unit whenever the unit changes. Cgroups that deny no device are
+    /// skipped.
     ///
-    /// `spec_rules` are the rules that the runtime was given. If the kernel hides the program
-    /// that enforces them, a new program is generated from them.
+    /// `spec_rules` are the rules that the runtime got from config.json. If the kernel hides the
+    /// device program that enforces them, a new program is generated from them.
     ///
-    /// The calls need CAP_SYS_ADMIN, for cgroup v2 also CAP_NET_ADMIN, and before Linux 5.11
-    /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing privileges are reported
-    /// as [`RuleChangeOutcome::NoPermission`](super::report::Outcome::NoPermission) and are not an
-    /// error, because a runtime without these privileges cannot have restricted the devices
-    /// either.
+    /// The system calls need CAP_SYS_ADMIN, and CAP_NET_ADMIN for cgroup v2. Before Linux 5.11 they
+    /// also need CAP_SYS_RESOURCE if the limit of locked memory is low. Missing privileges are
+    /// reported as
+    /// [`RuleChangeOutcome::NoPermission`](super::report::RuleChangeOutcome::NoPermission). They
+    /// are not an error, because a runtime without these privileges cannot have restricted the
+    /// devices.
     ///
     /// # Errors
     ///
-    /// The call fails if the kernel refuses a change, or if a cgroup that encloses the
-    /// container's denies a device. In the latter case nothing has been changed on v2. A
-    /// failure of systemd is not an error; see [`AllowReport::units`].
+    /// Fails if the kernel refuses a change, or if a cgroup that encloses the container's cgroup
+    /// denies a device. In the latter case, nothing has been changed on cgroup v2. A failure of
+    /// systemd is not an error; see [`AllowReport::units`].
     pub(crate) fn allow(
         &self,
         rules: &[DeviceRule],
@@ -42,9 +44,11 @@ impl DeviceCgroup {
         self.allow_through_systemd(HostSystemd::default(), rules, spec_rules)
     }
 
-    /// Allows `new_rules` and revokes `stale_rules`, except for the devices in `retained_rules`. On
-    /// cgroup v2, both are done in one replacement of each device program. The stale rules are
-    /// revoked even if the new rules cannot be allowed. Returns warnings for the administrator.
+    /// Allows `new_rules` and revokes `stale_rules`. Does not revoke access to devices that have a
+    /// rule in `retained_rules`. Returns warnings for the administrator.
+    ///
+    /// On cgroup v2, each device program is replaced only once. The stale rules are revoked even if
+    /// the new rules cannot be allowed.
     pub(crate) fn exchange_rules(
         &self,
         stale_rules: &[DeviceRule],
@@ -76,7 +80,7 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Allows `rules` as [`allow`](Self::allow) does, through the sockets and the `/dev` of
+    /// Does the work of [`allow`](Self::allow) with the sockets and the `/dev` directory of
     /// `systemd`. Tests pass a simulated systemd.
     pub(crate) fn allow_through_systemd(
         &self,
@@ -87,8 +91,9 @@ impl DeviceCgroup {
         self.change_rules(systemd, &[], rules, spec_rules)
     }
 
-    /// Allows the devices of `rules` in the systemd units and the cgroup. On cgroup v2, the same
-    /// new device program denies the devices of `withdrawn_rules`, which cgroup v1 ignores.
+    /// Allows the devices of `rules` in the systemd units and in the cgroup. On cgroup v2, the new
+    /// device programs also deny the devices of `withdrawn_rules`. Cgroup v1 ignores
+    /// `withdrawn_rules`.
     fn change_rules(
         &self,
         systemd: HostSystemd,
@@ -116,8 +121,9 @@ impl DeviceCgroup {
             Self::V1(cgroup) => {
                 let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
-                // systemd clears `devices.list` of cgroup v1 before it writes the rules of the
-                // unit. The rules that the runtime had set there are lost, and restored here.
+                // On cgroup v1, systemd clears `devices.list` before it writes the rules of the
+                // unit. So the rules that the runtime had set in the list are lost. They are
+                // restored here.
                 if !report.units.is_empty() {
                     v1::restore_entries(cgroup, &earlier_list)?;
                 }
@@ -135,8 +141,9 @@ impl DeviceCgroup {
         Ok(report)
     }
 
-    /// Returns the systemd units of the cgroup and of its ancestors that restrict devices. The flag
-    /// of a unit is true if the unit also has processes of other containers or of the host.
+    /// Returns the systemd units, of the cgroup and of its ancestors, that restrict devices. The
+    /// flag of a unit is true if processes of other containers or of the host also belong to the
+    /// unit.
     fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts_devices): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts_devices),

@@ -1,4 +1,4 @@
-//! Finds out which device accesses a cgroup denies, to explain why a device cannot be opened.
+//! Finds out which device accesses a cgroup denies. This explains why a device cannot be opened.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
@@ -7,16 +7,18 @@ use super::{DeviceCgroup, v1, v2};
 /// The device accesses that a cgroup or one of its ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeniedRules {
-    /// The requested rules of which at least one access (read, write or mknod) is denied.
+    /// The requested rules that are denied, completely or in part. An access is read, write or
+    /// mknod.
     pub rules: Vec<DeviceRule>,
-    /// The number of device programs that could not be evaluated. They may deny more accesses.
+    /// The number of device programs that could not be evaluated. They may deny additional
+    /// accesses.
     pub unreadable_program_count: usize,
 }
 
 impl DeviceCgroup {
-    /// Returns whether the kernel hides the instructions of a device program that is attached to
+    /// Reports whether the kernel hides the instructions of a device program that is attached to
     /// the container's own cgroups (`net.core.bpf_jit_harden=2`). A hidden program cannot be
-    /// rewritten; it can only be generated again from config.json.
+    /// rewritten. It can only be generated again from config.json.
     pub(crate) fn has_hidden_program(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(_) => Ok(false),
@@ -24,9 +26,9 @@ impl DeviceCgroup {
         }
     }
 
-    /// Returns whether the cgroup may deny devices without the kernel showing this. If
-    /// `devices.list` of cgroup v1 is `a *:* rwm`, the kernel allows all devices except for
-    /// those in an internal list of exceptions, which no file contains.
+    /// Reports whether the cgroup may deny devices that this process cannot list. This happens in
+    /// cgroup v1 if `devices.list` is `a *:* rwm`: the kernel then allows all devices except those
+    /// in an internal list, which no file shows.
     pub(crate) fn has_hidden_exceptions(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(cgroup) => {
@@ -36,16 +38,16 @@ impl DeviceCgroup {
         }
     }
 
-    /// Returns those of `rules` of which the cgroup or an ancestor denies an access. Changes
-    /// nothing.
+    /// Returns those of `rules` that the cgroup or an ancestor denies, completely or in part.
+    /// Changes nothing.
     pub(crate) fn find_denied_rules(
         &self,
         rules: &[DeviceRule],
     ) -> Result<DeniedRules, CgroupError> {
         let merged_rules = rule::merge_by_device(rules);
         match self {
-            // The kernel never lets a cgroup v1 allow more than its ancestors do, so reading the
-            // list of the cgroup itself is sufficient.
+            // A cgroup v1 can never allow more than its ancestors do. So it is enough to read the
+            // list of this cgroup.
             Self::V1(cgroup) => {
                 let list = v1::DeviceList::read(&cgroup.dir)?;
                 let rules = merged_rules.into_iter().filter(|rule| !list.allows(rule));

@@ -28,7 +28,8 @@ pub(crate) enum CgroupError {
          DeviceAllow= on the systemd unit"
     )]
     AncestorDenies {
-        /// The directory of the container's cgroup, which cannot allow more than its ancestors.
+        /// The directory of the container's cgroup. This cgroup cannot allow more than its
+        /// ancestors do.
         cgroup: PathBuf,
         /// The directory of an ancestor that denies the rule.
         ancestor: PathBuf,
@@ -51,12 +52,12 @@ pub(crate) enum CgroupError {
     Load {
         cgroup: PathBuf,
         instruction_count: usize,
-        /// The end of the kernel verifier's log on one line, or an empty text.
+        /// The end of the kernel verifier's log, on one line. It may be empty.
         log: String,
         source: Errno,
     },
-    /// A device program of the container's cgroup (cgroup v2) cannot be evaluated. It is not
-    /// replaced, because it may belong to a component other than the runtime.
+    /// This process cannot evaluate a device program of the container's cgroup (cgroup v2). The
+    /// program is not replaced, because it may belong to a component other than the runtime.
     #[error(
         "device program {program_id} ({name:?}) of cgroup {cgroup} cannot be understood and may deny \
          the devices; it may be another component's, and was left alone: let that component \
@@ -78,8 +79,8 @@ pub(crate) enum CgroupError {
          they keep changing, or another process holds them by a bpf link"
     )]
     ConcurrentChanges { cgroup: PathBuf },
-    /// A device program denies a device, and it is attached to a cgroup that this process does
-    /// not see (cgroup v2), because `mount` shows only a part of the hierarchy.
+    /// A device program (cgroup v2) denies a device, and is attached to a cgroup that this process
+    /// does not see, because the mount `mount` shows only a part of the hierarchy.
     #[error(
         "device program {program_id}, attached above {mount}, denies {rule}: \
          run the hook in the host's mount and cgroup namespaces"
@@ -92,8 +93,8 @@ pub(crate) enum CgroupError {
 }
 
 impl CgroupError {
-    /// Returns whether the kernel refused to show device programs because this process lacks
-    /// CAP_SYS_ADMIN or CAP_NET_ADMIN in the initial user namespace.
+    /// Reports whether the kernel refused to show device programs because this process does not
+    /// have CAP_SYS_ADMIN or CAP_NET_ADMIN in the initial user namespace.
     pub(crate) fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {

@@ -13,19 +13,19 @@ use super::membership::{self, Hierarchy};
 use super::{CgroupDir, DeviceCgroup};
 use crate::mountinfo::MountLine;
 
-/// The size limit of `/proc/PID/cgroup` in bytes. The file has a line of at most some 4 KiB
-/// (PATH_MAX) for each of about 15 hierarchies.
+/// The maximum size of `/proc/PID/cgroup` in bytes. The file has about 15 lines, one for each
+/// hierarchy. A line has at most about 4 KiB (PATH_MAX).
 const MAX_MEMBERSHIP_BYTES: u64 = 256 * 1024;
-/// The size limit of `/proc/PID/mountinfo` in bytes: some 300 bytes for each of the 100,000
-/// mounts that a mount namespace may have (`fs.mount-max`).
+/// The maximum size of `/proc/PID/mountinfo` in bytes. A mount namespace may have 100,000 mounts
+/// (`fs.mount-max`), each with about 300 bytes.
 const MAX_MOUNTINFO_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelMountPaths {
-    /// The mount point of a procfs that shows the host's PID namespace.
+    /// The mount point of a procfs that shows the PID namespace of the host.
     pub proc_path: PathBuf,
-    /// The mount point of cgroup v2 if cgroup v2 controls devices. On hosts where cgroup v1 does,
-    /// another file system is mounted here.
+    /// The path at which cgroup v2 is mounted if cgroup v2 controls devices. If cgroup v1 controls
+    /// devices, another file system is mounted at this path.
     pub cgroup_path: PathBuf,
 }
 
@@ -39,35 +39,35 @@ impl Default for KernelMountPaths {
 }
 
 impl DeviceCgroup {
-    /// Finds the cgroup that controls the devices of a process. Returns `None` if the host's
-    /// kernel has no device controller.
+    /// Finds the cgroup that controls the devices of a process. Returns `None` if the kernel of the
+    /// host has no device controller.
     ///
     /// # Errors
     ///
-    /// The call fails if `/proc` cannot be read, or if no mount of the hierarchy shows the
-    /// cgroup of the process.
+    /// Fails if `/proc` cannot be read, or if no mount of the hierarchy shows the cgroup of the
+    /// process.
     pub(crate) fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&KernelMountPaths::default(), pid)
     }
 
-    /// Finds the cgroup as [`Self::from_pid`] does, for a process whose `/proc/PID/cgroup` was read
-    /// already. `membership` is the content of that file.
+    /// Finds the cgroup as [`Self::from_pid`] does, but does not read `/proc/PID/cgroup`.
+    /// `membership` is the content of this file.
     pub(crate) fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         Self::find_by_membership(&KernelMountPaths::default(), membership)
     }
 
-    /// Returns the cgroup at `path` in the hierarchy that controls devices. The cgroup need not
-    /// exist. Returns `None` if the host's kernel has no device controller.
+    /// Returns the cgroup at `path` in the hierarchy that controls devices. It is no error if this
+    /// cgroup does not exist. Returns `None` if the kernel of the host has no device controller.
     ///
     /// # Errors
     ///
-    /// The call fails for the same reasons as [`Self::from_pid`].
+    /// Fails for the same reasons as [`Self::from_pid`].
     pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
         Self::find_by_path(&KernelMountPaths::default(), |_| Some(path))
     }
 
-    /// Finds the cgroup as [`Self::from_pid`] does, with other mount points of procfs and cgroup
-    /// v2.
+    /// Finds the cgroup as [`Self::from_pid`] does, but with the given mount points of procfs and
+    /// cgroup v2.
     pub(super) fn find(mounts: &KernelMountPaths, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = mounts.proc_path.join(pid.to_string()).join("cgroup");
         Self::find_by_membership(mounts, &read_file(&path, MAX_MEMBERSHIP_BYTES)?)
@@ -101,15 +101,15 @@ impl DeviceCgroup {
     }
 }
 
-/// Returns whether `path` is a mount of cgroup v2. runc and crun use the same criterion. On a
-/// hybrid host, cgroup v2 is mounted at `/sys/fs/cgroup/unified`, but runtimes attach no device
-/// programs there, because the v1 hierarchy controls devices.
+/// Reports whether cgroup v2 is mounted at `path`. runc and crun decide in the same way. On a
+/// hybrid host, cgroup v2 is mounted at `/sys/fs/cgroup/unified`. Runtimes attach no device
+/// programs there, because cgroup v1 controls devices on such a host.
 fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// Returns the directory of the cgroup at `path` in `hierarchy`, through the first mount in
-/// `mountinfo` that shows the cgroup.
+/// Returns the directory of the cgroup at `path` in `hierarchy`. Uses the first mount in
+/// `mountinfo` that shows this cgroup.
 fn find_directory(
     path: &Path,
     mountinfo: &[u8],
@@ -128,21 +128,22 @@ fn find_directory(
     })
 }
 
-/// A mount of a cgroup hierarchy. A bind mount or a cgroup namespace can limit the mount to one
+/// A mount of a cgroup hierarchy. A bind mount or a cgroup namespace can restrict the mount to one
 /// cgroup and its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupMount {
-    /// The cgroup that is visible at the mount point, as its path in the hierarchy.
+    /// The path, in the hierarchy, of the cgroup that is visible at the mount point.
     visible_root: PathBuf,
     mount_point: PathBuf,
 }
 
 impl CgroupMount {
-    /// Returns the directory in which this mount shows the cgroup, or `None` if it is not
-    /// below the root of the mount.
+    /// Returns the directory in which this mount shows the cgroup at `cgroup_path`. Returns `None`
+    /// if this mount does not show the cgroup.
     fn resolve_directory(&self, cgroup_path: &Path) -> Option<PathBuf> {
         let relative_path = cgroup_path.strip_prefix(&self.visible_root).ok()?;
-        // The kernel shows a cgroup outside of this process's cgroup namespace as `/../x`.
+        // If a cgroup is outside of this process's cgroup namespace, the kernel shows its path as
+        // `/../x`.
         let is_visible = relative_path
             .components()
             .all(|component| matches!(component, Component::Normal(_)));
@@ -150,9 +151,9 @@ impl CgroupMount {
     }
 }
 
-/// Returns the mounts of `hierarchy`. The mount with the shortest root comes first, because it
-/// shows the largest part of the hierarchy. Of two mounts with the same root the later one comes
-/// first, because it may cover the earlier one.
+/// Returns the mounts of `hierarchy`. A mount with a shorter visible root comes first, because it
+/// shows more of the hierarchy. Of two mounts with the same root, the later mount comes first,
+/// because it may hide the earlier one.
 fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
     let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(index_from_end, line)| {
@@ -180,7 +181,7 @@ fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     })
 }
 
-/// Reads a file of procfs or cgroupfs. A file of more than `limit` bytes is an error.
+/// Reads a file of procfs or cgroupfs. Fails if the file has more than `limit` bytes.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
     let to_read_error = |source| CgroupError::Read {

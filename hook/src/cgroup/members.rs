@@ -1,6 +1,6 @@
-//! Lists the processes of a container's cgroup, to find out whether the container still runs.
-//! The container's first process is not sufficient for that: it may end while other processes
-//! run, and `/proc` does not describe a process whose main thread has ended.
+//! Lists the processes of a container's cgroup, to find out whether the container still runs. It is
+//! not enough to look at the container's first process: it may end while other processes run, and
+//! `/proc` does not describe a process whose main thread has ended.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,11 +13,11 @@ use rooted_path::{open_regular_file, read_regular_text};
 
 use super::DeviceCgroup;
 
-/// The size limit of `cgroup.procs`, `cgroup.threads` and `cgroup.events` in bytes.
+/// The maximum size in bytes of `cgroup.procs`, `cgroup.threads` and `cgroup.events`.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The maximum number of cgroup directories that are visited for one container. A container
-/// that has created more of them counts as running.
+/// The maximum number of cgroup directories that are read for one container. A container that has
+/// created more cgroups is treated as running.
 const MAX_DIRECTORIES: usize = 4096;
 
 impl DeviceCgroup {
@@ -26,14 +26,14 @@ impl DeviceCgroup {
         &cgroup.dir
     }
 
-    /// Returns the inode number of the cgroup's directory. The number distinguishes a removed
-    /// cgroup from a later cgroup at the same path.
+    /// Returns the inode number of the cgroup's directory. If the cgroup is removed and another one
+    /// is created at the same path, the number is different.
     pub(crate) fn inode(&self) -> io::Result<u64> {
         Ok(fs::metadata(self.directory())?.ino())
     }
 
-    /// Returns whether the cgroup or one of its descendants contains a thread. The result for a
-    /// removed cgroup is false.
+    /// Reports whether the cgroup or one of its descendants contains a thread. Returns false if the
+    /// cgroup was removed.
     pub(crate) fn is_populated(&self) -> io::Result<bool> {
         let is_populated = match self {
             Self::V1(cgroup) => has_tasks(&cgroup.dir),
@@ -49,7 +49,7 @@ impl DeviceCgroup {
     }
 
     /// Returns the ids of the processes in the cgroup and its descendants. The second value is
-    /// false if the list is incomplete, because there are more than [`MAX_DIRECTORIES`] cgroups.
+    /// false if the list is incomplete because there are more than [`MAX_DIRECTORIES`] cgroups.
     pub(crate) fn list_processes(&self) -> (BTreeSet<i32>, bool) {
         let mut processes = BTreeSet::new();
         let mut directories = vec![self.directory().to_owned()];
@@ -59,8 +59,8 @@ impl DeviceCgroup {
             if visited_count > MAX_DIRECTORIES {
                 return (processes, false);
             }
-            // In a threaded cgroup (cgroup v2), reading `cgroup.procs` fails with EOPNOTSUPP,
-            // but `cgroup.threads` can be read.
+            // In a threaded cgroup (cgroup v2), a read of `cgroup.procs` fails with EOPNOTSUPP.
+            // `cgroup.threads` can be read instead.
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
             let content = files
                 .iter()
@@ -73,7 +73,7 @@ impl DeviceCgroup {
     }
 }
 
-/// Returns whether a cgroup v1 or one of its descendants contains a thread. Cgroup v1 has no
+/// Reports whether a cgroup v1 or one of its descendants contains a thread. Cgroup v1 has no
 /// `cgroup.events`, so the `tasks` file of every descendant is read.
 fn has_tasks(directory: &Path) -> io::Result<bool> {
     let mut directories = vec![directory.to_owned()];
@@ -101,8 +101,8 @@ fn list_child_cgroups(directory: &Path) -> impl Iterator<Item = PathBuf> {
     directories.map(|entry| entry.path())
 }
 
-/// Returns whether a failed read of a cgroup's file means that the cgroup was removed. Reading
-/// a file that was opened before the removal fails with ENODEV.
+/// Reports whether a read of a cgroup's file failed because the cgroup was removed. If the file was
+/// opened before the removal, the error is ENODEV.
 fn is_removed(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ENOENT | Errno::ENODEV))

@@ -1,6 +1,6 @@
-//! Parses `/proc/PID/cgroup`, which has the cgroup of a process in each hierarchy.
+//! Parses `/proc/PID/cgroup`, which lists the cgroup of a process in each hierarchy.
 //!
-//! A line has the form `ID:CONTROLLERS:PATH` (cgroups(7)). The line of cgroup v2 begins with
+//! A line has the format `ID:CONTROLLERS:PATH` (cgroups(7)). The line of cgroup v2 begins with
 //! `0::`.
 
 use std::ffi::OsStr;
@@ -9,13 +9,13 @@ use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hierarchy {
-    /// The hierarchy of cgroup v1 that has the `devices` controller.
+    /// The hierarchy of cgroup v1 to which the `devices` controller belongs.
     V1Devices,
     /// The only hierarchy of cgroup v2.
     Unified,
 }
 
-/// Returns the path of a process's cgroup in `hierarchy`, given the content of the process's
+/// Returns the path of a process's cgroup in `hierarchy`. `content` is the content of the process's
 /// `/proc/PID/cgroup`. Returns `None` if the file has no line for the hierarchy.
 pub(super) fn parse_cgroup_path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
     content.split(|byte| *byte == b'\n').find_map(|line| {

@@ -1,18 +1,20 @@
-//! Tests whether this process has the capabilities that changes of device rules need.
+//! Checks whether this process has the capabilities that are needed to change device rules.
 
 use caps::{CapSet, Capability};
 use nix::sys::stat::stat;
 
 use crate::container::INITIAL_USER_NAMESPACE_INODE;
 
-/// Returns whether this process has the capabilities to read and replace device programs.
+/// Reports whether this process has the capabilities to read and replace device programs.
 pub(super) fn can_change_programs() -> bool {
     has_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
 }
 
-/// Returns whether this process has `capabilities` in the initial user namespace. A process of a
-/// rootless runtime has them only in its own user namespace, where EPERM is expected. For a process
-/// that has them in the initial user namespace, EPERM has another cause and must be reported.
+/// Reports whether this process has `capabilities` in the initial user namespace.
+///
+/// A process of a rootless runtime has them only in its own user namespace, and EPERM is expected.
+/// If a process has them in the initial user namespace, EPERM has another cause and must be
+/// reported.
 pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     let has_capability = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! Reports the changes of device rules in each systemd unit and each cgroup.
+//! Reports what happened to each systemd unit and each cgroup when device rules were changed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use super::rule::DeviceRule;
 use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
-/// The changes of device rules that [`DeviceCgroup::allow`](super::DeviceCgroup::allow) has made.
+/// The changes of device rules that a call of [`DeviceCgroup::allow`](super::DeviceCgroup::allow)
+/// has made.
 #[derive(Debug, Default)]
 pub(crate) struct AllowReport {
-    /// The device rules that were requested, with one rule for each device.
+    /// The device rules that were requested, merged to one rule for each device.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
     /// The results for the container's cgroup and its ancestors, in this order. A cgroup with
@@ -17,11 +18,11 @@ pub(crate) struct AllowReport {
     pub cgroups: Vec<CgroupReport>,
 }
 
-/// The result of a change in one systemd unit. If `result` is an error, the container can use
-/// the devices only until systemd sets the device rules of the unit again.
+/// The result of the change of one systemd unit. If `result` is an error, the container can use the
+/// devices only until systemd sets the device rules of the unit again.
 #[derive(Debug)]
 pub(crate) struct UnitReport {
-    /// True if the unit also has processes of other containers or of the host.
+    /// True if processes of other containers or of the host also belong to the unit.
     pub has_other_processes: bool,
     pub result: Result<SystemdReport, SystemdError>,
 }
@@ -29,51 +30,52 @@ pub(crate) struct UnitReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CgroupReport {
     pub cgroup: PathBuf,
-    /// True if the cgroup also has processes of other containers or of the host.
+    /// True if processes of other containers or of the host are also in the cgroup.
     pub has_other_processes: bool,
     pub outcome: RuleChangeOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RuleChangeOutcome {
-    /// No device program of this cgroup applies to the container (cgroup v2).
+    /// This cgroup has no device program that applies to the container (cgroup v2).
     NoProgram,
     AlreadyAllowed,
     /// Rules were written to `devices.allow` (cgroup v1).
     Written {
-        /// The number of written rules, without those that the cgroup allowed already.
+        /// The number of rules that were written. Rules that the cgroup already allowed were not
+        /// written.
         rule_count: usize,
     },
-    /// The device program `program_id` was replaced by one that also admits the rules
-    /// and otherwise decides as before (cgroup v2).
+    /// The device program `program_id` was replaced (cgroup v2). The new program also admits the
+    /// requested devices, and otherwise decides like the replaced program.
     Rewritten {
         program_id: u32,
     },
-    /// The device program `program_id` was replaced by one that was generated from
-    /// config.json, because the kernel hides the instructions of the old one (cgroup v2).
+    /// The device program `program_id` was replaced by a program that was generated from
+    /// config.json (cgroup v2). This is done if the kernel hides the instructions of the replaced
+    /// program.
     Regenerated {
         program_id: u32,
     },
-    /// The device program `program_id` cannot be evaluated, and may deny a requested
-    /// device (cgroup v2). It was left unchanged, because it does not belong to the container.
+    /// The device program `program_id` cannot be evaluated, and may deny a requested device (cgroup
+    /// v2). It was not changed, because it does not belong to the container.
     UnreadableProgram {
         program_id: u32,
     },
-    /// The process lacks the privileges for `operation`, so nothing was changed.
+    /// The process does not have the privileges for `operation`, so nothing was changed.
     NoPermission {
         operation: &'static str,
     },
 }
 
 impl AllowReport {
-    /// Returns whether a change failed because this process lacks privileges, which is usual for
-    /// rootless containers.
+    /// Reports whether a change failed because this process does not have the privileges for it.
+    /// This is usual for rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, RuleChangeOutcome::NoPermission { .. }))
     }
 
-    /// Returns whether a requested device may still be denied, by a device program that cannot
-    /// be evaluated.
+    /// Reports whether a device program that cannot be evaluated may still deny a requested device.
     pub(crate) fn may_still_deny(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, RuleChangeOutcome::UnreadableProgram { .. }))
     }
@@ -82,8 +84,8 @@ impl AllowReport {
         self.cgroups.iter().any(|level| predicate(&level.outcome))
     }
 
-    /// Returns warnings for the administrator: about rules that could not be set or may be lost,
-    /// and about devices that processes outside of the container can now use.
+    /// Returns warnings for the administrator. They are about rules that could not be set or may be
+    /// lost, and about devices that processes outside of the container can now use.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
         if self.lacks_permission() || self.may_still_deny() {
@@ -101,8 +103,8 @@ impl AllowReport {
         warnings
     }
 
-    /// Describes the systemd units and cgroups that were changed and also have processes of
-    /// other containers or of the host.
+    /// Describes the changed systemd units and cgroups that contain processes of other containers
+    /// or of the host as well.
     fn list_changed_shared_cgroups(&self) -> impl Iterator<Item = String> {
         let units = self.units.iter().filter_map(|unit| match &unit.result {
             Ok(report)

@@ -1,5 +1,5 @@
-//! Revokes device rules of a running container. A rule is removed from the systemd unit first,
-//! because systemd would otherwise set the rule again, and then from the container's cgroup.
+//! Revokes device rules of a running container. A rule is first removed from the systemd unit,
+//! because otherwise systemd would set it again. Then it is removed from the container's cgroup.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
@@ -8,12 +8,12 @@ use super::systemd::{HostSystemd, Systemd, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Revokes `rules` in the container's own cgroup and systemd unit, except for devices in
-    /// `kept_rules`. Slices and services above the container are not changed, because other
-    /// containers may use the same devices. Returns warnings for the administrator.
+    /// Revokes `rules` in the container's own cgroup and systemd unit. Does not revoke access to
+    /// devices that have a rule in `kept_rules`. Returns warnings for the administrator.
     ///
-    /// If the kernel hides the cgroup's device program, a new program is generated from
-    /// `spec_rules` and `kept_rules`.
+    /// Slices and services above the container are not changed, because other containers may use
+    /// the same devices. If the kernel hides the cgroup's device program, a new program is
+    /// generated from `spec_rules` and `kept_rules`.
     pub(crate) fn revoke(
         &self,
         rules: &[DeviceRule],
@@ -55,16 +55,16 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Returns whether this is the root cgroup of its hierarchy. A container whose processes are
-    /// in the root cgroup has no cgroup of its own, and denying it a device would deny the
-    /// device to the host.
+    /// Reports whether this is the root cgroup of its hierarchy. If a container's processes are in
+    /// the root cgroup, the container has no cgroup of its own. A device that is denied there would
+    /// be denied to the host.
     pub(crate) fn is_root(&self) -> bool {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         cgroup.dir == cgroup.mount
     }
 
-    /// Removes `rules` from `DeviceAllow=` of the container's own systemd units. Returns a
-    /// warning for each unit that could not be changed.
+    /// Removes `rules` from `DeviceAllow=` of the container's own systemd units. Returns a warning
+    /// for each unit that could not be changed.
     pub(super) fn revoke_in_units(&self, rules: &[DeviceRule]) -> Vec<String> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let mut warnings = Vec::new();
@@ -78,9 +78,10 @@ impl DeviceCgroup {
         rules: &[DeviceRule],
     ) -> Result<Vec<String>, CgroupError> {
         let denied_rules = self.find_denied_rules(rules)?;
-        // The remaining access is unknown if the kernel hides a device program (cgroup v2) or
-        // the exceptions of a device list (cgroup v1). No warning is needed in these cases: the
-        // new program was generated without the rules, and the list got an exception for each.
+        // If the kernel hides a device program (cgroup v2) or the exceptions of a device list
+        // (cgroup v1), it is unknown which access is still allowed. No warning is needed then: the
+        // new program was generated without the revoked rules, and the list got an exception for
+        // each of them.
         let is_denial_known =
             denied_rules.unreadable_program_count == 0 && !self.has_hidden_exceptions()?;
         let allowed_rules = rules
@@ -93,8 +94,7 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges `rules` into one rule for each device, without the devices that have a rule in
-/// `kept_rules`.
+/// Merges `rules` to one rule for each device. Leaves out devices that have a rule in `kept_rules`.
 pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge_by_device(rules);
     rules.retain(|rule| {
@@ -105,9 +105,9 @@ pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -
     rules
 }
 
-/// Removes `rules` from the container's own systemd units, and adds a warning for each unit that
-/// could not be changed. Returns whether a unit was changed, after which systemd has written all of
-/// its rules to the cgroup again.
+/// Removes `rules` from the container's own systemd units. Adds a warning for each unit that could
+/// not be changed. Returns whether a unit was changed: in this case, systemd has written all rules
+/// of the unit to the cgroup again.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
     let own_cgroups = cgroup

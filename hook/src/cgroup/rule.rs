@@ -2,8 +2,8 @@
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
-/// Merges `rules` into one rule for each device. The kernel does not combine rules: it allows
-/// `rw` only if a single rule has both letters.
+/// Merges `rules` to one rule for each device. This is needed because the kernel does not combine
+/// rules: it allows `rw` only if a single rule has both letters.
 pub(super) fn merge_by_device(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged_rules: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {

@@ -1,6 +1,7 @@
-//! Finds the files of a cgroup whose modification shows that a runtime has set device rules. On
-//! cgroup v1 that is `devices.deny`. On cgroup v2 the kernel reports no attachment of a device
-//! program, so the resource limits that runtimes write at the same time are watched instead.
+//! Finds the files of a cgroup that are modified when a runtime sets device rules. On cgroup v1,
+//! this is `devices.deny`. On cgroup v2, the kernel does not report when a device program is
+//! attached. So the files of the resource limits are watched, which runtimes write at the same
+//! time.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,9 +16,11 @@ impl DeviceCgroup {
         &cgroup.path
     }
 
-    /// Returns the ancestor at `path`, the container's cgroup, or this cgroup if it has no such
-    /// ancestor. A process may have moved into a descendant of the container's cgroup, but the
-    /// device rules are those of the container's cgroup.
+    /// Returns the ancestor at `path`, which is the container's cgroup. Returns this cgroup if it
+    /// has no such ancestor.
+    ///
+    /// A process may have moved to a descendant of the container's cgroup, but the device rules are
+    /// set in the container's cgroup.
     #[must_use]
     pub(crate) fn move_to_ancestor(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
@@ -30,9 +33,11 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the deepest of the container's own cgroups that has a device program (cgroup v2):
-    /// the one that the runtime created. The container may have created deeper cgroups, but its
-    /// processes can leave them, so no rules are set there.
+    /// Returns the cgroup that the runtime created. On cgroup v2, this is the deepest of the
+    /// container's own cgroups that has a device program.
+    ///
+    /// The container may have created deeper cgroups. No rules are set there, because the
+    /// container's processes can leave these cgroups.
     #[must_use]
     pub(crate) fn move_to_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
@@ -61,9 +66,9 @@ impl DeviceCgroup {
     }
 }
 
-/// Returns the files in a cgroup's directory that a runtime writes when it sets device rules.
-/// `cgroup.procs` and similar files are left out, because they are also written whenever a
-/// process is started in the container.
+/// Returns the files in a cgroup's directory to which a runtime writes when it sets device rules.
+/// Leaves out `cgroup.procs` and similar files, because they are also written whenever a process is
+/// started in the container.
 pub(crate) fn list_rule_change_files(directory: &Path) -> Vec<PathBuf> {
     let deny_path = directory.join("devices.deny");
     if deny_path.exists() {

@@ -1,14 +1,14 @@
-//! Computes the device rules that a runtime enforces: the rules of config.json, followed by the
-//! runtime's own rules.
+//! Computes the device rules that a runtime enforces. These are the rules of config.json, followed
+//! by the runtime's own rules.
 //!
-//! A device program that the kernel hides is generated again from these rules.
+//! If the kernel hides a device program, the program is generated again from these rules.
 
 pub(super) use injection_plan::plan::SpecRule;
 
 use super::rule::{Access, DeviceKind, DeviceRule};
 
-/// An ordered list of device rules. The last rule that matches a device decides, separately for
-/// read, write and mknod. An access that no rule matches is denied.
+/// An ordered list of device rules. For each access (read, write and mknod), the last rule that
+/// matches the device and the access decides. If no rule matches an access, it is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpecRules(Vec<SpecRule>);
 
@@ -66,8 +66,7 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
-    /// Returns those of `rules` for whose device number this list has an allowing rule without
-    /// wildcards.
+    /// Returns those of `rules` whose device this list allows by number, without wildcards.
     pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
             let rule = SpecRule::from(*rule);

@@ -1,9 +1,9 @@
-//! Creates files as the container's root user.
+//! Creates files that belong to the container's root user.
 //!
-//! In a container with a user namespace, a file that the host's root creates belongs to the
-//! overflow user, or cannot be created at all (`EOVERFLOW`). The file system ids (setfsuid(2))
-//! alone determine the owner of a new file. So this process changes only these ids, and joins no
-//! user namespace.
+//! If a container has a user namespace, a file that the host's root user creates belongs to the
+//! overflow user, or cannot be created at all (`EOVERFLOW`). Only the file system ids (setfsuid(2))
+//! of a process determine the owner of a new file. So this process changes only these ids, and does
+//! not enter the user namespace.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::{Error, IdMap, IdMapError, ReaderNamespace, Result};
 
-/// The owner of new files in a container: the host user id and group id to which the container's
-/// root user is mapped.
+/// The owner of new files in a container: the user id and the group id on the host that belong to
+/// the container's root user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOwner {
     uid: u32,
@@ -21,12 +21,13 @@ pub struct FileOwner {
 }
 
 impl FileOwner {
-    /// The root user of the hook's own user namespace. It owns new files in a container without
-    /// a user namespace, and in a container that shares the user namespace of a rootless engine.
+    /// The root user of the user namespace in which the hook runs. This user owns new files in a
+    /// container without a user namespace, and in a container that shares the user namespace of a
+    /// rootless engine.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Returns the owner of new files in a container with these id maps. An error has the name of
-    /// the invalid map, `uid_map` or `gid_map`.
+    /// Returns the owner of new files in a container with these id maps. An error contains the name
+    /// of the invalid map: `uid_map` or `gid_map`.
     pub fn from_maps(
         uid_map: &IdMap,
         gid_map: &IdMap,
@@ -50,8 +51,8 @@ impl FileOwner {
         self.gid
     }
 
-    /// Sets the file system ids of this thread, so that this owner gets the files that it creates,
-    /// until the returned guard is dropped. Returns `None` for [`Self::ROOT`], which needs no
+    /// Sets the file system ids of this thread, so that new files belong to this owner. Dropping
+    /// the returned guard restores the ids. Returns `None` for [`Self::ROOT`], which needs no
     /// change.
     pub(super) fn set_for_new_files(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
@@ -64,14 +65,14 @@ impl FileOwner {
         };
         let previous_effective_capabilities =
             caps::read(None, CapSet::Effective).map_err(|error| to_error(error.to_string()))?;
-        // If one of the next calls fails, dropping the guard restores the ids.
+        // If one of the following calls fails, the guard is dropped and restores the ids.
         let guard = FileOwnerGuard {
             previous_gid: setfsgid(Gid::from_raw(self.gid)),
             previous_uid: setfsuid(Uid::from_raw(self.uid)),
             previous_effective_capabilities,
         };
-        // setfsuid(2) and setfsgid(2) report no error. A call with the invalid id -1 changes
-        // nothing and returns the current id, which shows whether the first call had an effect.
+        // setfsuid(2) and setfsgid(2) report no errors. A call with the invalid id -1 changes
+        // nothing and returns the current id. This shows whether the first call had an effect.
         let current_ids = (
             setfsuid(Uid::from_raw(u32::MAX)).as_raw(),
             setfsgid(Gid::from_raw(u32::MAX)).as_raw(),
@@ -82,8 +83,8 @@ impl FileOwner {
             ));
         }
         // When the file system uid changes from 0, the kernel removes capabilities such as
-        // CAP_DAC_OVERRIDE from the effective set (capabilities(7)). They are restored, because the
-        // container's root user may not be allowed to write to a directory.
+        // CAP_DAC_OVERRIDE from the effective set (capabilities(7)). They are restored here,
+        // because the container's root user may not be allowed to write to a directory.
         caps::set(
             None,
             CapSet::Effective,
@@ -94,8 +95,8 @@ impl FileOwner {
     }
 }
 
-/// A guard that restores the file system ids that the thread had before
-/// [`FileOwner::set_for_new_files`].
+/// A guard that [`FileOwner::set_for_new_files`] returns. When it is dropped, it restores the
+/// previous file system ids of the thread.
 #[derive(Debug)]
 pub(super) struct FileOwnerGuard {
     previous_uid: Uid,
@@ -107,8 +108,9 @@ impl Drop for FileOwnerGuard {
     fn drop(&mut self) {
         setfsuid(self.previous_uid);
         setfsgid(self.previous_gid);
-        // When the file system uid changes back to 0, the kernel may raise capabilities that
-        // were not effective before. A failure is ignored, because `drop` cannot report it.
+        // When the file system uid changes back to 0, the kernel may add capabilities to the
+        // effective set that were not in it before. So the set is restored. A failure is ignored,
+        // because `drop` cannot report it.
         let _ = caps::set(
             None,
             CapSet::Effective,

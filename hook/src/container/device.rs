@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// Returns the device number of the open file `handle`, or `None` if it is no device node.
+/// Returns the device number of an open file. Returns `None` if the file is not a device node.
 pub(crate) fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
@@ -18,7 +18,7 @@ pub(crate) fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
     let rdev = handle.stat().st_rdev;
     Some(DeviceNumber {
         kind,
-        // The casts lose nothing, because the kernel's major numbers have 12 bits and its minor
+        // The casts keep the values, because the kernel's major numbers have 12 bits and its minor
         // numbers have 20 bits.
         major: nix::sys::stat::major(rdev) as u32,
         minor: nix::sys::stat::minor(rdev) as u32,
@@ -29,18 +29,18 @@ pub(crate) fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     pub mode: Mode,
-    /// The host user id of the device node's owner.
+    /// The user id, on the host, of the device node's owner.
     pub uid: Uid,
-    /// The host group id of the device node's owner.
+    /// The group id, on the host, of the device node's owner.
     pub gid: Gid,
 }
 
 impl WritableDirectory {
-    /// Creates the device node `name` for `device`. An existing node of the same device is not
-    /// changed.
+    /// Creates the device node `name` for `device`. Does nothing if a node of the same device
+    /// already has this name.
     ///
-    /// The mode of a new node is reduced by the umask of this process, which
-    /// [`super::ContainerNamespace::enter`] clears.
+    /// The umask of this process reduces the mode of a new node.
+    /// [`super::ContainerNamespace::enter`] clears the umask.
     pub fn create_device_node(
         &self,
         name: Name<'_>,
@@ -60,8 +60,8 @@ impl WritableDirectory {
                 return Err(Error::from_creation("create device node", path, errno));
             }
         };
-        // A process of the container may have replaced the new node by another file. So the file at
-        // `name` is opened and checked, and its owner is changed through the handle.
+        // A process of the container may have replaced the new node by another file. So the file is
+        // opened and checked, and its owner is changed through the opened handle.
         let handle = self.directory().open_existing(name)?;
         if find_device_number(&handle) != Some(device) {
             return Err(self.directory().occupied_error(name, handle.kind()));

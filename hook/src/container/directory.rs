@@ -13,14 +13,14 @@ use nix::sys::stat::Mode;
 
 use super::{Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Name, Result};
 
-/// A handle on a directory in a container, which is cheap to clone. Its methods take single names,
-/// follow no symbolic links and change nothing. [`super::WritableDirectory`] has the methods that
-/// change files.
+/// A handle on a directory in a container. It can be cloned at low cost. Its methods take single
+/// names, do not follow symbolic links, and change nothing. The methods that change files are those
+/// of [`super::WritableDirectory`].
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
-    /// The path by which the directory was opened, for error messages only, because it may lead to
-    /// another directory now.
+    /// The path by which the directory was opened. It is only used in messages, because it may lead
+    /// to another directory now.
     path: Rc<Path>,
 }
 
@@ -32,8 +32,8 @@ impl Directory {
         }
     }
 
-    /// Returns the path by which the directory was opened. It is for messages only, because it may
-    /// lead to another directory now.
+    /// Returns the path by which the directory was opened. It must only be used in messages,
+    /// because it may lead to another directory now.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -42,8 +42,8 @@ impl Directory {
         self.path.join(name.as_os_str())
     }
 
-    /// Opens the entry `name`, which may be a file of any kind. A symbolic link is not followed:
-    /// the link itself is opened. Returns `None` if there is no such entry.
+    /// Opens the entry `name`, which may be a file of any kind. If the entry is a symbolic link,
+    /// opens the link itself. Returns `None` if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(
             &self.fd,
@@ -57,8 +57,8 @@ impl Directory {
         }
     }
 
-    /// Opens the directory `name`. Returns `None` if there is no such entry, or if it is a file of
-    /// another kind, such as a symbolic link to a directory.
+    /// Opens the directory `name`. Returns `None` if no entry has this name, or if the entry is not
+    /// a directory. A symbolic link to a directory is not a directory.
     pub(super) fn open_directory(&self, name: Name<'_>) -> Result<Option<Self>> {
         let flags = HANDLE_NOFOLLOW_FLAGS | OFlag::O_DIRECTORY;
         match openat(&self.fd, name.as_os_str(), flags, Mode::empty()) {
@@ -68,7 +68,7 @@ impl Directory {
         }
     }
 
-    /// Returns the names of all entries without `.` and `..`, in no particular order. Fails if the
+    /// Returns the names of all entries except `.` and `..`. The names are not sorted. Fails if the
     /// directory has more than `max_entries` entries.
     pub fn list_entry_names(&self, max_entries: usize) -> Result<Vec<OsString>> {
         let to_error = |errno| Error::system("list", &*self.path, errno);
@@ -90,7 +90,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Opens the entry `name`, and fails with ENOENT if there is no such entry.
+    /// Opens the entry `name`. Fails with ENOENT if there is no such entry.
     pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system_error("open", name, Errno::ENOENT))

@@ -1,4 +1,4 @@
-//! The error of operations on a container's files.
+//! The errors of operations on a container's files.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use nix::errno::Errno;
 
 use super::{FileKind, IdMapError, NotWritableReason};
 
-/// The error of an operation on a container's root file system, or of entering a container's
-/// mount namespace.
+/// An error of an operation on a container's root file system, or an error that occurred when this
+/// process entered a container's mount namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub enum Error {
         found_kind: FileKind,
         expected_kind: FileKind,
     },
-    /// A file cannot be created, because a file with the same name exists.
+    /// A file cannot be created, because another file already has its name.
     #[error("{} exists already: it is {found_kind}", path.display())]
     Occupied { path: PathBuf, found_kind: FileKind },
     #[error(
@@ -86,7 +86,7 @@ pub enum Error {
     #[error("{file} of process {pid}: {reason}")]
     IdMap {
         pid: i32,
-        /// The name of the invalid file in `/proc/PID`, which is `uid_map` or `gid_map`.
+        /// The name of the invalid file in `/proc/PID`: `uid_map` or `gid_map`.
         file: &'static str,
         reason: IdMapError,
     },
@@ -95,14 +95,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error for a failed system call on the file `path`. `action` is the verb of the
-    /// message, such as "open".
+    /// Returns the error for a system call that failed on the file `path`. `action` is the verb of
+    /// the error message, such as "open".
     pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         rooted_path::Error::system(action, path, errno).into()
     }
 
-    /// Reports whether opening a directory failed because its path leads to no directory, but to
-    /// another kind of file or a broken link.
+    /// Reports whether a directory could not be opened because its path leads to a file of another
+    /// kind or to a broken link.
     pub(crate) fn is_not_directory_error(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
@@ -111,8 +111,8 @@ impl Error {
         }
     }
 
-    /// Returns the error for a system call that failed to create the file `path`. A read-only file
-    /// system has an error of its own, with advice.
+    /// Returns the error for a system call that failed to create the file `path`. If the file
+    /// system is read-only, returns a special error that contains advice.
     pub(super) fn from_creation(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },

@@ -1,4 +1,5 @@
-//! Reads and replaces files in a container. The path of a file is resolved only once for both.
+//! Reads and replaces files in a container. The path of a file is resolved only once for both
+//! operations.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,27 +12,27 @@ use rooted_path::RegularFile;
 
 use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 
-/// The mode of missing parent directories, which are created with a new file.
+/// The mode of the parent directories that are created for a new file.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A file in a container, with handles on the file and on its directory. Its path was resolved
-/// once, including a symbolic link at the end of the path.
+/// A file in a container, with a handle on the file and a handle on its directory. Its path was
+/// resolved only once. If the path ends in a symbolic link, the link was followed.
 ///
-/// The content, the owner and the mode are read through the handle on the file, and a replacement
+/// The content, the owner and the mode are read through the handle on the file. A replacement
 /// changes the name in the open directory. So a process of the container that exchanges symbolic
-/// links meanwhile cannot make the content of one file appear in another.
+/// links in the meantime cannot make the content of one file appear in another file.
 #[derive(Debug)]
 pub struct WritableFile {
     directory: WritableDirectory,
-    /// The names of the missing directories of the path, which will be created in `directory`. Each
-    /// is the parent of the next one.
+    /// The names of the directories that are missing in the path. They will be created in
+    /// `directory`, each inside the previous one.
     missing_directories: Vec<OsString>,
     name: OsString,
     old_file: Option<Handle>,
 }
 
 impl WritableFile {
-    /// Creates the value from a resolved path. Fails if `old_file`, the file at the path, is a
+    /// Creates the value from a resolved path. `old_file` is the file at the path. Fails if it is a
     /// mount point.
     pub(super) fn new(
         directory: WritableDirectory,
@@ -50,7 +51,7 @@ impl WritableFile {
         })
     }
 
-    /// Reads the content of the file, which must not have more than `max_bytes` bytes. Returns
+    /// Reads the content of the file. Fails if the file has more than `max_bytes` bytes. Returns
     /// `None` if the file did not exist when its path was resolved.
     pub fn read(&self, max_bytes: usize) -> Result<Option<Vec<u8>>> {
         let path = self.directory.directory().path().join(&self.name);
@@ -61,7 +62,8 @@ impl WritableFile {
     }
 
     /// Replaces the file atomically by a new file with the content `bytes`. The new file has the
-    /// owner and permissions of the old file. If there was no old file, its mode is `mode`.
+    /// owner and the permissions of the old file. If there was no old file, the new file has the
+    /// mode `mode`.
     pub fn replace(self, bytes: &[u8], mode: Mode) -> Result<()> {
         let directory = self
             .directory
@@ -71,7 +73,7 @@ impl WritableFile {
 }
 
 impl WritableDirectory {
-    /// Creates the nested directories `names` and returns the innermost one.
+    /// Creates nested directories with the given names. Returns the innermost directory.
     pub(super) fn create_dirs(self, names: &[OsString], mode: Mode) -> Result<Self> {
         names.iter().try_fold(self, |directory, name| {
             directory.create_dir(Name::new(name)?, mode)
@@ -79,9 +81,11 @@ impl WritableDirectory {
     }
 }
 
-/// Reads the regular file `handle` of at most `max_bytes` bytes. A file of another kind is not
-/// opened for reading, because already the opening of a device node of a hostile image could do
-/// harm. `path` is for messages.
+/// Reads a regular file. Fails if it has more than `max_bytes` bytes. `path` is only used in
+/// messages.
+///
+/// A file of another kind is not opened for reading: an image may be hostile, and just opening one
+/// of its device nodes could do harm.
 pub(super) fn read_regular_file(
     handle: &Handle,
     procfs: &Procfs,
@@ -95,8 +99,8 @@ pub(super) fn read_regular_file(
             expected_kind: FileKind::Regular,
         });
     }
-    // The handle is opened again through `/proc/self/fd`, which leads to the same file even if
-    // another file has its name now.
+    // The handle is reopened through `/proc/self/fd`. This leads to the same file even if another
+    // file has its name now.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::from(procfs.reopen(handle, flags, path)?);
     let read_limit = u64::try_from(max_bytes)

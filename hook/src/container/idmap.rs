@@ -1,8 +1,8 @@
-//! Parses the id maps of a user namespace, which map user and group ids of a container to ids of
-//! the host.
+//! Parses the id maps of a user namespace. They map the user ids and group ids of a container to
+//! those of the host.
 
-/// One line of an id map: a range of ids, with its first id inside and outside of the user
-/// namespace.
+/// One line of an id map. It maps a range of ids. The first id of the range has one value inside
+/// the user namespace and another value outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     first_id_inside: u32,
@@ -12,20 +12,20 @@ struct Extent {
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
 ///
-/// The second number of a line is an id of the user namespace in which the reading process is.
-/// If the reading process is in the same namespace as PID, that number is an id of the parent
+/// The second number of a line is an id in the user namespace of the process that reads the file.
+/// If this process is in the same user namespace as PID, the second number is an id in the parent
 /// namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 
-/// The user namespace of the process that read an id map, compared with that of the map. The kernel
-/// shows other ids in each case.
+/// The user namespace of the process that reads an id map, compared with the user namespace to
+/// which the map belongs. The kernel shows different ids in the two cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderNamespace {
-    /// The reader is in the user namespace of the map. This is the case for the hook of a rootless
-    /// engine.
+    /// The reading process is in the user namespace to which the map belongs, like the hook of a
+    /// rootless engine.
     Same,
-    /// The reader is in an ancestor of the user namespace of the map.
+    /// The reading process is in an ancestor of the user namespace to which the map belongs.
     Ancestor,
 }
 
@@ -33,7 +33,7 @@ pub enum ReaderNamespace {
 pub enum IdMapError {
     #[error("line {line} is not three numbers")]
     Line {
-        /// The number of the invalid line, counted from 1.
+        /// The number of the invalid line. The first line has the number 1.
         line: usize,
     },
     #[error(
@@ -53,7 +53,8 @@ impl IdMap {
         extents.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns the id that the container's root user has in the user namespace of the reader.
+    /// Returns the id of the container's root user, as the user namespace of the reading process
+    /// sees it.
     pub fn find_root_id(&self, reader: ReaderNamespace) -> Result<u32, IdMapError> {
         let outside_id = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {

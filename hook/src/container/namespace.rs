@@ -18,25 +18,25 @@ use super::{
     Identity, Procfs, ReaderNamespace, Resolver, Result, RootDir,
 };
 
-/// The size limit of `/proc/PID/uid_map` in bytes. The kernel allows 340 lines
+/// The maximum size of `/proc/PID/uid_map` in bytes. The kernel allows at most 340 lines
 /// (user_namespaces(7)).
 const MAX_ID_MAP_BYTES: u64 = 32 << 10;
 
-/// The size limit of `/proc/PID/cgroup` in bytes. The file has a line of at most some 4 KiB
-/// (PATH_MAX) for each of about 15 hierarchies.
+/// The maximum size of `/proc/PID/cgroup` in bytes. The file has about 15 lines, one for each
+/// hierarchy. A line has at most about 4 KiB (PATH_MAX).
 const MAX_CGROUP_FILE_BYTES: u64 = 256 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
 /// `include/uapi/linux/nsfs.h`).
 pub(crate) const INITIAL_USER_NAMESPACE_INODE: u64 = 0xEFFF_FFFD;
 
-/// A container's mount namespace, before this process enters it.
+/// The mount namespace of a container. This process has not entered it yet.
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
-    /// A handle on `/proc/PID` of the container's first process.
+    /// A handle on the directory `/proc/PID` of the container's first process.
     process_dir: OwnedFd,
-    /// A handle on `/proc/PID/task/TID` of another thread, if the main thread has ended. It is
+    /// If the main thread has ended, a handle on `/proc/PID/task/TID` of another thread. It is
     /// needed because only a living thread has namespaces and a root directory.
     thread_dir: Option<OwnedFd>,
     mount_namespace: OwnedFd,
@@ -51,26 +51,27 @@ pub struct ContainerNamespace {
 /// The location of the container's root in its mount namespace.
 #[derive(Debug)]
 enum RootLocation {
-    /// The path at which the engine has mounted the root of a container that is being created.
+    /// The path at which the engine has mounted the root of a container. Used for a container that
+    /// is being created.
     MountPath(PathBuf),
-    /// The root directory of the first process of a running container.
+    /// The root directory of the container's first process. Used for a running container.
     ProcessRoot(RootDir),
 }
 
 impl ContainerNamespace {
     /// Opens the mount namespace of a container that is being created. `pid` is the container's
-    /// first process, which the engine passed to the hook, and `rootfs` is the path of the
-    /// container's root on the host.
+    /// first process, which the engine passed to the hook. `rootfs` is the path of the container's
+    /// root on the host.
     ///
     /// All files of `/proc/PID` are read through one handle. If the process ends and another
-    /// process gets its number, the reads fail.
+    /// process gets its id, the reads fail.
     ///
     /// # Errors
-    /// * [`Error::SameNamespace`] if the process has no mount namespace of its own
-    /// * [`Error::IdMap`] if the container's user namespace has no root user
-    /// * [`Error::RootChanged`] if `rootfs` is another directory in the container's mount
-    ///   namespace than on the host
-    /// * [`Error::File`] if a file cannot be opened or read
+    /// - [`Error::SameNamespace`] if the process has no mount namespace of its own
+    /// - [`Error::IdMap`] if the container's user namespace has no root user
+    /// - [`Error::RootChanged`] if `rootfs` is another directory in the container's mount namespace
+    ///   than on the host
+    /// - [`Error::File`] if a file cannot be opened or read
     pub fn from_pid(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let procfs = Procfs::open()?;
         let process_dir = procfs.open_process(pid)?;
@@ -87,11 +88,13 @@ impl ContainerNamespace {
         )
     }
 
-    /// Opens the mount namespace of a running container whose first process is `pid`. Fails if the
-    /// process has changed its root to a directory other than `rootfs`, which the engine created,
-    /// or if the process does not have this `start_time`. `rootfs` may be a mount that exists only
-    /// in the mount namespace of the engine's monitor process, which is the parent of the
-    /// container's first process.
+    /// Opens the mount namespace of a running container whose first process is `pid`. `rootfs` is
+    /// the root directory that the engine created. It may be a mount that exists only in the mount
+    /// namespace of the engine's monitor process, which is the parent of the container's first
+    /// process.
+    ///
+    /// Fails if the process has changed its root to another directory, or if its start time is not
+    /// `start_time`.
     ///
     /// # Errors
     /// The errors of [`Self::from_pid`], [`Error::OtherProcess`] and [`Error::OtherRoot`].
@@ -192,27 +195,27 @@ impl ContainerNamespace {
         })
     }
 
-    /// Returns the owner of files that are created in the container.
+    /// Returns the owner of the files that this process creates in the container.
     pub fn owner(&self) -> FileOwner {
         self.properties.owner
     }
 
-    /// Reports whether the container has a user namespace of its own, while this process is in the
-    /// initial user namespace. Returns false for a rootless engine, which starts the hook in the
-    /// container's user namespace.
+    /// Reports whether the container has a user namespace of its own, and this process is in the
+    /// initial user namespace. Returns false for a rootless engine, because it starts the hook in
+    /// the container's user namespace.
     pub fn has_own_user_namespace(&self) -> bool {
         self.has_own_user_namespace
     }
 
-    /// Returns the content of `/proc/PID/cgroup`, which has the cgroup of the process in each
-    /// hierarchy. The file is read through the handle on the process, so it cannot be the file of a
+    /// Returns the content of `/proc/PID/cgroup`, which lists the cgroup of the process in each
+    /// hierarchy. The file is read through the handle on the process. So it cannot belong to a
     /// later process with the same id.
     pub fn read_cgroup_file(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
         let living_thread = self.thread_dir.as_ref().unwrap_or(&self.process_dir);
         let bytes = read_proc(living_thread, "cgroup", MAX_CGROUP_FILE_BYTES + 1, path)?;
-        // A longer file is refused, because a path that is cut off would be the path of another
-        // cgroup.
+        // A longer file is refused. If it were cut off, the end of the content could be the path of
+        // another cgroup.
         if bytes.len() as u64 > MAX_CGROUP_FILE_BYTES {
             return Err(Error::system("read", path(), Errno::EFBIG));
         }
@@ -227,20 +230,20 @@ impl ContainerNamespace {
             .map_err(|errno| open_error(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Reports whether the container is in the initial user namespace. In any other user namespace,
-    /// the kernel does not let processes open the device nodes that are created there.
+    /// Reports whether the container is in the initial user namespace. If a device node is created
+    /// in another user namespace, the kernel does not let processes open it.
     pub(crate) fn can_create_device_nodes(&self) -> bool {
         self.properties.can_create_device_nodes
     }
 
-    /// Returns the start time of the container's first process in clock ticks since the boot (field
-    /// 22 of `/proc/PID/stat`). Fails if the process has ended.
+    /// Returns the start time of the container's first process, in clock ticks since the boot
+    /// (field 22 of `/proc/PID/stat`). Fails if the process has ended.
     pub fn read_start_time(&self) -> Result<u64> {
         read_process_start_time(&self.process_dir, self.pid)
     }
 
-    /// Opens a file of a running container without entering the container's mount namespace.
-    /// Returns `None` if the file does not exist, or if the container does not run yet.
+    /// Opens a file of a running container. Does not enter the container's mount namespace for
+    /// this. Returns `None` if the file does not exist, or if the container is not running yet.
     pub fn open_file(&self, path: &Path) -> Result<Option<Handle>> {
         match &self.root_location {
             RootLocation::ProcessRoot(root) => Ok(root.lookup(path)?),
@@ -248,8 +251,8 @@ impl ContainerNamespace {
         }
     }
 
-    /// Opens a file of a running container as [`Self::open_file`] does, but does not follow a
-    /// symbolic link at the end of the path: the link itself is opened.
+    /// Opens a file of a running container like [`Self::open_file`]. But if the path ends in a
+    /// symbolic link, opens the link itself.
     pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
         match self.open_file(parent)? {
@@ -278,7 +281,7 @@ impl ContainerNamespace {
     pub fn enter(&self, tmpfs_paths: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let procfs = match self.root_location {
             RootLocation::MountPath(_) => Rc::clone(&self.procfs),
-            // This process may be a child of the process that opened the namespace, so it needs new
+            // This process may be a child of the process that opened the namespace. So it needs new
             // handles on its own files in `/proc`.
             RootLocation::ProcessRoot(_) => Rc::new(Procfs::open()?),
         };
@@ -288,7 +291,7 @@ impl ContainerNamespace {
         })?;
         umask(Mode::empty());
         let root = match &self.root_location {
-            // `from_running` has checked this root, and its handle cannot lead to another
+            // `from_running` has already checked this root. The handle cannot lead to another
             // directory.
             RootLocation::ProcessRoot(root) => RootDir::new(root.handle()?.into_fd(), resolver),
             RootLocation::MountPath(path) => {
@@ -309,9 +312,9 @@ impl ContainerNamespace {
     }
 }
 
-/// Checks, without entering a namespace, that the path `rootfs` leads to the directory
-/// `expected_identity` in the mount namespace of a process whose `/proc/PID` is open as
-/// `process_dir`.
+/// Checks that the path `rootfs` leads to the directory `expected_identity` in the mount namespace
+/// of another process. `process_dir` is a handle on `/proc/PID` of this process. No namespace is
+/// entered.
 fn check_root(
     process_dir: &OwnedFd,
     rootfs: &Path,
@@ -329,10 +332,12 @@ fn check_root(
     }
 }
 
-/// Returns the identity of `rootfs` in the mount namespace of the container process's parent.
-/// podman mounts the root of a container with its own user namespace only in the mount namespace of
-/// conmon, the parent. Returns `None` if the parent has another user namespace or root directory
-/// than this process, because then a user other than root could have mounted a file system there.
+/// Returns the identity of `rootfs` in the mount namespace of the parent of the container's
+/// process. If a container has its own user namespace, podman mounts its root only in the mount
+/// namespace of the parent, conmon.
+///
+/// Returns `None` if the parent has another user namespace or root directory than this process. In
+/// that case, a user other than root could have mounted a file system there.
 fn identify_root_in_parent(
     procfs: &Procfs,
     process_dir: &OwnedFd,
@@ -348,8 +353,8 @@ fn identify_root_in_parent(
         let own_identity = identify_proc_file(procfs.self_dir(), pid, file).ok();
         identity_of_parent.is_some() && identity_of_parent == own_identity
     };
-    // The parent may have ended since its id was read, and another process may have got the id. So
-    // the id of the parent is read again.
+    // The id of the parent is read again. The parent may have ended since the first read, and
+    // another process may have got its id.
     if !is_same_file("ns/user") || !is_same_file("root") || read_parent() != Some(parent_pid) {
         return None;
     }
@@ -358,7 +363,7 @@ fn identify_root_in_parent(
     Some(directory.identity())
 }
 
-/// Returns the identity of the namespace or directory to which `/proc/PID/FILE` leads.
+/// Returns the identity of the namespace or the directory to which the link `/proc/PID/FILE` leads.
 fn identify_proc_file(process_dir: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process_dir, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
@@ -374,7 +379,7 @@ fn read_id_map(process_dir: &OwnedFd, pid: i32, file: &'static str) -> Result<Id
     let bytes = read_proc(process_dir, file, MAX_ID_MAP_BYTES, || {
         format!("/proc/{pid}/{file}").into()
     })?;
-    // A file that is not UTF-8 is reported as an error in the first line.
+    // If the file is not UTF-8, the error names the first line.
     let text = std::str::from_utf8(&bytes).map_err(|_| IdMapError::Line { line: 1 });
     text.and_then(IdMap::parse)
         .map_err(|reason| Error::IdMap { pid, file, reason })

@@ -1,5 +1,5 @@
-//! Opens the entries of a directory in a container, and creates entries if the hook may write to
-//! the directory.
+//! Opens the entries of a directory in a container. Creates entries if the hook may write to the
+//! directory.
 
 use std::path::Path;
 
@@ -12,9 +12,10 @@ use super::{
     WritableDirectory, find_device_number,
 };
 
-/// A handle on the parent directory of a path, which is cheap to clone. In a directory to which the
-/// hook may not write, no entry is created. Existing files can still be mount points, because a
-/// mount does not change the file that it hides.
+/// A handle on the parent directory of a path. It can be cloned at low cost.
+///
+/// If the hook may not write to the directory, it does not create entries there. An existing file
+/// can still be a mount point, because a mount does not change the file that it hides.
 #[derive(Clone, Debug)]
 pub enum Parent {
     /// The hook may create, change and remove entries of this directory.
@@ -24,19 +25,19 @@ pub enum Parent {
 }
 
 impl Parent {
-    /// Opens the entry `name`. A symbolic link is opened itself and not followed. Returns `None`
-    /// if there is no such entry.
+    /// Opens the entry `name`. If the entry is a symbolic link, opens the link itself. Returns
+    /// `None` if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         self.directory().open(name)
     }
 
-    /// Returns `name` as a mount point for a file of the kind `source_kind`. If `name` does not
-    /// exist, a directory or an empty file is created. See
+    /// Returns the entry `name` as a mount point for a file of the kind `source_kind`. If there is
+    /// no such entry, creates a directory or an empty file. See
     /// [`WritableDirectory::open_or_create_mount_point`].
     ///
     /// # Errors
-    /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
-    /// changed.
+    /// [`super::Error::NotWritable`] if the entry does not exist and the hook may not write to the
+    /// directory.
     pub fn open_or_create_mount_point(
         &self,
         name: Name<'_>,
@@ -50,8 +51,8 @@ impl Parent {
         }
     }
 
-    /// Returns the entry `name` as a mount point for a file of the kind `source_kind`, or `None` if
-    /// there is no such entry.
+    /// Returns the entry `name` as a mount point for a file of the kind `source_kind`. Returns
+    /// `None` if there is no such entry.
     pub fn open_mount_point(
         &self,
         name: Name<'_>,
@@ -68,17 +69,19 @@ impl Parent {
         Ok(Identity::from_stat(&stat))
     }
 
-    /// Creates the symbolic link `name` to `target`. See [`WritableDirectory::symlink`].
+    /// Creates a symbolic link with the name `name` that leads to `target`. See
+    /// [`WritableDirectory::symlink`].
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.require_writable(name)?.symlink(name, target)
     }
 
-    /// Creates the symbolic link `name` to `target`, unless another file has the name. Returns the
-    /// kind of this other file, or `None` if the link was created or existed already.
+    /// Creates a symbolic link with the name `name` that leads to `target`. Returns `None` if the
+    /// link was created, or if the same link already existed. If another file has the name, changes
+    /// nothing and returns the kind of this file.
     ///
     /// # Errors
-    /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
-    /// changed.
+    /// [`super::Error::NotWritable`] if the name does not exist and the hook may not write to the
+    /// directory.
     pub fn symlink_unless_occupied(
         &self,
         name: Name<'_>,
@@ -108,8 +111,8 @@ impl Parent {
         self.require_writable(name)?.remove(name, kind)
     }
 
-    /// Creates the device node `name` for `device`. An existing node of the same device is not
-    /// changed. See [`WritableDirectory::create_device_node`].
+    /// Creates the device node `name` for `device`. Does nothing if a node of the same device
+    /// already has this name. See [`WritableDirectory::create_device_node`].
     pub fn create_device_node(
         &self,
         name: Name<'_>,

@@ -25,12 +25,13 @@ use rooted_path::{LastLink, ResolvedPath, Walk};
 
 use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 
-/// The reason for which the hook must not write to a directory.
+/// The reason why the hook must not write to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotWritableReason {
-    /// The directory is on a volume or another mount that the container may share.
+    /// The directory is on a volume or on another mount that other containers or the host may
+    /// share.
     OtherMount,
-    /// The container's root is the host's root directory.
+    /// The root of the container is the root directory of the host.
     HostRoot,
 }
 
@@ -55,8 +56,8 @@ pub struct WritableDirectory {
 }
 
 impl WritableDirectory {
-    /// Returns `root` as a writable directory. `root` must be the root directory of a file system
-    /// that the hook itself has mounted.
+    /// Returns `root` as a writable directory. `root` must be the root of a file system that the
+    /// hook itself has mounted.
     pub(crate) fn from_own_mount(root: OwnedFd, path: &Path, procfs: &Rc<Procfs>) -> Result<Self> {
         Ok(Self {
             mount_id: procfs.read_mount_id(&root)?,
@@ -65,8 +66,8 @@ impl WritableDirectory {
         })
     }
 
-    /// Returns `directory`, a subdirectory of this directory, as a writable directory. Fails if
-    /// `directory` is on another mount.
+    /// Returns a subdirectory of this directory as a writable directory. Fails if the subdirectory
+    /// is on another mount.
     pub(super) fn to_writable_subdirectory(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
@@ -76,7 +77,7 @@ impl WritableDirectory {
         })
     }
 
-    /// Checks that `file`, an entry of this directory, is not a mount point. `path` is for the
+    /// Checks that `file`, an entry of this directory, is not a mount point. `path` is used in the
     /// error message.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
         if self.procfs.read_mount_id(file)? == self.mount_id {
@@ -114,24 +115,24 @@ impl NotWritableReason {
     }
 }
 
-/// Decides in which mounts of a container the hook may create and change files: in the root file
-/// system, and in tmpfs mounts of the runtime.
+/// Decides on which mounts of a container the hook may create and change files. These are the root
+/// file system, and the tmpfs mounts that the runtime creates.
 #[derive(Debug)]
 pub(super) struct WritePolicy {
     procfs: Rc<Procfs>,
     root_mount_id: u64,
     is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, according to config.json.
+    /// The paths at which the runtime mounts a new tmpfs, as config.json says.
     tmpfs_paths: Vec<PathBuf>,
-    /// The ids of the tmpfs mounts that were found at `tmpfs_paths`, with open handles on the
-    /// mounts. As long as a handle is open, the kernel does not reuse the id of its mount.
+    /// The ids of the tmpfs mounts that were found at `tmpfs_paths`, each with an open handle on
+    /// the mount. The kernel does not reuse the id of a mount as long as a handle on it is open.
     tmpfs_mounts: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
     /// Creates the policy for the container whose root directory is `root`. The caller must keep
-    /// `root` open as long as it uses the policy, so that the kernel does not reuse the mount's
-    /// id.
+    /// `root` open as long as it uses the policy. Otherwise the kernel may reuse the id of the
+    /// root's mount.
     pub(super) fn new(
         root: &RootDir,
         is_host_root: bool,
@@ -147,8 +148,8 @@ impl WritePolicy {
         })
     }
 
-    /// Returns `directory` as a writable directory if the hook may write to it. Otherwise, the
-    /// inner error has `directory` and the reason.
+    /// Returns `directory` as a writable directory if the hook may write to it. Otherwise returns
+    /// `directory` and the reason as the inner error.
     pub(super) fn check_directory(
         &self,
         root: &RootDir,
@@ -214,7 +215,7 @@ impl WritePolicy {
 }
 
 /// Opens the file `path` and its parent directory. The parent is `None` if it is the root
-/// directory. Returns `None` if the file does not exist or a component of `path` is a symbolic
+/// directory. Returns `None` if the file does not exist, or if a component of `path` is a symbolic
 /// link.
 fn open_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
     let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;

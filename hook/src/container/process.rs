@@ -12,28 +12,29 @@ use nix::sys::stat::Mode;
 use super::procfs::{Procfs, read_proc};
 use super::{Error, HANDLE_FLAGS, Result};
 
-/// The size limit of `/proc/PID/stat` and `/proc/PID/status` in bytes.
+/// The maximum size of `/proc/PID/stat` and `/proc/PID/status` in bytes.
 const MAX_STATUS_BYTES: u64 = 64 << 10;
 
-/// The states in `/proc/PID/stat` of a thread that has ended: zombie and dead.
+/// The states that `/proc/PID/stat` shows for a thread that has ended: zombie and dead.
 const ENDED_STATES: [char; 2] = ['Z', 'X'];
 
-/// The state of the process with a given id and start time. The id alone does not identify a
-/// process, because the kernel reuses ids.
+/// The state of a process that is identified by its id and its start time. The id alone does not
+/// identify a process, because the kernel reuses ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessState {
-    /// At least one thread of the process lives.
+    /// At least one thread of the process is alive.
     Running,
-    /// All threads of the process have ended. Another process may have its id now.
+    /// All threads of the process have ended. Another process may have the same id now.
     Ended,
     /// The state is unknown, because `/proc` could not be read.
     Unknown,
 }
 
-/// Returns the state of the process with the id `pid` and this start time, in clock ticks since the
-/// boot (field 22 of `/proc/PID/stat`).
+/// Returns the state of the process that has the id `pid` and the start time `start_time`. The
+/// start time is in clock ticks since the boot (field 22 of `/proc/PID/stat`).
 pub(crate) fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
-    // A single failed read does not prove that the process has ended, so the read is repeated once.
+    // A single failed read does not prove that the process has ended. So the start time is read
+    // twice.
     for _ in 0..2 {
         match find_start_time(pid) {
             Ok(current_start_time) if current_start_time == start_time => {
@@ -47,7 +48,7 @@ pub(crate) fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
     ProcessState::Ended
 }
 
-/// Returns the start time of the process with the id `pid` in clock ticks since the boot, or
+/// Returns the start time of the process with the id `pid`, in clock ticks since the boot. Returns
 /// `None` if all threads of the process have ended.
 pub(crate) fn read_start_time(pid: i32) -> Option<u64> {
     find_start_time(pid).ok()
@@ -57,8 +58,8 @@ fn find_start_time(pid: i32) -> Result<u64> {
     read_process_start_time(&Procfs::open()?.open_process(pid)?, pid)
 }
 
-/// Reports whether the process with the id `pid` is the init process of a descendant of this
-/// process's PID namespace. When an init process ends, the kernel kills all other processes of its
+/// Reports whether the process with the id `pid` is the init process of a PID namespace below that
+/// of this process. When an init process ends, the kernel kills all other processes of its
 /// namespace (pid_namespaces(7)).
 pub(crate) fn is_init_process(pid: i32) -> bool {
     let read_status = || {
@@ -78,22 +79,24 @@ pub(crate) fn is_init_process(pid: i32) -> bool {
     pids.len() > 1 && pids.last() == Some(&"1")
 }
 
-/// Returns the start time of a process in clock ticks since the boot. `process_dir` is a handle on
-/// `/proc/PID`, and `pid` is for messages.
+/// Returns the start time of a process, in clock ticks since the boot. `process_dir` is a handle on
+/// `/proc/PID`. `pid` is only used in messages.
 pub(super) fn read_process_start_time(process_dir: &OwnedFd, pid: i32) -> Result<u64> {
     read_stat_field(process_dir, pid, 22)
 }
 
-/// Returns the id of the parent process. `process_dir` is a handle on `/proc/PID`, and `pid` is for
-/// messages.
+/// Returns the id of the parent process. `process_dir` is a handle on `/proc/PID`. `pid` is only
+/// used in messages.
 pub(super) fn read_parent_pid(process_dir: &OwnedFd, pid: i32) -> Result<i32> {
     read_stat_field(process_dir, pid, 4)
 }
 
-/// Reads the field `field_number` of `/proc/PID/stat`, which must be at least 4 (proc_pid_stat(5)).
-/// The call fails if all threads of the process have ended, even if `/proc` still lists it. A
-/// process whose main thread has ended while others run is alive; a program gets into this state by
-/// calling pthread_exit(3) in the main thread.
+/// Reads the field `field_number` of `/proc/PID/stat` (proc_pid_stat(5)). The number must be at
+/// least 4.
+///
+/// Fails if all threads of the process have ended, even if `/proc` still lists the process. A
+/// process is alive if its main thread has ended while other threads run. This happens when a
+/// program calls pthread_exit(3) in the main thread.
 fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: usize) -> Result<T> {
     let stat = read_stat(process_dir, pid)?;
     let mut fields = fields_after_name(&stat);
@@ -105,7 +108,7 @@ fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: us
 }
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
-/// has ended, and `None` if the main thread lives.
+/// has ended. Returns `None` if the main thread is alive.
 pub(super) fn find_living_thread_of_zombie(
     process_dir: &OwnedFd,
     pid: i32,
@@ -118,8 +121,8 @@ pub(super) fn find_living_thread_of_zombie(
     }
 }
 
-/// Returns a handle on `/proc/PID/task/TID` of the first living thread of a process, or `None` if
-/// all threads have ended.
+/// Returns a handle on `/proc/PID/task/TID` of the first living thread of a process. Returns `None`
+/// if all threads have ended.
 fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let to_error = |errno| open_error(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -139,7 +142,8 @@ fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>
             HANDLE_FLAGS | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
-        // A thread whose files cannot be read has ended since the directory was listed.
+        // If the files of a thread cannot be read, the thread has ended since the directory was
+        // listed.
         if let Ok(thread_dir) = thread_dir
             && let Ok(stat) = read_stat(&thread_dir, pid)
             && fields_after_name(&stat).is_some_and(|fields| !has_ended(fields))
@@ -156,9 +160,10 @@ fn read_stat(process_dir: &OwnedFd, pid: i32) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the fields of `/proc/PID/stat` from the third one, the state. The search starts at the
-/// end, because the second field is a name in parentheses that the program chooses, and that may
-/// itself contain spaces and parentheses.
+/// Returns the fields of `/proc/PID/stat` that begin with the third field, the state.
+///
+/// The second field is a name in parentheses. The program chooses this name, which may itself
+/// contain spaces and parentheses. So the end of the name is searched from the end of the text.
 fn fields_after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }

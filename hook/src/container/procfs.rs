@@ -1,8 +1,8 @@
 //! Reads the host's `/proc` through handles.
 //!
-//! After setns(2), the path `/proc` leads to a file of the container, which could be anything.
-//! Therefore handles on `/proc` are opened before setns(2), and checked to be on a proc file
-//! system. They show the current state of this process: after setns(2), `mountinfo` lists the
+//! After setns(2), the path `/proc` leads to a file of the container, which could be anything. So
+//! the handles on `/proc` are opened before setns(2), and it is checked that they are on a proc
+//! file system. They show the current state of this process: after setns(2), `mountinfo` lists the
 //! mounts of the container.
 
 use std::fs::File;
@@ -20,10 +20,10 @@ use super::{Error, HANDLE_FLAGS, Result};
 use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
-/// The size limit of `/proc/PID/mountinfo` in bytes, which is sufficient for some 200,000 mounts.
+/// The maximum size of `/proc/PID/mountinfo` in bytes. It is enough for about 200,000 mounts.
 const MAX_MOUNTINFO_BYTES: u64 = 64 << 20;
 
-/// The size limit of `/proc/self/fdinfo/FD` in bytes.
+/// The maximum size of `/proc/self/fdinfo/FD` in bytes.
 const MAX_FDINFO_BYTES: u64 = 64 << 10;
 
 /// Handles on `/proc`, `/proc/self` and `/proc/self/fd`.
@@ -36,7 +36,7 @@ pub(crate) struct Procfs {
 
 impl Procfs {
     /// Opens `/proc` in the current mount namespace, which must still be the host's. Fails if
-    /// `/proc` is no proc file system.
+    /// `/proc` is not a proc file system.
     pub(crate) fn open() -> Result<Self> {
         let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let open_error = |path: &str, errno| Error::system("open", path, errno);
@@ -57,8 +57,8 @@ impl Procfs {
         })
     }
 
-    /// Opens the directory of the process with the id `pid`. If the process ends, the handle
-    /// never leads to a later process with the same id.
+    /// Opens the directory in `/proc` of the process with the id `pid`. If this process ends, the
+    /// handle never leads to a later process with the same id.
     pub(super) fn open_process(&self, pid: i32) -> Result<OwnedFd> {
         let name = pid.to_string();
         openat(
@@ -71,7 +71,7 @@ impl Procfs {
     }
 
     /// Opens the file of an `O_PATH` handle again with `flags`, so that the file can be read or
-    /// written. `path` is for messages.
+    /// written. `path` is only used in messages.
     pub(super) fn reopen(&self, handle: impl AsFd, flags: OFlag, path: &Path) -> Result<OwnedFd> {
         let fd_number = handle.as_fd().as_raw_fd().to_string();
         openat(
@@ -83,15 +83,16 @@ impl Procfs {
         .map_err(|errno| Error::system("open", path, errno))
     }
 
-    /// Makes `/proc/self/fd` the working directory, so that the number of a descriptor is a path of
-    /// the open file. Handles can be passed to mount(2) and umount2(2) only in this way, because
-    /// these calls take paths.
+    /// Makes `/proc/self/fd` the working directory. After that, the number of a descriptor is a
+    /// path of its open file. mount(2) and umount2(2) take paths, so this is the only way to pass
+    /// handles to them.
     pub(crate) fn enter_descriptors(&self) -> Result<()> {
         fchdir(&self.fd_dir)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }
 
-    /// Returns the id of the mount that contains `file`, as in the first field of `mountinfo`.
+    /// Returns the id of the mount that contains `file`. It is the first field of the mount's line
+    /// in `mountinfo`.
     pub(crate) fn read_mount_id(&self, file: impl AsFd) -> Result<u64> {
         if let Ok(Some(id)) = statmount::query_mount_id(&file, statmount::STATX_MNT_ID) {
             return Ok(id);
@@ -107,7 +108,8 @@ impl Procfs {
         })
     }
 
-    /// Reports whether the parent of `file`'s mount is the mount that contains `parent_file`.
+    /// Reports whether the mount that contains `file` is mounted directly on the mount that
+    /// contains `parent_file`.
     pub(super) fn is_mounted_on(&self, file: impl AsFd, parent_file: impl AsFd) -> Result<bool> {
         if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &parent_file) {
             return Ok(is_mounted);
@@ -120,7 +122,7 @@ impl Procfs {
         Ok(lines.any(|line| (line.id, line.parent_id) == (mount_id, parent_id)))
     }
 
-    /// Reads `/proc/self/mountinfo`, the list of all mounts of the current mount namespace.
+    /// Reads `/proc/self/mountinfo`, which lists all mounts of the current mount namespace.
     pub(crate) fn read_mountinfo(&self) -> Result<Vec<u8>> {
         self.read("mountinfo", MAX_MOUNTINFO_BYTES)
     }
@@ -137,8 +139,9 @@ impl Procfs {
     }
 }
 
-/// Reports whether the parent of `file`'s mount is the mount that contains `parent_file`. Uses
-/// statmount(2), and returns `None` on kernels before Linux 6.8, which have no unique mount ids.
+/// Reports whether the mount that contains `file` is mounted directly on the mount that contains
+/// `parent_file`. Uses statmount(2). Returns `None` before Linux 6.8, because older kernels have no
+/// unique mount ids.
 fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<Option<bool>> {
     let query_unique_id = |file| statmount::query_mount_id(file, statmount::STATX_MNT_ID_UNIQUE);
     Ok(
@@ -154,8 +157,8 @@ fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<O
     )
 }
 
-/// Reads the first `max_bytes` bytes of the file `name` in `directory`, a directory of `/proc`.
-/// `path` returns the path of the file for messages.
+/// Reads at most `max_bytes` bytes of the file `name` in `directory`, which is a directory of
+/// `/proc`. `path` returns the path of the file for messages.
 pub(super) fn read_proc(
     directory: impl AsFd,
     name: &str,
@@ -169,8 +172,8 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| Error::system("open", path(), errno))?;
-    // Most files of `/proc` have fewer than 4096 bytes. With this capacity they need only one
-    // read(2).
+    // Most files of `/proc` have fewer than 4096 bytes. With this capacity, a single read(2) reads
+    // them.
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
         .take(max_bytes)
@@ -182,7 +185,8 @@ pub(super) fn read_proc(
     Ok(bytes)
 }
 
-/// Returns the value of `mnt_id:` in `/proc/PID/fdinfo/FD` (Linux 3.15, proc_pid_fdinfo(5)).
+/// Returns the value after `mnt_id:` in the content of `/proc/PID/fdinfo/FD` (Linux 3.15,
+/// proc_pid_fdinfo(5)).
 fn parse_mount_id(fdinfo: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(fdinfo).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;

@@ -1,5 +1,5 @@
-//! Replaces a file of a container atomically: a new file is written under a temporary name, and
-//! then renamed.
+//! Replaces a file of a container atomically. The new file is first written under a temporary name,
+//! and then renamed.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,19 +14,19 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// The maximum number of random names that are tried for a temporary file. Only an attacker can
-/// make all of them exist.
+/// make files with all these names exist.
 const MAX_NAME_ATTEMPTS: usize = 8;
 
-/// The mode bits that a new file gets from the file that it replaces. The set-user-id, set-group-id
-/// and sticky bits are cleared, because a part of the new content comes from the image.
+/// The mode bits that a new file takes over from the file that it replaces. The set-user-id,
+/// set-group-id and sticky bits are cleared, because some of the new content comes from the image.
 const INHERITED_MODE_BITS: Mode = Mode::from_bits_truncate(0o777);
 
 impl WritableDirectory {
-    /// Replaces the file `name` atomically by a new file with the content `bytes`. The new file has
-    /// the permissions and the owner of `old_file`, the existing file. If there is none, its mode
-    /// is `mode`.
+    /// Replaces the file `name` atomically by a new file with the content `bytes`. `old_file` is
+    /// the existing file. The new file has its permissions and its owner. If there is no existing
+    /// file, the new file has the mode `mode`.
     ///
-    /// If a process of the container creates a symbolic link at `name` at the same time, the
+    /// If a process of the container creates a symbolic link with this name at the same time, the
     /// link is replaced and not followed.
     pub(super) fn replace(
         &self,
@@ -59,7 +59,8 @@ impl WritableDirectory {
     }
 
     /// Calls `create` with random file names until it does not fail with EEXIST. Returns the
-    /// created file and its name. `name` is the name of the file to replace, for messages.
+    /// created file and its name. `name` is the name of the file to replace, and is only used in
+    /// messages.
     pub(super) fn create_temporary_file<T>(
         &self,
         name: Name<'_>,
@@ -85,7 +86,7 @@ impl WritableDirectory {
             .system_error("create a file to replace", name, Errno::EEXIST))
     }
 
-    /// Renames a temporary file to `name`, and removes it if this fails.
+    /// Renames a temporary file to `name`. If this fails, removes the temporary file.
     pub(super) fn rename_over(&self, temporary_name: &str, name: Name<'_>) -> Result<()> {
         renameat(self, temporary_name, self, name.as_os_str()).map_err(|errno| {
             self.remove_temporary_file(temporary_name);
@@ -94,7 +95,8 @@ impl WritableDirectory {
     }
 
     fn remove_temporary_file(&self, temporary_name: &str) {
-        // A failure to remove the file is ignored, because the caller reports an earlier error.
+        // If the file cannot be removed, this error is ignored, because the caller reports the
+        // first error.
         let _ = unlinkat(self, temporary_name, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -127,8 +129,8 @@ impl WritableDirectory {
     }
 }
 
-/// Returns an unpredictable number: the hash of an empty input with the random seed of the standard
-/// library's hash maps, which comes from getrandom(2).
+/// Returns an unpredictable number. It is the hash of an empty input with the random seed that the
+/// standard library uses for hash maps. The seed comes from getrandom(2).
 fn generate_random_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -20,8 +20,8 @@ use super::{
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A container's root directory. Absolute and relative paths both start at this directory, and
-/// symbolic links are resolved inside it, so that no path leads to a file of the host.
+/// The root directory of a container. Absolute and relative paths both start at this directory.
+/// Symbolic links are resolved inside it, so that no path leads to a file of the host.
 #[derive(Debug)]
 pub struct ContainerRoot {
     root: RootDir,
@@ -32,21 +32,23 @@ pub struct ContainerRoot {
     _owner_guard: Option<FileOwnerGuard>,
 }
 
-/// The properties of a container's root that must be determined before this process enters the
+/// The properties of a container's root that must be found out before this process enters the
 /// container's mount namespace.
 #[derive(Debug)]
 pub(super) struct RootProperties {
     pub(super) owner: FileOwner,
     pub(super) can_create_device_nodes: bool,
     pub(super) is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, according to config.json.
+    /// The paths at which the runtime mounts a new tmpfs, as config.json says.
     pub(super) tmpfs_paths: Vec<PathBuf>,
 }
 
 impl ContainerRoot {
-    /// Opens the directory `rootfs` of the current mount namespace as a container's root. New files
-    /// belong to the user of this process. This function is for tests, and for callers that have
-    /// not entered the namespace with [`super::ContainerNamespace::enter`].
+    /// Opens the directory `rootfs` of the current mount namespace as the root of a container. New
+    /// files belong to the user of this process.
+    ///
+    /// This function is for tests, and for callers that have not entered the namespace with
+    /// [`super::ContainerNamespace::enter`].
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let properties = RootProperties {
             owner: FileOwner::ROOT,
@@ -78,13 +80,13 @@ impl ContainerRoot {
         })
     }
 
-    /// Returns the owner that new files get.
+    /// Returns the user and the group that own new files.
     pub fn owner(&self) -> FileOwner {
         self.owner
     }
 
-    /// Reports whether processes of the container can open device nodes that are created here. The
-    /// kernel permits this only in the initial user namespace.
+    /// Reports whether processes of the container can open device nodes that are created in this
+    /// root. The kernel permits this only in the initial user namespace.
     pub fn can_create_device_nodes(&self) -> bool {
         self.can_create_device_nodes
     }
@@ -98,30 +100,31 @@ impl ContainerRoot {
         Ok(self.root.lookup(path)?)
     }
 
-    /// Opens the directory `path`. Returns `None` if there is no file or another kind of file at
-    /// the path.
+    /// Opens the directory `path`. Returns `None` if nothing exists at the path, or if it is not a
+    /// directory.
     pub fn open_directory(&self, path: &Path) -> Result<Option<Directory>> {
         let file = self.root.lookup(path)?;
         let directory = file.filter(|file| file.kind() == FileKind::Directory);
         Ok(directory.map(|file| Directory::new(file.into_fd(), path)))
     }
 
-    /// Opens the parent directory of `path`, and creates it if it does not exist. Returns the
-    /// parent and the last component of `path`.
+    /// Opens the parent directory of `path`. Creates the parent directory if it does not exist.
+    /// Returns the parent directory and the last component of `path`.
     pub fn open_or_create_parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.open_or_create_directory(parent, PARENT_MODE)?, name))
     }
 
-    /// Opens the parent directory of `path`. Returns `None` if the parent does not exist.
+    /// Opens the parent directory of `path`. Returns the parent directory and the last component of
+    /// `path`. Returns `None` if the parent directory does not exist.
     pub fn open_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
         let (parent, name) = split_leaf(path)?;
         let parent = self.open_directory_as_parent(parent)?;
         Ok(parent.map(|parent| (parent, name)))
     }
 
-    /// Opens the directory `path`, so that its entries can be opened and created. Returns `None` if
-    /// there is no file or another kind of file at the path.
+    /// Opens the directory `path`, so that the caller can open and create entries in it. Returns
+    /// `None` if nothing exists at the path, or if it is not a directory.
     pub fn open_directory_as_parent(&self, path: &Path) -> Result<Option<Parent>> {
         let Some(directory) = self.open_directory(path)? else {
             return Ok(None);
@@ -136,8 +139,7 @@ impl ContainerRoot {
         ))
     }
 
-    /// Opens the directory `path`, and creates it and its parents with `mode` if they are
-    /// missing.
+    /// Opens the directory `path`. Creates missing directories of the path with the mode `mode`.
     ///
     /// # Errors
     /// The errors of [`Self::open_or_create_parent`], and [`Error::NotWritable`] if the directory
@@ -149,15 +151,15 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns the mount point at `path` for a file of the kind `source_kind`, and creates it if it
-    /// is missing. See [`Parent::open_or_create_mount_point`].
+    /// Returns the mount point at `path` for a file of the kind `source_kind`. Creates the mount
+    /// point if it does not exist. See [`Parent::open_or_create_mount_point`].
     pub fn open_or_create_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Target> {
         let (parent, name) = self.open_or_create_parent(path)?;
         parent.open_or_create_mount_point(name, source_kind)
     }
 
-    /// Returns the mount point at `path` for a file of the kind `source_kind`, or `None` if there
-    /// is no file at the path.
+    /// Returns the mount point at `path` for a file of the kind `source_kind`. Returns `None` if
+    /// nothing exists at the path.
     pub fn open_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
@@ -168,13 +170,13 @@ impl ContainerRoot {
         }
     }
 
-    /// Creates the symbolic link `path` to `target`. See [`Parent::symlink`].
+    /// Creates a symbolic link at `path` that leads to `target`. See [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
         let (parent, name) = self.open_or_create_parent(path)?;
         parent.symlink(name, target)
     }
 
-    /// Creates the device node `path` for `device`. See [`Parent::create_device_node`].
+    /// Creates a device node for `device` at `path`. See [`Parent::create_device_node`].
     pub fn create_device_node(
         &self,
         path: &Path,
@@ -185,8 +187,8 @@ impl ContainerRoot {
         parent.create_device_node(name, device, access)
     }
 
-    /// Reads the regular file `path`, which must not have more than `max_bytes` bytes. Returns
-    /// `None` if the file does not exist.
+    /// Reads the regular file `path`. Fails if it has more than `max_bytes` bytes. Returns `None`
+    /// if the file does not exist.
     pub fn read_file(&self, path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>> {
         let handle = self.root.lookup(path)?;
         handle
@@ -232,8 +234,8 @@ impl ContainerRoot {
     }
 
     fn open_or_create_directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
-        // Opening is tried first, because most directories exist and a single openat2(2) opens
-        // them.
+        // The directory is opened first, because most directories exist and a single openat2(2)
+        // opens them.
         let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let (handle, missing_names) = match self.root.open_file(path, flags) {
             Ok(Some(fd)) => {
@@ -247,8 +249,9 @@ impl ContainerRoot {
                 } = self.resolve_for_creation(path)?;
                 (self.open_last_file(opened_components)?, missing_names)
             }
-            // Opening fails with ENOTDIR if `path` or one of its parents is no directory. The
-            // lookup distinguishes the two cases: it succeeds only if all parents are directories.
+            // The open failed with ENOTDIR because `path` or one of its parents is not a directory.
+            // The lookup distinguishes the two cases: it succeeds only if all parents are
+            // directories.
             Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
@@ -263,8 +266,9 @@ impl ContainerRoot {
         self.create_missing_directories(directory, &missing_names, path, mode)
     }
 
-    /// Creates the nested directories `missing_names` in `directory`, if the policy allows the hook
-    /// to write there. Returns the innermost directory, whose path is `path`.
+    /// Creates the nested directories `missing_names` in `directory` if the policy allows the hook
+    /// to write there. Returns the innermost directory. `path` is the path of the innermost
+    /// directory.
     fn create_missing_directories(
         &self,
         directory: Directory,
@@ -285,9 +289,9 @@ impl ContainerRoot {
         }
     }
 
-    /// Resolves `path` as far as its components exist, so that the caller can create the others.
-    /// Fails if a symbolic link leads to a missing file, or if a missing component is followed by
-    /// `..`.
+    /// Resolves `path` as far as its components exist, so that the caller can create the missing
+    /// ones. Fails if a symbolic link leads to a missing file, or if `..` follows a missing
+    /// component.
     fn resolve_for_creation(&self, path: &Path) -> Result<ResolvedPath> {
         let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match resolved_path.missing_names.first() {
@@ -302,8 +306,8 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns a handle on the last file of `trail`, the files that a path resolution went through.
-    /// An empty `trail` stands for the root.
+    /// Returns a handle on the last file of `trail`, which lists the files through which a path was
+    /// resolved. If `trail` is empty, returns a handle on the root.
     fn open_last_file(&self, mut trail: Vec<OpenedComponent>) -> Result<Handle> {
         match trail.pop() {
             Some(waypoint) => Ok(waypoint.handle),

@@ -9,14 +9,14 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
 
-/// The mode of empty files that are created as mount points. It is not visible while a mount
-/// covers the file.
+/// The mode of the empty files that are created as mount points. As long as a file is mounted over
+/// such a file, the mode is not visible.
 const FILE_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
 
-/// The mode of directories that are created as mount points.
+/// The mode of the directories that are created as mount points.
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A handle on a file or directory of a container that becomes a mount point.
+/// A handle on a file or a directory of a container that will become a mount point.
 #[derive(Debug)]
 pub struct Target {
     directory: Directory,
@@ -25,24 +25,24 @@ pub struct Target {
     origin: TargetOrigin,
 }
 
-/// Whether a mount point existed or was created by the hook.
+/// Whether a mount point already existed, or the hook created it.
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
-    /// The mount point was created in the mount with the id `mount_id`.
+    /// The hook created the mount point, on the mount with the id `mount_id`.
     Created {
         mount_id: u64,
     },
 }
 
 impl Target {
-    /// Reports whether the mount point did not exist and was created by the hook.
+    /// Reports whether the hook created the mount point.
     pub fn is_newly_created(&self) -> bool {
         self.mount_id().is_some()
     }
 
-    /// Returns the id of the mount that contains a newly created target. Returns `None` if the
-    /// target existed, because another mount may cover it already.
+    /// Returns the id of the mount on which the hook created the target. Returns `None` if the
+    /// target already existed, because another mount may cover it.
     pub(crate) fn mount_id(&self) -> Option<u64> {
         match self.origin {
             TargetOrigin::Created { mount_id } => Some(mount_id),
@@ -50,8 +50,9 @@ impl Target {
         }
     }
 
-    /// Reports whether the target is already the file with the device and inode number `identity`.
-    /// Mounting that file would then change nothing; this happens if a hook runs twice.
+    /// Reports whether the target is already the file with the identity `identity` (device and
+    /// inode number). In this case, the file need not be mounted again. This happens if the hook
+    /// runs twice.
     pub fn has_identity(&self, identity: Identity) -> bool {
         matches!(self.origin, TargetOrigin::Existing(entry) if entry == identity)
     }
@@ -71,8 +72,8 @@ impl Target {
         self.directory.path().join(&self.name)
     }
 
-    /// Opens the file that has the target's name now. After a mount this is the root of the
-    /// mount, unless a process of the container has renamed another file to the name.
+    /// Opens the file that has the target's name now. After a mount, this is the root of the mount,
+    /// unless a process of the container has renamed another file to this name.
     pub(crate) fn reopen_by_name(&self) -> Result<Handle> {
         self.directory.open_existing(Name::new(&self.name)?)
     }
@@ -100,8 +101,8 @@ impl WritableDirectory {
         name: Name<'_>,
         source_kind: FileKind,
     ) -> Result<Target> {
-        // The creation is tried first, because it is a single system call that fails if the name
-        // exists. The kernel reports EEXIST even on a read-only file system.
+        // The hook tries to create the mount point first, because this is a single system call that
+        // fails if the name exists. The kernel returns EEXIST even on a read-only file system.
         let origin = TargetOrigin::Created {
             mount_id: self.mount_id(),
         };
@@ -128,8 +129,8 @@ impl WritableDirectory {
 }
 
 impl Directory {
-    /// Returns the entry `name` as a mount point for a source of the kind `source_kind`, or `None`
-    /// if there is no such entry.
+    /// Returns the entry `name` as a mount point for a source of the kind `source_kind`. Returns
+    /// `None` if there is no such entry.
     pub fn open_mount_point(
         &self,
         name: Name<'_>,
@@ -160,7 +161,7 @@ impl Directory {
     }
 }
 
-/// Reports whether a source of the kind `source_kind` may be mounted on a file of the kind
+/// Reports whether a file of the kind `source_kind` may be mounted on a file of the kind
 /// `target_kind`.
 fn can_mount_over(source_kind: FileKind, target_kind: FileKind) -> bool {
     match (source_kind, target_kind) {

@@ -1,7 +1,7 @@
 //! Creates and removes directories, empty files and symbolic links in a directory of a container.
 //!
-//! Each operation makes one or two system calls with a single file name, and follows no symbolic
-//! link.
+//! Each operation makes one or two system calls with a single file name. No symbolic link is
+//! followed.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 impl WritableDirectory {
-    /// Creates the directory `name` with `mode`, or opens the existing directory.
+    /// Opens the directory `name`. Creates it with the mode `mode` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if `name` exists and is no directory (a symbolic link to a
-    /// directory does not count as one); [`Error::NotWritable`] if the directory is a mount point.
+    /// [`Error::Occupied`] if `name` exists and is not a directory (a symbolic link to a directory
+    /// is not a directory); [`Error::NotWritable`] if the directory is a mount point.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
         self.create_new_dir(name, mode)?;
         match self.directory().open_directory(name)? {
@@ -30,7 +30,8 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the file `name` with the content `bytes` and `mode`. Fails if `name` exists.
+    /// Creates the file `name` with the content `bytes` and the mode `mode`. Fails if the name
+    /// exists.
     pub fn write_new_file(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
             Some(entry) => Err(self.directory().occupied_error(name, entry.kind())),
@@ -38,10 +39,11 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the symbolic link `name` to `target`. An existing link to `target` is not changed.
+    /// Creates a symbolic link with the name `name` that leads to `target`. Does nothing if the
+    /// same link already exists.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if another file or a symbolic link to another target has the name.
+    /// [`Error::Occupied`] if another file, or a symbolic link to another target, has this name.
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         match symlinkat(target, self, name.as_os_str()) {
             Ok(()) => return Ok(()),
@@ -58,8 +60,9 @@ impl WritableDirectory {
         Err(self.directory().occupied_error(name, entry.kind()))
     }
 
-    /// Creates the symbolic link `name` to `target`, unless another file has the name. Returns the
-    /// kind of this other file, or `None` if the link was created or existed already.
+    /// Creates a symbolic link with the name `name` that leads to `target`. Returns `None` if the
+    /// link was created, or if the same link already existed. If another file has the name, changes
+    /// nothing and returns the kind of this file.
     pub(super) fn symlink_unless_occupied(
         &self,
         name: Name<'_>,
@@ -72,7 +75,8 @@ impl WritableDirectory {
         }
     }
 
-    /// Removes the entry `name` of the kind `kind`. Fails for a directory that is not empty.
+    /// Removes the entry `name`, which has the kind `kind`. Fails if it is a directory that is not
+    /// empty.
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         let flag = match kind {
             FileKind::Directory => UnlinkatFlags::RemoveDir,
@@ -82,8 +86,8 @@ impl WritableDirectory {
             .map_err(|errno| self.directory().system_error("remove", name, errno))
     }
 
-    /// Replaces the existing symbolic link `name` atomically by a link to `target`. The file to
-    /// which the old link leads is not changed.
+    /// Replaces the symbolic link `name` atomically by a link to `target`. The file to which the
+    /// old link leads is not changed.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         let entry = self.directory().open_existing(name)?;
         if entry.kind() != FileKind::Symlink {
@@ -114,9 +118,10 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the empty file `name`, and returns `None` if the name exists. The file is opened
-    /// for reading, because the runtime cannot remount a file system read-only while a file is
-    /// open for writing.
+    /// Creates the empty file `name`. Returns `None` if the name exists.
+    ///
+    /// The file is opened for reading only: the runtime cannot remount a file system read-only
+    /// while a file on it is open for writing.
     pub(super) fn create_new_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
@@ -135,7 +140,7 @@ fn is_link_to(file: &Handle, target: &Path) -> bool {
     read_link_target(file).as_deref() == Some(target)
 }
 
-/// Returns the target of a symbolic link, or `None` if `file` is no symbolic link.
+/// Returns the target of a symbolic link. Returns `None` if `file` is not a symbolic link.
 pub(crate) fn read_link_target(file: &Handle) -> Option<PathBuf> {
     let is_link = file.kind() == FileKind::Symlink;
     is_link.then(|| readlinkat(file, "").ok().map(PathBuf::from))?

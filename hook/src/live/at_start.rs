@@ -1,5 +1,5 @@
-//! Writes the attachment record of a container that is being started. The hook calls this module;
-//! `boathook follow` and `boathook detach` read the record later.
+//! Writes the attachment record of a container that is being started. The hook calls this module.
+//! Later, `boathook follow` and `boathook detach` read the record.
 
 use std::io;
 use std::path::Path;
@@ -17,9 +17,11 @@ use crate::live::record::{
 };
 use crate::oci::{Bundle, State};
 
-/// Records the devices, rules and nodes that the hook adds to a container at its start. Nothing is
-/// recorded unless a device is followed, a requested device is awaited, or the kernel hides device
-/// programs. Returns the recorded rules. This process must be in the host's mount namespace.
+/// Records the devices, rules and nodes that the hook adds to a container at its start. Returns the
+/// recorded rules. This process must be in the host's mount namespace.
+///
+/// A record is only written if `boathook follow` tracks one of the devices, if a requested device
+/// is awaited, or if the kernel hides device programs.
 pub(crate) fn write_start_record(
     state: &State,
     bundle: &Bundle,
@@ -32,16 +34,16 @@ pub(crate) fn write_start_record(
     if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
-    // The owner of a rule or node can also be a class. It is followed if one of the class's devices
-    // is.
+    // The owner of a rule or node can also be a class. The class counts as followed if one of its
+    // devices is followed.
     let is_followed = |owner: &StepOwner| devices.iter().any(|device| device.matches_owner(owner));
     // Nodes and rules that the engine added for a CDI specification or for the wrapper runtime are
     // recorded. Nodes and rules that the user requested from the engine (`--device`) are not
     // recorded, because they are never removed.
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-    // The hook revokes stale rules of config.json. They are recorded as revoked, because an update of
-    // the container by the runtime would allow them again.
+    // The hook revokes the stale rules of config.json. They are recorded as revoked, because the
+    // runtime would allow them again when it updates the container.
     let mut revoked_rules = Vec::new();
     for StaleNode {
         node,
@@ -84,16 +86,16 @@ pub(crate) fn write_start_record(
     files.extend(CreatedFile::from_steps(&steps));
     files.retain(|file: &CreatedFile| file.owners.iter().all(is_followed));
     rules.extend(list_step_rules(&steps).map(|mut rule| {
-        // A rule is never revoked if a device without `follow` needs it too. An empty list of owners
-        // records this.
+        // A rule is never revoked if a device that is not followed needs it as well. An empty list
+        // of owners means that the rule is never revoked.
         if !rule.owners.iter().all(is_followed) {
             rule.owners.clear();
         }
         rule
     }));
     let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
-    // The hook is called twice if a container requests devices both by CDI and by its variables or
-    // annotations.
+    // A container can request devices by CDI and, at the same time, by its variables or
+    // annotations. In this case the hook is called twice.
     let is_called_twice = !bundle.cdi_grants.is_empty() && bundle.hooks.reads_requests(None);
     let start_time = container::read_start_time(state.pid).ok_or_else(|| {
         let reason = format!("process {} has no start time in /proc", state.pid);

@@ -1,5 +1,5 @@
-//! `boathook attach`: plans which devices, files and rules a running container lacks, and adds
-//! them. Devices with network interfaces are refused.
+//! `boathook attach`: plans which devices, files and rules a running container does not have yet,
+//! and adds them. Devices with network interfaces are refused.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,11 +19,11 @@ use crate::oci::{AttachRequest, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
-/// The plan of an attachment of devices to a container. The container stays locked as long as this
-/// value exists.
+/// The plan for attaching devices to a container. The container stays locked as long as this value
+/// exists.
 pub(crate) struct PlannedAttachment {
     container: LockedContainer,
-    /// The steps that the container lacks.
+    /// The steps whose results the container does not have yet.
     pub(crate) plan: InjectionPlan,
     /// The device rules that the container has after the attachment.
     final_rules: Vec<DeviceRule>,
@@ -52,8 +52,8 @@ impl PlannedAttachment {
             })
             .collect();
         let bundle = &mut locked_container.container.bundle;
-        // The container's other devices are planned as well, because libraries and masks are the same
-        // for all devices of the container.
+        // The plan also includes the container's other devices, because the libraries and the
+        // mounts that hide files are the same for all devices of the container.
         bundle.attach_requests = [earlier_requests.clone(), new_requests.clone()].concat();
         let mut earlier_classes: Vec<&ClassName> = earlier_requests
             .iter()
@@ -66,8 +66,8 @@ impl PlannedAttachment {
             config,
         ) {
             Ok(plan) => plan,
-            // A conflict must be an error. If only the requested devices were planned, the new
-            // node would hide the node that the container already has at the same path.
+            // A conflict must be an error. If the plan had only the requested devices, the new node
+            // would hide another node that the container already has at the same path.
             Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 earlier_classes.clear();
@@ -81,8 +81,8 @@ impl PlannedAttachment {
                 plan
             }
         };
-        // Only the grants for the new devices are needed. The grants of one class have the order of
-        // the requests, so the grants of devices that were attached earlier come first.
+        // Only the grants for the new devices are kept. The grants of one class are in the order of
+        // the requests, so the grants of previously attached devices come first.
         plan.grants.retain(|grant| {
             let is_same_class = |class: &&ClassName| **class == grant.class;
             if !grant.grant_origin.is_user() {
@@ -112,8 +112,8 @@ impl PlannedAttachment {
             let reasons = plan.warnings.iter().map(|reason| format!(": {reason}"));
             return Err(LiveError::NoDevice(reasons.collect()));
         }
-        // The container's own request, such as `all`, may select more devices now than at the
-        // container's start. The steps for these additional devices are removed from the plan.
+        // The container's own request, such as `all`, may select more devices now than when the
+        // container was started. The steps for these additional devices are removed from the plan.
         let is_for_attached_device = |owners: &[StepOwner]| {
             let mut all_devices = locked_container.record.devices.iter().chain(&devices);
             all_devices.any(|device| device.matches_any_owner(owners))
@@ -142,8 +142,9 @@ impl PlannedAttachment {
             &AttachmentRecord::default(),
             config,
         )?;
-        // The plan lacks the container's other devices. So it must not mount a new tmpfs for injected
-        // files, which would hide the tmpfs with the files of these devices.
+        // The plan does not include the container's other devices. So it must not mount a new tmpfs
+        // for injected files, which would hide the existing tmpfs with the files of the other
+        // devices.
         if let Some(error) = planner_error
             && plan
                 .steps
@@ -188,8 +189,8 @@ pub(crate) fn attach(
     } = planned_attachment;
     let record = &container.record;
     if plan.steps.is_empty() {
-        // The container already has all rules and files, because other devices need them. The new
-        // devices are recorded as further owners, so that a rule or file is removed only together
+        // The container already has all rules and files, because its other devices need them. The
+        // new devices are recorded as additional owners. So a rule or file is removed only together
         // with its last owner.
         let mut updated_record = record.clone();
         updated_record.add_content(devices, Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
-//! `boathook detach`: takes attached devices away from a container that runs.
+//! `boathook detach`: takes attached devices away from a running container.
 //!
-//! The device rules are revoked first, which needs only the record and the cgroup. Then the files
-//! are removed from the container's root, for which a child process enters the container's mount
-//! namespace. The container can make the second step impossible, but not the first.
+//! First the device rules are revoked. This needs only the attachment record and the cgroup. Then a
+//! child process enters the container's mount namespace and removes the files of the devices. The
+//! container can prevent the second step, but not the first.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,24 +29,26 @@ use crate::oci::{AttachRequest, Bundle, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 
-/// The result of detaching devices.
+/// What a call of `boathook detach` has changed, and what it could not change.
 #[derive(Default)]
 pub(crate) struct DetachResult {
     pub(crate) devices: Vec<ContainerDevice>,
-    /// The requests that `detach` cancelled: their devices are not added when they arrive.
+    /// The requests that `detach` cancelled. If the host gets a device of such a request later, the
+    /// device is not added to the container.
     pub(crate) cancelled_requests: Vec<AwaitedRequest>,
-    /// Whether files were removed that an earlier `detach` could not remove.
+    /// Whether this call removed files that a previous `detach` could not remove.
     pub(crate) has_removed_leftover_files: bool,
     /// The reason why device nodes and files could not be removed from the container's mount
     /// namespace.
     pub(crate) removal_error: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
-    /// The processes that have a detached device open. They can use it until they close it.
+    /// The processes that have a detached device open. They can use the device until they close it.
     pub(crate) holders: Vec<DeviceHolder>,
 }
 
-/// Detaches `requested_devices` from the container `id`, or all attached devices if the list is empty.
-/// `accepts_bundle` reports whether the container with a bundle directory may be changed.
+/// Detaches `requested_devices` from the container `id`. If `requested_devices` is empty, detaches
+/// all attached devices. `accepts_bundle` gets the container's bundle directory, and reports
+/// whether the container may be changed.
 pub(crate) fn detach(
     id: &str,
     accepts_bundle: impl Fn(&Path) -> bool,
@@ -55,7 +57,8 @@ pub(crate) fn detach(
 ) -> Result<DetachResult, LiveError> {
     require_root()?;
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
-    // Another process may hold the lock forever. In this case the rules are revoked without the lock.
+    // Another process may hold the container's lock forever. In this case the rules are revoked
+    // without the lock.
     let record_file = LockedRecord::open(&config.host_root, id, lock::COMMAND_LOCK_TIMEOUT);
     let record = match &record_file {
         Ok(record_file) => record_file.read()?,
@@ -102,8 +105,8 @@ pub(crate) fn detach(
         }
     };
     deadline.cancel();
-    // Removes the devices and rules from a record. The files stay recorded until they are removed
-    // from the container.
+    // Removes the devices and rules from a record. The record keeps the files until they are
+    // removed from the container.
     let detach_without_files = |record: &mut AttachmentRecord| {
         record.remove_devices(|device| devices.contains(&device.device_ref()));
         record.end_requests(&detached_record.awaited_requests, &detached_record.devices);
@@ -111,16 +114,16 @@ pub(crate) fn detach(
         record.add_content(Vec::new(), Vec::new(), detached_record.files.clone());
     };
     let record_file = record_file.map_err(|error| {
-        // The record could not be locked. The rules are removed from it nevertheless, so that
-        // `follow` does not allow them again.
+        // The record could not be locked. Its rules are removed nevertheless, so that
+        // `boathook follow` does not allow them again.
         let save_result = record_files::update_record_without_lock(
             &config.host_root,
             &record,
             detach_without_files,
         );
         warn_if_not_saved(id, save_result);
-        // The process that holds the lock has read an older record, and may have allowed the rules
-        // again. So they are revoked again.
+        // The process that holds the lock read the record before this change, and may have allowed
+        // the rules again. So the rules are revoked once more.
         if let Err(error) = record.revoke_rules(&detached_record.rules, &remaining_record) {
             log::warning(&format!(
                 "container {id}: {}",
@@ -169,9 +172,10 @@ fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
 }
 
 impl AttachmentRecord {
-    /// Moves `cancelled_requests` from the record's awaited requests to its cancelled requests. Adds
-    /// the ids of `detached_devices` to the awaited requests for all devices of a class, so that the
-    /// container does not get these devices again.
+    /// Moves `cancelled_requests` from the record's awaited requests to its cancelled requests.
+    ///
+    /// If an awaited request is for all devices of a class, adds the ids of `detached_devices` to
+    /// this request. So the container does not get these devices again.
     fn end_requests(
         &mut self,
         cancelled_requests: &[AwaitedRequest],
@@ -196,8 +200,8 @@ impl AttachmentRecord {
             }
         }
         // A device that arrived after the container's start must not be added again. So a cancelled
-        // request is recorded for it, unless a request for all devices of the class already has its
-        // id.
+        // request is recorded for it, unless an awaited request for all devices of its class
+        // already contains its id.
         let is_awaited = |device: &ContainerDevice| {
             let mut requests = self.awaited_requests.iter();
             requests.any(|request| request.class == device.class && request.is_for_all())
@@ -210,8 +214,8 @@ impl AttachmentRecord {
     }
 }
 
-/// Returns the attached devices and the awaited requests that `requested_devices` selects, or all of them
-/// if `requested_devices` is empty.
+/// Returns the attached devices and the awaited requests that `requested_devices` selects. If
+/// `requested_devices` is empty, returns all of them.
 fn find_requested_devices(
     record: &AttachmentRecord,
     requested_devices: &[CdiGrant],
@@ -225,8 +229,8 @@ fn find_requested_devices(
         awaited_requests.clone_from(&record.awaited_requests);
     }
     for grant in requested_devices {
-        // The whole device list may be the name of one device, or the same list with which devices
-        // were attached. So it is looked up before it is split into items.
+        // The device list as a whole may be the name of one device, or the list with which devices
+        // were attached. So the whole list is looked up before it is split into items.
         let devices_by_list = find_attached_devices(record, grant, grant.devices.as_str());
         if !devices_by_list.is_empty() && grant.devices.as_str() != "all" {
             devices.extend(devices_by_list);
@@ -267,8 +271,8 @@ fn find_requested_devices(
     Ok((devices, awaited_requests))
 }
 
-/// Returns the attached device of the grant's class with the id `name`. If there is none, returns the
-/// devices that were attached by this name.
+/// Returns the attached device of the grant's class that has the id `name`. If no device has this
+/// id, returns the devices that were attached by the name `name`.
 fn find_attached_devices(
     record: &AttachmentRecord,
     grant: &CdiGrant,
@@ -319,8 +323,8 @@ fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -
     LiveError::NotAttached(format!("{class}={name} is not attached to it; {hint}"))
 }
 
-/// Returns the ids of the host's devices that `item` selects now. The list is empty if there are
-/// none.
+/// Returns the ids of the devices that `item` selects on the host now. The list is empty if it
+/// selects none.
 fn find_host_device_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,

@@ -1,4 +1,4 @@
-//! The errors of changes of running containers.
+//! The errors that can occur when a running container is changed.
 
 use std::io;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ pub(crate) enum LiveError {
     Cgroup(#[from] CgroupError),
     #[error("cannot look at the container: {0}")]
     Inspection(String),
-    /// An error in a child process, which reports it as text.
+    /// An error of a child process. The child process returned it as text.
     #[error("{0}")]
     ChildProcess(String),
     #[error(

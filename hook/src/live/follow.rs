@@ -1,11 +1,12 @@
-//! `boathook follow`: keeps containers up to date while devices come and go. A device that is
-//! plugged in again with another number replaces the old one in each container that has it, and one
-//! that is unplugged is removed. A device that a container requested before the host had it is
-//! added once it arrives.
+//! `boathook follow`: updates running containers when devices come and go.
 //!
-//! Each pass compares the attachment records, which have the devices of the containers, with the
-//! devices that the host has. So the first pass also finds the changes that happened while `follow`
-//! did not run.
+//! If a device is plugged in again with another device number, its new device node replaces the old
+//! one in each container that has the device. If a device is unplugged, it is removed from the
+//! containers. If a container requested a device that the host did not have, the device is added
+//! when it arrives.
+//!
+//! Each pass compares the devices in the attachment records with the devices of the host. So the
+//! first pass also finds the changes that happened while `boathook follow` was not running.
 
 mod rate_limit;
 mod restore_rules;
@@ -43,7 +44,8 @@ use state::FollowerState;
 use update_pass::UpdatePass;
 
 /// Updates the devices of one container once, as [`Follower`] does for all containers. `attach`
-/// calls this, because devices may have got other device numbers while no follower ran.
+/// calls this function, because devices may have got other device numbers while `boathook follow`
+/// was not running.
 pub(crate) fn update_container(container: &str, config: &Config) -> Result<(), LiveError> {
     let records = record_files::read_records(&config.host_root);
     let Some(record) = records.iter().find(|record| record.id == container) else {
@@ -64,25 +66,26 @@ pub(crate) fn update_container(container: &str, config: &Config) -> Result<(), L
     Ok(())
 }
 
-/// The state of `boathook follow`, which waits for events of devices and of containers' cgroups,
-/// and updates the containers.
+/// The state of a running `boathook follow`. It waits for events of devices and of containers'
+/// cgroups, and then updates the containers.
 pub(crate) struct Follower<'c> {
     config: &'c Config,
     device_events: UeventReceiver,
     cgroup_events: CgroupWatch,
     /// The errors of containers whose rules could not be restored, by container id.
     container_errors: BTreeMap<String, String>,
-    /// The reason why the rules of all containers could not be restored.
+    /// The reason why the rules could not be restored in any container.
     restore_error: Option<String>,
-    /// The reported containers whose rules must still be restored, after `restore_error`.
+    /// The containers that inotify reported, but whose rules could not be restored because of
+    /// `restore_error`.
     pending_containers: ReportedContainers,
-    /// The error of the last pass, if it failed for all containers.
+    /// The error of the last pass, if no container could be updated in it.
     pass_error: Option<String>,
-    /// Limits how often device events cause a pass, because a device may be plugged in and unplugged
-    /// endlessly.
+    /// Limits how often the events of devices start a pass, because somebody may plug a device in
+    /// and unplug it endlessly.
     device_event_rate_limit: RateLimit,
-    /// Limits how often cgroup events cause a pass, because a container may cause such events by
-    /// writing to the files of its cgroup.
+    /// Limits how often the events of cgroups start a pass, because a container can cause such
+    /// events when it writes to the files of its cgroup.
     cgroup_event_rate_limit: RateLimit,
     /// The time of the next pass if no event causes an earlier one.
     next_pass_time: Option<Instant>,
@@ -90,9 +93,11 @@ pub(crate) struct Follower<'c> {
     retry_seconds: NonZeroU32,
     start_time: Instant,
     state: FollowerState,
-    /// The random key of the digests in `state`, so that a container cannot compute them.
+    /// The random key for the digests in `state`. A container that does not know the key cannot
+    /// compute a digest.
     digest_key: RandomState,
-    /// The child process of a pass that did not end in time and could not be killed.
+    /// The child process of a pass, if the child process exceeded its time limit and could not be
+    /// killed.
     hanging_child: Option<Child>,
 }
 
@@ -140,8 +145,9 @@ impl<'c> Follower<'c> {
         }
         if self.cgroup_event_rate_limit.compute_wait_time().is_none() {
             let mut reported_containers = self.cgroup_events.read_events()?;
-            // An awaited device may have arrived during the container's start, before its record was
-            // written. There is no later event for such a device, so the containers are updated now.
+            // An awaited device may have arrived while the container was starting, before its
+            // record was written. No later event reports this device, so the containers are updated
+            // now.
             if self.has_awaited_requests(&reported_containers) {
                 self.update_changed_containers();
             }
@@ -181,8 +187,8 @@ impl<'c> Follower<'c> {
                 None => poll_fds.push(PollFd::new(source, PollFlags::POLLIN)),
             }
         }
-        // The timeout of poll(2) is in milliseconds. It is rounded up, so that poll does not return
-        // too early.
+        // The timeout of poll(2) is in milliseconds. The wait time is rounded up, so that poll(2)
+        // does not return too early.
         let timeout = wait_times
             .into_iter()
             .min()
@@ -231,8 +237,8 @@ impl<'c> Follower<'c> {
                     Ok(None) => {}
                     answer => break answer.map(Option::flatten),
                 }
-                // A container can delay the child process. This must not delay the revocation of rules
-                // in other containers, so this process revokes them while it waits.
+                // A container can delay the child process. Rules in the other containers must be
+                // revoked without this delay, so this process revokes them while it waits.
                 let may_revoke = self.device_event_rate_limit.compute_wait_time().is_none();
                 if may_revoke && self.device_events.receive_pending().unwrap_or_default() {
                     self.device_event_rate_limit.count_run();
@@ -266,15 +272,16 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Revokes the rules of devices that the host does not have, in all containers. Errors are ignored,
-    /// because the next pass reports them.
+    /// Revokes the rules for devices that the host does not have, in all containers. Ignores
+    /// errors, because the next pass reports them.
     fn revoke_stale_rules_of_all(&self, container_count: usize) {
         let config = self.config;
         let child = sys::process::start_child(compute_time_limit(container_count), || {
             let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
             let records = record_files::read_records(&config.host_root);
             let snapshot = HostSnapshot::take(&records, config);
-            // Each container has a separate deadline, because another process may hold its lock.
+            // Each container has a deadline of its own, because another process may hold the lock
+            // of a container.
             let _ = deadline.map(Deadline::cancel);
             for record in &records {
                 let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
@@ -297,7 +304,8 @@ impl<'c> Follower<'c> {
         Instant::now() + Duration::from_secs(self.retry_seconds.get().into())
     }
 
-    /// Restores the rules that the reported containers have lost, and watches the new containers.
+    /// Restores the rules that the reported containers have lost. Begins to watch the new
+    /// containers.
     fn restore_rules(&mut self, mut reported_containers: ReportedContainers) {
         let error = self.try_restore_rules(&mut reported_containers).err();
         if error.is_some() {
@@ -315,8 +323,8 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Restores rules for [`Self::restore_rules`]. An error of a single container is logged, and is
-    /// not returned.
+    /// Does the work of [`Self::restore_rules`]. Logs an error that concerns a single container.
+    /// Returns only errors that concern all containers.
     fn try_restore_rules(
         &mut self,
         reported_containers: &mut ReportedContainers,
@@ -359,8 +367,8 @@ impl<'c> Follower<'c> {
     }
 }
 
-/// Runs `work` in a child process and returns its results by container id. The time limit grows
-/// with `container_count`, because each container can delay the child.
+/// Runs `work` in a child process and returns its results, with the container ids as keys. The time
+/// limit grows with `container_count`, because each container can delay the child process.
 fn run_in_child<T>(
     container_count: usize,
     work: impl FnOnce() -> BTreeMap<String, T>,
@@ -375,7 +383,7 @@ where
     results.ok_or(LiveError::Timeout)
 }
 
-/// Returns the time limit of a child process that works on this number of containers.
+/// Returns the time limit of a child process that handles `container_count` containers.
 fn compute_time_limit(container_count: usize) -> Duration {
     let container_count = u32::try_from(container_count).unwrap_or(u32::MAX);
     deadline::CHILD_TIMEOUT * container_count.saturating_add(4)

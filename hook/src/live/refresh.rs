@@ -1,6 +1,7 @@
-//! `boathook refresh`: replaces the driver's files in a container that runs after the host's driver
-//! was updated. Programs that are started in the container after that use the new files. Running
-//! programs keep the files that they have open. Devices and device rules are not changed.
+//! `boathook refresh`: replaces the driver's files in a running container after the driver was
+//! updated on the host. Programs that the container starts after that use the new files. Programs
+//! that are already running keep the files that they have open. Devices and device rules are not
+//! changed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,19 +17,20 @@ use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
-/// The plan of a replacement of files in a container. The container stays locked as long as this
-/// value exists.
+/// The plan for replacing files in a container. The container stays locked as long as this value
+/// exists.
 pub(crate) struct PlannedRefresh {
     container: LockedContainer,
     /// The steps for files that are outdated or missing in the container. If a library or a file in
-    /// the tmpfs of injected files is outdated, the plan has the steps for the whole tmpfs.
+    /// the tmpfs of injected files is outdated, the plan contains all steps of this tmpfs.
     pub(crate) plan: InjectionPlan,
-    /// The devices and the classes that the container was started with.
+    /// The devices and the classes with which the container was started.
     start_owners: BTreeSet<StepOwner>,
 }
 
 impl PlannedRefresh {
-    /// Plans the replacement of the files that the host has updated. Nothing is changed.
+    /// Plans which files of the container are replaced, because the host has other files now.
+    /// Nothing is changed yet.
     pub(crate) fn plan(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
         let mut locked_container = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
@@ -48,7 +50,7 @@ impl PlannedRefresh {
                 apply::find_missing_file(action, &open_file).map_err(LiveError::Inspection)?;
             Ok::<bool, LiveError>(missing_file.is_some())
         };
-        // The path of a directory may depend on the driver's version. So a missing directory is
+        // The path of a directory may contain the driver's version. So a missing directory is
         // treated as outdated.
         let mut replacements = Vec::with_capacity(plan.steps.len());
         let mut replaces_injected_files = false;
@@ -98,8 +100,8 @@ impl PlannedRefresh {
     }
 }
 
-/// Reports whether the container does not have `path`, and cannot create it, because the nearest
-/// existing parent directory is on a read-only file system.
+/// Reports whether `path` does not exist in the container and cannot be created there. It cannot be
+/// created if the nearest existing parent directory is on a read-only file system.
 fn is_missing_on_read_only(path: &Path, open_file: FileOpener<'_>) -> bool {
     if !matches!(open_file(path), Ok(None)) {
         return false;
@@ -109,8 +111,8 @@ fn is_missing_on_read_only(path: &Path, open_file: FileOpener<'_>) -> bool {
     statistics.is_some_and(|statistics| statistics.flags().contains(FsFlags::ST_RDONLY))
 }
 
-/// Replaces the planned files in the container and records them. If this fails, the change is
-/// undone. Returns warnings.
+/// Replaces the planned files in the container and records them. Undoes the change if it fails.
+/// Returns warnings.
 pub(crate) fn refresh(
     planned_refresh: PlannedRefresh,
     config: &Config,

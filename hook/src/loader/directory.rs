@@ -1,19 +1,21 @@
-//! Checks that the configuration file of a dynamic loader can name a library directory.
+//! Checks that a library directory can be written to the configuration file of a dynamic loader.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A library directory in the container whose path can be written to the configuration files of
-/// glibc and musl. These files have no syntax for quoting special characters.
+/// A library directory in the container. Its path can be written to the configuration files of
+/// glibc and musl, because it has no special characters. These files have no syntax to quote such
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibraryDir(PathBuf);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LibraryDirError {
-    /// The path is relative, and a dynamic loader would resolve it in the working directory.
+    /// The path is relative. A dynamic loader would resolve it in the working directory of the
+    /// program.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
     RelativePath(PathBuf),
-    /// The path contains a byte with a special meaning in a configuration file of a loader.
+    /// The path contains a byte that has a special meaning in a loader's configuration file.
     #[error(
         "library directory {} contains a blank, a control character or one of # = :, which no \
          loader's configuration can express; choose another name", .0.display()
@@ -22,8 +24,8 @@ pub(crate) enum LibraryDirError {
 }
 
 impl LibraryDir {
-    /// Checks that `path` is absolute and contains no blank, no control character, no `#` (a
-    /// comment in `ld.so.conf`), no `=` (a library type in `ld.so.conf`) and no `:` (a separator
+    /// Creates the value. Fails if `path` is relative, or contains a blank, a control character,
+    /// `#` (a comment in `ld.so.conf`), `=` (a library type in `ld.so.conf`) or `:` (a separator
     /// for musl).
     pub(crate) fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
         let path = path.into();

@@ -11,18 +11,19 @@ use super::LibraryDir;
 
 pub(crate) const LD_SO_CONF_PATH: &str = "/etc/ld.so.conf";
 
-/// The drop-in file that lists the hook's library directories. The digits at the beginning of its
-/// name sort it before the files of the container's packages.
+/// The drop-in file that lists the hook's library directories. Its name begins with digits, so that
+/// it is sorted before the files of the container's packages.
 pub(crate) const DROP_IN_PATH: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
-/// The content of [`LD_SO_CONF_PATH`] in most distributions. It is written if the file does not
-/// exist.
+/// The content that [`LD_SO_CONF_PATH`] has in most distributions. It is written if the file does
+/// not exist.
 const DEFAULT_LD_SO_CONF: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
 /// The patterns of an `include` line that are known to match [`DROP_IN_PATH`]. Relative patterns
-/// start at the directory of [`LD_SO_CONF_PATH`]. If another pattern matches [`DROP_IN_PATH`] too,
-/// the file is included twice, which does no harm, because `ldconfig` skips a directory that it
-/// already knows.
+/// start at the directory of [`LD_SO_CONF_PATH`].
+///
+/// If another pattern matches [`DROP_IN_PATH`] as well, the file is included twice. This does no
+/// harm, because `ldconfig` skips a directory that it already knows.
 const DROP_IN_PATTERNS: [&[u8]; 4] = [
     b"/etc/ld.so.conf.d/*.conf",
     b"ld.so.conf.d/*.conf",
@@ -40,13 +41,12 @@ pub(crate) fn generate_drop_in(directories: &[LibraryDir]) -> Vec<u8> {
     content
 }
 
-/// Returns a content of [`LD_SO_CONF_PATH`] that makes `ldconfig` read [`DROP_IN_PATH`] first, or
-/// `None` if the existing content does so already, as in most images.
+/// Returns a new content for [`LD_SO_CONF_PATH`] that makes `ldconfig` read [`DROP_IN_PATH`] first.
+/// Returns `None` if the existing content already does so, as in most images.
 ///
 /// If the existing content lists a directory or includes another file before [`DROP_IN_PATH`], an
-/// `include` line is inserted at the beginning, and the rest is kept byte for byte. An `include`
-/// line at the end would not be sufficient, because libraries in earlier directories would take
-/// precedence.
+/// `include` line is inserted at the beginning. The rest is not changed. An `include` line at the
+/// end would not be enough, because libraries in earlier directories would take precedence.
 pub(crate) fn update_ld_so_conf(existing_content: Option<&[u8]>) -> Option<Vec<u8>> {
     let Some(existing_content) = existing_content else {
         return Some(DEFAULT_LD_SO_CONF.into());
@@ -71,8 +71,8 @@ pub(crate) fn update_ld_so_conf(existing_content: Option<&[u8]>) -> Option<Vec<u
     )
 }
 
-/// Returns the statement on a line of `ld.so.conf`. Returns `None` for a comment, a blank line
-/// and the obsolete `hwcap` directive, which lists no directory.
+/// Returns the statement on a line of `ld.so.conf`. Returns `None` for a comment, for a blank line,
+/// and for the obsolete `hwcap` directive, which does not list a directory.
 fn parse_statement(line: &[u8]) -> Option<&[u8]> {
     let statement = line.split(|byte| *byte == b'#').next()?.trim_ascii_start();
     let is_hwcap =
@@ -80,7 +80,7 @@ fn parse_statement(line: &[u8]) -> Option<&[u8]> {
     (!statement.is_empty() && !is_hwcap).then_some(statement)
 }
 
-/// Returns the first pattern of an `include` statement, or `None` for any other statement.
+/// Returns the first pattern of an `include` statement. Returns `None` for any other statement.
 fn parse_first_include(statement: &[u8]) -> Option<&[u8]> {
     let (keyword, patterns) = split_keyword(statement)?;
     (keyword == b"include").then(|| patterns.split(is_blank).find(|pattern| !pattern.is_empty()))?
@@ -92,7 +92,7 @@ fn split_keyword(statement: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&statement[..end], &statement[end + 1..]))
 }
 
-/// Returns whether a byte separates words in `ld.so.conf`. `ldconfig` uses isblank(3).
+/// Reports whether a byte separates words in `ld.so.conf`. `ldconfig` uses isblank(3) for this.
 fn is_blank(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }

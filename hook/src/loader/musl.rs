@@ -7,20 +7,20 @@
 
 use super::LibraryDir;
 
-/// The directories that musl searches without a configuration file, in their order
+/// The directories that musl searches if the configuration file does not exist, in this order
 /// (`ldso/dynlink.c`).
 const BUILT_IN_DIR_LIST: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
-/// Returns the path of the configuration file for `arch`, musl's name of an architecture.
+/// Returns the path of the configuration file. `arch` is the name of the architecture in musl.
 pub(crate) fn config_file_path(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }
 
-/// Returns a content of the configuration file that makes musl's loader search `directories`, or
-/// `None` if the existing content lists all of them already.
+/// Returns a new content for the configuration file that makes musl's loader search `directories`.
+/// Returns `None` if the existing content already lists all of them.
 ///
-/// Missing directories are inserted at the beginning, in their order, and the rest is kept byte
-/// for byte. An empty file gets only the missing directories.
+/// Missing directories are inserted at the beginning, in their order. The rest is not changed. If
+/// the file is empty, it gets only the missing directories.
 pub(crate) fn update_path_file(
     existing_content: Option<&[u8]>,
     directories: &[LibraryDir],

@@ -1,5 +1,5 @@
-//! Converts the restrictions of a mount (read-only, no set-user-id programs, no devices, no
-//! execution) to the flags of system calls.
+//! Converts the restrictions of a mount to the flags of system calls. The restrictions are:
+//! read-only, no set-user-id programs, no devices, no execution.
 
 pub use injection_plan::plan::MountAttributes as Attributes;
 use nix::mount::MsFlags;
@@ -28,9 +28,9 @@ pub(super) fn to_mount_flags(attributes: Attributes) -> MsFlags {
     flags
 }
 
-/// Returns the flags that a remount must repeat, so that the mount keeps its restrictions. mount(2)
-/// replaces all flags. Only the flags for access times are kept if none of them is passed (Linux
-/// 3.17, and older kernels with the fix of CVE-2014-5207).
+/// Returns the flags that a remount must repeat, so that the mount keeps its restrictions: mount(2)
+/// replaces all flags. Flags for access times need not be repeated, because the kernel keeps them
+/// if none of them is passed (Linux 3.17, and older kernels with the fix of CVE-2014-5207).
 pub(super) fn to_remount_flags(current_flags: FsFlags) -> MsFlags {
     let flag_pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),

@@ -1,14 +1,14 @@
-//! Mounts by mount(2), for kernels without the system calls that mount by descriptors.
+//! Mounts with mount(2), for kernels that do not have the system calls that mount by descriptors.
 //!
 //! mount(2) takes only paths. The paths that are passed here are the numbers of this process's
-//! descriptors, with the host's `/proc/self/fd` as the working directory. Such a path leads to the
+//! descriptors, and the working directory is the host's `/proc/self/fd`. Such a path leads to the
 //! descriptor's file, even if the file was renamed or replaced in the container.
 //!
 //! A bind mount gets its restrictions in a second step, which needs a handle on the new mount. The
-//! only way to get the handle is to open the name of the target again. The mount of the opened file
-//! is changed only if the file is the one that was mounted, and if the mount did not exist before.
-//! Otherwise the operation fails and the container must not be started, because the new mount is
-//! not restricted yet.
+//! only way to get this handle is to open the name of the target again. The mount of the opened
+//! file is changed only if the file is the one that was mounted, and if the mount did not exist
+//! before. Otherwise the operation fails, and the container must not be started, because the new
+//! mount is not restricted.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -23,10 +23,10 @@ use super::propagation::MountPropagation;
 use super::{Attributes, Error, MountDepth, Result, SyscallSupport};
 use crate::container::{Handle, Procfs, Target};
 
-/// An argument of mount(2) that is not used.
+/// An argument that mount(2) does not use for this operation.
 const NO_ARGUMENT: Option<&str> = None;
 
-/// Mounts the file `source` on `target` with mount(2). `source` must have been opened in the
+/// Mounts the file `source` on `target` with mount(2). The file must have been opened in the
 /// current mount namespace.
 pub(super) fn bind_mount(
     source: &Handle,
@@ -70,16 +70,16 @@ pub(super) fn bind_mount(
         Ok(())
     });
     if result.is_err() {
-        // If unmounting fails as well, this error is ignored, and the first error is returned.
+        // If the unmount fails as well, its error is ignored, and the first error is returned.
         let _ = umount2(&descriptor_path(&mount_root)[..], MntFlags::MNT_DETACH);
     }
     propagation.record_own_mount(mount_id);
     result
 }
 
-/// Sets the restrictions `attributes` of the mount of the file at `path`. The mount must be
-/// attached in a mount namespace that only this process has, so that no other process can use it
-/// before.
+/// Sets the restrictions `attributes` of the mount to which the file at `path` belongs. The mount
+/// must be attached in a mount namespace of this process alone. So no other process can use the
+/// mount before it is restricted.
 pub(super) fn restrict_private_mount(
     mount: &OwnedFd,
     path: &Path,
@@ -102,13 +102,14 @@ pub(super) fn restrict_private_mount(
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Unmounts a mount that [`restrict_private_mount`] has restricted. Detached copies that were made
-/// of the mount stay restricted.
+/// Unmounts a mount that [`restrict_private_mount`] has restricted. If it was copied to a detached
+/// mount, the copy keeps the restrictions.
 pub(super) fn unmount_private_mount(mount: &OwnedFd) -> nix::Result<()> {
     umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
-/// Mounts a new tmpfs on `target` with the mount options `options`. Returns a handle on its root.
+/// Mounts a new tmpfs with the mount options `options` on `target`. Returns a handle on the root of
+/// the tmpfs.
 pub(super) fn mount_tmpfs(
     target: &Target,
     attributes: Attributes,
@@ -139,8 +140,8 @@ pub(super) fn mount_tmpfs(
     Ok(root.into_fd())
 }
 
-/// Unmounts the mount whose root is `mount_root`. Processes that have files of the mount open can
-/// still use them.
+/// Unmounts the mount whose root is `mount_root`. A process that has a file of the mount open can
+/// still use the file.
 pub(crate) fn unmount(mount_root: &Handle, path: &Path, procfs: &Procfs) -> Result<()> {
     procfs.enter_descriptors().map_err(Error::Host)?;
     umount2(&descriptor_path(mount_root)[..], MntFlags::MNT_DETACH)

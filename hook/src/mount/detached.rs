@@ -1,7 +1,7 @@
 //! Creates and attaches detached mounts.
 //!
-//! A detached mount can be created in one mount namespace and attached in another, which is not
-//! possible with other handles. The kernel frees a detached mount if it is never attached.
+//! A detached mount can be created in one mount namespace and attached in another. Other handles do
+//! not allow this. If a detached mount is never attached, the kernel frees it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,8 +11,8 @@ use super::{Attributes, Error, HostFile, MountDepth, Result, SyscallSupport, bin
 use crate::container::{Handle, Target};
 use crate::sys::mount as syscalls;
 
-/// Returns a detached copy of the mount that contains `file`, with `file` as its root. The copy
-/// gets its restrictions and private propagation before any other process can see it.
+/// Returns a detached copy of the mount that contains `file`. `file` is the root of the copy. The
+/// copy gets its restrictions and private propagation before any other process can see it.
 pub(super) fn clone_mount(
     file: &HostFile,
     attributes: Attributes,
@@ -25,8 +25,8 @@ pub(super) fn clone_mount(
         |file: BorrowedFd<'_>| syscalls::open_tree_clone(file, is_recursive).map_err(to_copy_error);
     let mount = copy(file.as_fd())?;
     if !syscall_support.mount_setattr {
-        // Only an attached mount can be restricted by mount(2). The copy is attached in a
-        // private mount namespace, restricted there, and copied again to get a detached mount.
+        // mount(2) can restrict only an attached mount. So the copy is attached in a private mount
+        // namespace, restricted there, and copied again to a detached mount.
         syscalls::move_mount(&mount, file).map_err(to_copy_error)?;
         bind::restrict_private_mount(&mount, file.path(), attributes, depth, syscall_support)?;
         let restricted_copy = copy(mount.as_fd())?;
@@ -44,7 +44,7 @@ pub(super) fn clone_mount(
 }
 
 /// Returns a detached copy of a mount that this process has made in the current mount namespace.
-/// The copy has the restrictions of the mount, and private propagation.
+/// The copy has the same restrictions as the mount, and private propagation.
 pub(super) fn copy_own_mount(
     mounted_file: &Handle,
     path: &Path,
@@ -60,8 +60,8 @@ pub(super) fn copy_own_mount(
     Ok(copy)
 }
 
-/// Attaches a detached mount at `target`. The descriptor `mount` stays valid as a handle on the
-/// root of the mount.
+/// Attaches a detached mount at `target`. After that, the descriptor `mount` is still a valid
+/// handle on the root of the mount.
 pub(super) fn attach(mount: &OwnedFd, target: &Target) -> Result<()> {
     syscalls::move_mount(mount, target)
         .map_err(|errno| Error::system("mount on", &target.path(), errno))

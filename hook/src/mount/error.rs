@@ -1,4 +1,4 @@
-//! The errors of mounts and their sources.
+//! The errors of mounts, and of the sources that are mounted.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::MountInfoError;
 use crate::container::{self, FileKind};
 
-/// An error of opening a source, or of mounting it.
+/// An error that occurred when a source was opened or mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]

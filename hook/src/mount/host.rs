@@ -9,8 +9,8 @@ use device_class::host::{DeviceKind, DeviceNumber};
 use super::{Error, Result};
 use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, find_device_number};
 
-/// The host's root directory, or another directory with a root file system, such as `/host` or a
-/// driver root. Paths are resolved inside the directory and cannot lead out of it.
+/// The host's root directory, or another directory that contains a root file system, such as
+/// `/host` or a driver root. Paths are resolved inside the directory, and cannot lead out of it.
 #[derive(Debug)]
 pub struct SourceRoot {
     root_dir: RootDir,
@@ -25,14 +25,14 @@ impl SourceRoot {
         })
     }
 
-    /// Opens the file `path`. Absolute and relative paths both start at this root, and symbolic
-    /// links are followed inside it.
+    /// Opens the file `path`. Absolute and relative paths both start at this root. Symbolic links
+    /// are followed, but do not lead out of the root.
     pub fn open_file(&self, path: &Path) -> Result<HostFile> {
         self.to_host_file(self.root_dir.lookup(path), path)
     }
 
-    /// Opens the file `path` without following symbolic links. So users other than root cannot
-    /// redirect the path by a link in one of its directories.
+    /// Opens the file `path`, and follows no symbolic links. So users other than root cannot use a
+    /// link in one of the directories to redirect the path.
     ///
     /// # Errors
     /// The errors of [`Self::open_file`], and an error if a component of the path is a symbolic
@@ -80,7 +80,7 @@ impl HostFile {
         self.handle.identity()
     }
 
-    /// Returns the requested path, relative to the root.
+    /// Returns the requested path of the file, relative to the root in which the file was found.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -106,8 +106,8 @@ impl HostFile {
         })
     }
 
-    /// Checks that the file is a device node with the number `expected_number`. A driver that was
-    /// loaded again may have created a node for another device with the same name.
+    /// Checks that the file is a device node with the device number `expected_number`. If a driver
+    /// was loaded again, it may have created a node with the same name for another device.
     pub fn expect_device_number(&self, expected_number: DeviceNumber) -> Result<()> {
         match find_device_number(&self.handle) {
             Some(found_number) if found_number == expected_number => Ok(()),

@@ -5,12 +5,11 @@
 //! sources at targets. All steps use descriptors.
 //!
 //! If the kernel has the necessary calls ([`SyscallSupport::supports_detached_mounts`]), a source
-//! is a detached copy of a mount, with its restrictions set before any process in the container can
+//! is a detached copy of a mount. Its restrictions are set before any process in the container can
 //! see it. Otherwise mount(2) is used with paths in `/proc/self/fd`. The interface is the same in
 //! both cases.
 //!
-//! A mount that would propagate to another mount namespace, such as that of the host, is
-//! refused.
+//! A mount is refused if it would propagate to another mount namespace, such as that of the host.
 
 mod attributes;
 mod bind;

@@ -19,14 +19,14 @@ pub struct Mounter {
     pub(super) procfs: Rc<Procfs>,
     pub(super) propagation: MountPropagation,
     pub(super) owner: FileOwner,
-    /// The root directories of sources, by path. They are opened again in the container's mount
-    /// namespace, but only on kernels without detached mounts.
+    /// The root directories of the sources, with their paths. They are opened again in the
+    /// container's mount namespace. This is only done on kernels without detached mounts.
     source_roots: Vec<(Rc<Path>, SourceRoot)>,
 }
 
 impl Mounter {
-    /// Creates a mounter for the mount namespace of `root`. `syscall_support` must be the value
-    /// with which the sources were created.
+    /// Creates a mounter for the mount namespace of `root`. The sources must have been created with
+    /// the same `syscall_support`.
     pub fn new(root: &ContainerRoot, syscall_support: SyscallSupport) -> Self {
         Self {
             syscall_support,
@@ -40,9 +40,9 @@ impl Mounter {
     /// Mounts `source` on `target`.
     ///
     /// # Errors
-    /// [`Error::Shared`] if the mount would appear on the host too. On kernels without detached
-    /// mounts, also [`Error::Changed`], [`Error::Exchanged`] and [`Error::Submounts`]; on other
-    /// kernels, [`Error::Removed`]. All other failures are [`Error::System`].
+    /// [`Error::Shared`] if the mount would also appear on the host. On kernels without detached
+    /// mounts, also [`Error::Changed`], [`Error::Exchanged`] and [`Error::Submounts`]. On other
+    /// kernels, also [`Error::Removed`]. All other failures are [`Error::System`].
     pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
         self.propagation.check_target(target)?;
         let identity = source.identity();
@@ -80,8 +80,9 @@ impl Mounter {
         )
     }
 
-    /// Mounts `mounted_file`, which this process has mounted in the container already, on a second
-    /// target with the same restrictions. `path` is the path of the file, for error messages.
+    /// Mounts a file on a second target, with the same restrictions. `mounted_file` is a file that
+    /// this process has already mounted in the container. `path` is the path of the file, and is
+    /// only used in error messages.
     ///
     /// # Errors
     /// The errors of [`Self::attach`].

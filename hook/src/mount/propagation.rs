@@ -1,7 +1,7 @@
 //! Prevents mounts in a container from appearing in other mount namespaces.
 //!
-//! A new mount inside a mount with shared propagation appears in all peers of the latter, and one
-//! of the peers may be in the host's mount namespace (mount_namespaces(7)).
+//! If a new mount is made inside a mount with shared propagation, it also appears in all peers of
+//! this mount. One of the peers may be in the host's mount namespace (mount_namespaces(7)).
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -15,18 +15,18 @@ use crate::sys::statmount;
 
 /// Finds out which mounts of the container's mount namespace have shared propagation.
 ///
-/// Each mount is queried with statmount(2). On older kernels, the list of all mounts is read when
-/// it is first needed, which takes 2 ms for 1000 mounts. The list is read again only for a mount
-/// that is not in it.
+/// Each mount is queried with statmount(2). Older kernels do not have this call. There, the list of
+/// all mounts is read when it is first needed, which takes 2 ms for 1000 mounts. The list is read
+/// again only for a mount that is not in it.
 #[derive(Debug)]
 pub(super) struct MountPropagation {
     procfs: Rc<Procfs>,
     uses_statmount: bool,
     mount_table: Option<MountTable>,
-    /// The ids of the mounts that this process has made. All of them are private.
+    /// The ids of the mounts that this process has made. All these mounts are private.
     own_mount_ids: Vec<u64>,
-    /// The ids of other mounts that have no peers. The container's root keeps handles on the mounts
-    /// in which targets are created, so that the kernel does not reuse their ids.
+    /// The ids of other mounts that have no peers. The container's root has open handles on the
+    /// mounts in which targets are created. So the kernel does not reuse these ids.
     private_mount_ids: Vec<u64>,
 }
 
@@ -41,7 +41,7 @@ impl MountPropagation {
         }
     }
 
-    /// Checks that a mount on `target` will not appear in another mount namespace.
+    /// Checks that a new mount on `target` will not appear in another mount namespace.
     pub(super) fn check_target(&mut self, target: &Target) -> Result<()> {
         if let Some(id) = target.mount_id()
             && (self.own_mount_ids.contains(&id) || self.private_mount_ids.contains(&id))
@@ -65,41 +65,42 @@ impl MountPropagation {
         Ok(())
     }
 
-    /// Reads the list of mounts if it was not read already, so that the caller can distinguish new
+    /// Reads the list of mounts if it was not read yet. After that, the caller can distinguish new
     /// mounts from the existing ones.
     pub(super) fn read_mounts(&mut self) -> Result<()> {
         self.get_or_read_mount_table().map(drop)
     }
 
-    /// Reports whether the mount `id` was made by this process, or existed at
+    /// Reports whether this process has made the mount `id`, or the mount already existed at
     /// [`Self::read_mounts`].
     pub(super) fn is_known_mount(&mut self, id: u64) -> Result<bool> {
         Ok(self.own_mount_ids.contains(&id) || self.get_or_read_mount_table()?.get(id).is_some())
     }
 
-    /// Records that this process made the private mount `id`.
+    /// Records that this process has made the mount `id`, which is private.
     pub(super) fn record_own_mount(&mut self, id: u64) {
         self.own_mount_ids.push(id);
     }
 
-    /// Reports whether other mounts are mounted in the mount `id` now.
+    /// Reports whether any mount is now mounted inside the mount `id`.
     pub(super) fn has_child_mounts(&self, id: u64) -> Result<bool> {
         Ok(self.read_mount_table()?.has_children(id))
     }
 
-    /// Returns the id of the mount that contains `file`, as in `/proc/self/mountinfo`.
+    /// Returns the id of the mount that contains `file`. It is the id that `/proc/self/mountinfo`
+    /// shows.
     pub(super) fn read_mount_id(&self, file: impl AsFd) -> Result<u64> {
         self.procfs.read_mount_id(file).map_err(Error::Container)
     }
 
-    /// Reports whether the mount that contains `target` has peers. Returns `None` if the mount is
-    /// not in this mount namespace.
+    /// Reports whether the mount that contains `target` has peers. Returns `None` if this mount is
+    /// not in the mount namespace of this process.
     fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
         if self.uses_statmount {
             match query_is_shared(target) {
                 Ok(Some(is_shared)) => return Ok(Some(is_shared)),
                 Err(Errno::ENOENT) => return Ok(None),
-                // After any other error, the list of mounts is used from now on.
+                // If the query failed for another reason, the list of mounts is used from now on.
                 Ok(None) | Err(_) => self.uses_statmount = false,
             }
         }

@@ -7,17 +7,17 @@ use std::rc::Rc;
 use super::{Attributes, Error, HostFile, Result, SyscallSupport, detached};
 use crate::container::{FileKind, Identity};
 
-/// Whether the mounts inside a source directory are mounted with it.
+/// Whether the mounts inside a source directory are mounted together with the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountDepth {
-    /// Without the mounts inside the source (`bind`).
+    /// The mounts inside the source are not mounted (`bind`).
     Single,
-    /// With all mounts inside the source (`rbind`), which get the same restrictions.
+    /// All mounts inside the source are mounted with it, and get the same restrictions (`rbind`).
     Recursive,
 }
 
-/// A file or directory of the host that was opened and checked, so that it can be mounted in the
-/// mount namespace of a container.
+/// A file or directory of the host that was opened and checked. It can be mounted in the mount
+/// namespace of a container.
 #[derive(Debug)]
 pub struct Source {
     pub(super) handle: SourceHandle,
@@ -26,13 +26,13 @@ pub struct Source {
     identity: Identity,
 }
 
-/// A reference to a source file that can be used in another mount namespace.
+/// A reference to a source file that is also valid in another mount namespace.
 #[derive(Debug)]
 pub(super) enum SourceHandle {
     /// A detached mount of the file.
     DetachedMount(OwnedFd),
-    /// The path of the root directory in which the file is opened again, for kernels without
-    /// detached mounts.
+    /// The path of the root directory in which the file is opened again. This is used on kernels
+    /// without detached mounts.
     PathInRoot {
         root_path: Rc<Path>,
         attributes: Attributes,
@@ -41,7 +41,8 @@ pub(super) enum SourceHandle {
 }
 
 impl Source {
-    /// Prepares `file` for mounting. This process must still be in the host's mount namespace.
+    /// Prepares `file` so that it can be mounted in a container. This process must still be in the
+    /// host's mount namespace.
     pub fn new(
         file: &HostFile,
         attributes: Attributes,
@@ -73,7 +74,7 @@ impl Source {
         })
     }
 
-    /// Returns the kind of the file, which determines the kind of the target.
+    /// Returns the kind of the file. It determines which kind of target is needed.
     pub fn kind(&self) -> FileKind {
         self.kind
     }

@@ -12,33 +12,37 @@ use super::Error;
 use crate::container::Resolver;
 use crate::sys::{mount as syscall_support, statmount};
 
-/// The availability of system calls for which the hook has a substitute. A call is available if the
-/// kernel has it, and neither a seccomp filter nor a missing privilege forbids it. `EPERM` counts
-/// like `ENOSYS`, because older filters return `EPERM` for system calls that they do not know.
+/// Which system calls are available, of those for which the hook has a substitute. A call is
+/// available if the kernel has it, and neither a seccomp filter nor a missing privilege forbids it.
+///
+/// `EPERM` has the same meaning as `ENOSYS`, because older seccomp filters return `EPERM` for
+/// system calls that they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyscallSupport {
-    /// Whether openat2(2) is available, which resolves paths inside a root directory (Linux 5.6).
+    /// Whether openat2(2) is available. It resolves paths inside a root directory (Linux 5.6).
     pub openat2: bool,
-    /// Whether open_tree(2) is available, which copies a mount without attaching the copy (Linux
-    /// 5.2).
+    /// Whether open_tree(2) is available. It copies a mount without attaching the copy (Linux 5.2).
     pub open_tree: bool,
-    /// Whether move_mount(2) is available, which attaches a mount by descriptors (Linux 5.2).
+    /// Whether move_mount(2) is available. It attaches a mount that is given as a descriptor (Linux
+    /// 5.2).
     pub move_mount: bool,
-    /// Whether mount_setattr(2) is available, which changes a mount by its descriptor (Linux 5.12).
+    /// Whether mount_setattr(2) is available. It changes a mount that is given as a descriptor
+    /// (Linux 5.12).
     pub mount_setattr: bool,
-    /// Whether fsopen(2), fsconfig(2) and fsmount(2) are available, which create a file system
+    /// Whether fsopen(2), fsconfig(2) and fsmount(2) are available. They create a file system
     /// without attaching it (Linux 5.2).
     pub fsopen: bool,
-    /// Whether statmount(2) is available, which queries a single mount (Linux 6.8). Without this
-    /// call, the list of all mounts is read.
+    /// Whether statmount(2) is available. It queries a single mount (Linux 6.8). If it is not
+    /// available, the list of all mounts is read.
     pub statmount: bool,
-    /// Whether this process has a mount namespace of its own. There, a copy of a mount can be
-    /// attached and restricted without `mount_setattr`, because no other process can use the copy.
+    /// Whether this process has a mount namespace of its own. In this namespace, a copy of a mount
+    /// can be attached and restricted without `mount_setattr`, because no other process can use the
+    /// copy.
     pub has_private_namespace: bool,
 }
 
 impl SyscallSupport {
-    /// Determines which system calls are available, by trying each with arguments that change
+    /// Finds out which system calls are available. Tries each call with arguments that change
     /// nothing.
     pub fn probe() -> Self {
         let open_how = OpenHow::new()
@@ -55,9 +59,11 @@ impl SyscallSupport {
         }
     }
 
-    /// Returns the system calls to use for a running container, whose sources must be detached
-    /// mounts. If the kernel lacks `mount_setattr`, this process moves into a new mount namespace
-    /// and stays there. Its open handles still lead to the old namespace.
+    /// Returns the system calls to use for a running container. Its sources must be detached
+    /// mounts.
+    ///
+    /// If the kernel does not have `mount_setattr`, this process moves into a new mount namespace
+    /// and stays there. Its open handles still lead to the previous namespace.
     pub(crate) fn for_running_container(self) -> super::Result<Self> {
         if self.supports_detached_mounts() {
             return Ok(self);
@@ -81,9 +87,11 @@ impl SyscallSupport {
         }
     }
 
-    /// Reports whether mounts can be created detached and attached by descriptors. This needs
-    /// `open_tree`, `move_mount`, `fsopen`, and either `mount_setattr` or a mount namespace that
-    /// only this process has. Otherwise mount(2) is used for everything.
+    /// Reports whether mounts can be created detached and attached by descriptors. If not, mount(2)
+    /// is used for everything.
+    ///
+    /// This needs `open_tree`, `move_mount`, `fsopen`, and either `mount_setattr` or a mount
+    /// namespace of this process alone.
     pub fn supports_detached_mounts(self) -> bool {
         let can_restrict = self.mount_setattr || self.has_private_namespace;
         self.open_tree && self.move_mount && can_restrict && self.fsopen

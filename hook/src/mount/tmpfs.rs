@@ -1,5 +1,5 @@
-//! A tmpfs that the hook creates in a container. Mount points in the tmpfs leave no files in the
-//! container's writable layer.
+//! Creates a tmpfs in a container. Mount points in the tmpfs do not leave files in the container's
+//! writable layer.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -17,17 +17,17 @@ use crate::sys::mount as syscalls;
 /// The mount options of a tmpfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions<'a> {
-    /// The size limit of the contents in bytes.
+    /// The maximum size of all contents in bytes.
     pub size_bytes: u64,
     pub mode: Mode,
-    /// The SELinux label of all files in the tmpfs (`linux.mountLabel` in config.json). Without the
-    /// label, a confined container may not be able to read the files.
+    /// The SELinux label of all files in the tmpfs (`linux.mountLabel` in config.json). A container
+    /// that SELinux confines may not be able to read files without this label.
     pub label: Option<&'a str>,
 }
 
-/// A new tmpfs that can be filled before it is attached to its target.
+/// A new tmpfs, which can be filled before it is attached to its target.
 ///
-/// On a kernel that cannot create a detached tmpfs, it is attached from the start.
+/// If the kernel cannot create a detached tmpfs, it is attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
     form: StagedMount,
@@ -35,7 +35,7 @@ pub struct StagedTmpfs {
     directory: WritableDirectory,
 }
 
-/// A handle on the root of a new tmpfs, which may be attached to its target already.
+/// A handle on the root of a new tmpfs. The tmpfs may already be attached to its target.
 #[derive(Debug)]
 enum StagedMount {
     Detached(OwnedFd),
@@ -50,7 +50,7 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// The mount attributes of a tmpfs: its device nodes and set-user-id bits have no effect. A file
+/// The mount attributes of a tmpfs. Device nodes and set-user-id bits in it have no effect. A file
 /// that is mounted in the tmpfs has the attributes of its own mount.
 const TMPFS_ATTRIBUTES: Attributes = Attributes {
     read_only: false,
@@ -60,8 +60,8 @@ const TMPFS_ATTRIBUTES: Attributes = Attributes {
 };
 
 impl Mounter {
-    /// Creates a tmpfs that will cover the directory `target`. Its root directory belongs to the
-    /// container's root user.
+    /// Creates a tmpfs that will be mounted over the directory `target`. The container's root user
+    /// owns the root directory of the tmpfs.
     pub fn create_tmpfs(
         &mut self,
         target: Target,
@@ -100,7 +100,7 @@ impl Mounter {
             ("gid", self.owner.gid().to_string()),
         ];
         if let Some(label) = options.label {
-            // mount(2) takes the label in quotes, so the label must not contain a quote.
+            // mount(2) takes the label in quotes. So the label must not contain a quote.
             if label.contains(['"', '\0']) {
                 return Err(Error::Label {
                     label: label.to_owned(),
@@ -113,13 +113,13 @@ impl Mounter {
 }
 
 impl StagedTmpfs {
-    /// Returns the root directory, in which entries can be created.
+    /// Returns the root directory of the tmpfs, in which the caller can create entries.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Attaches the tmpfs to its target, after which files can be mounted in it. Handles and
-    /// targets that were opened in it before stay valid.
+    /// Attaches the tmpfs to its target. After that, files can be mounted in it. Handles and
+    /// targets that were opened in the tmpfs before stay valid.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {
@@ -140,16 +140,16 @@ impl StagedTmpfs {
 }
 
 impl Tmpfs {
-    /// Returns the root directory.
+    /// Returns the root directory of the tmpfs.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Makes the tmpfs read-only. The mounts of files in it keep their own restrictions.
+    /// Makes the tmpfs read-only. The files that are mounted in it keep their own restrictions.
     ///
     /// # Errors
-    /// [`Error::System`] if the kernel refuses, for example with `EBUSY` while a file in it is
-    /// open for writing.
+    /// [`Error::System`] if the kernel refuses this, for example with `EBUSY` while a file in the
+    /// tmpfs is open for writing.
     pub fn set_read_only(&self, mounter: &Mounter) -> Result<()> {
         if !mounter.syscall_support.mount_setattr {
             return bind::set_read_only(&self.mount, &self.path, &mounter.procfs);
@@ -170,7 +170,7 @@ fn create_detached_tmpfs(option_list: &[(&str, String)]) -> nix::Result<OwnedFd>
     syscalls::fsmount(&context, to_attribute_bits(TMPFS_ATTRIBUTES))
 }
 
-/// Joins the options to one string for mount(2).
+/// Joins the options to one string in the format of mount(2).
 fn join_options(option_list: &[(&str, String)]) -> String {
     let format_option = |(key, value): &(&str, String)| match *key {
         "context" => format!("context=\"{value}\""),

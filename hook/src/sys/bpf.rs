@@ -2,7 +2,7 @@
 //!
 //! The layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Every attribute
 //! structure ends in zeros, so that it is longer than the structure of any kernel. A kernel accepts
-//! a longer attribute if the rest is zero, and since Linux 6.17 it writes results past the end of a
+//! a longer attribute if the rest is zero. Since Linux 6.17, it writes results past the end of a
 //! shorter attribute.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,10 +12,10 @@ use nix::errno::Errno;
 /// An eBPF instruction of 8 bytes in the kernel's format (`struct bpf_insn`).
 pub(crate) type Insn = [u8; 8];
 
-/// The flag `BPF_F_ALLOW_MULTI`, with which a cgroup can have several device programs. All of them
-/// must allow an access.
+/// The flag `BPF_F_ALLOW_MULTI`. A cgroup to which programs are attached with this flag can have
+/// several device programs. All of them must allow an access.
 pub(crate) const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
-/// The flag `BPF_F_REPLACE` (Linux 5.6), with which a program replaces an attached one.
+/// The flag `BPF_F_REPLACE` (Linux 5.6). It makes a program replace an attached program.
 pub(crate) const BPF_F_REPLACE: u32 = 1 << 2;
 /// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
 pub(crate) const MAX_ATTACHED_PROGRAMS: usize = 64;
@@ -34,16 +34,17 @@ const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
-/// The zeros at the end of an attribute structure, which make it longer than the `union bpf_attr`
-/// of any kernel.
+/// The zeros at the end of an attribute structure. They make the structure longer than the
+/// `union bpf_attr` of any kernel.
 type ZeroTail = [u64; 16];
 
-/// Which device programs of a cgroup [`query_programs`] lists.
+/// The device programs of a cgroup that [`query_programs`] lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramScope {
     /// The programs that are attached to the cgroup itself.
     Attached,
-    /// All programs that apply to the processes of the cgroup, including those of its ancestors.
+    /// All programs that apply to the processes of the cgroup, including the programs of its
+    /// ancestors.
     Effective,
 }
 
@@ -51,7 +52,7 @@ pub(crate) enum ProgramScope {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CgroupPrograms {
     /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`,
-    /// [`BPF_F_ALLOW_MULTI`] or 0. For [`ProgramScope::Effective`] it is always 0.
+    /// [`BPF_F_ALLOW_MULTI`] or 0. It is always 0 for [`ProgramScope::Effective`].
     pub(crate) flags: u32,
     /// The ids of the programs, in the order in which the kernel runs them.
     pub(crate) ids: Vec<u32>,
@@ -74,14 +75,14 @@ struct QueryAttr {
     zero_tail: ZeroTail,
 }
 
-/// Lists the device programs of the cgroup whose directory is open as `cgroup`. This needs
-/// CAP_NET_ADMIN.
+/// Lists the device programs of a cgroup. `cgroup` is the open directory of the cgroup. The process
+/// needs CAP_NET_ADMIN.
 pub(crate) fn query_programs(
     cgroup: BorrowedFd<'_>,
     scope: ProgramScope,
 ) -> Result<CgroupPrograms, Errno> {
-    // A cgroup has at most 64 attached programs. There can be more effective programs, because
-    // they include those of all ancestors.
+    // At most 64 programs are attached to a cgroup. More programs than these may be effective,
+    // because the programs of all ancestors are effective as well.
     let mut ids = vec![0u32; MAX_ATTACHED_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
@@ -102,8 +103,8 @@ pub(crate) fn query_programs(
                 let flags = attr.attach_flags;
                 return Ok(CgroupPrograms { flags, ids });
             }
-            // ENOSPC means that the buffer is too small. It grows until it has space for the
-            // programs of 64 nested cgroups with 64 programs each.
+            // ENOSPC means that the buffer is too small. The buffer grows until it has space for
+            // the programs of 64 nested cgroups, each with 64 programs.
             Err(Errno::ENOSPC) if ids.len() < MAX_ATTACHED_PROGRAMS * 64 => {
                 ids.resize(ids.len() * 2, 0)
             }
@@ -122,7 +123,7 @@ struct IdAttr {
     zero_tail: ZeroTail,
 }
 
-/// Opens the program with the id `id`. This needs CAP_SYS_ADMIN, and fails with ENOENT if the
+/// Opens the program with the id `id`. The process needs CAP_SYS_ADMIN. Fails with ENOENT if the
 /// program no longer exists.
 pub(crate) fn open_program(id: u32) -> Result<OwnedFd, Errno> {
     let mut attr = IdAttr {
@@ -143,8 +144,8 @@ struct InfoAttr {
     zero_tail: ZeroTail,
 }
 
-/// The fields that `struct bpf_prog_info` has in Linux 4.15. Later kernels have only added fields
-/// at the end of the structure.
+/// The fields of `struct bpf_prog_info` in Linux 4.15. Later kernels have added fields only at the
+/// end of the structure.
 #[repr(C)]
 #[derive(Default)]
 struct BpfProgInfo {
@@ -162,7 +163,7 @@ struct BpfProgInfo {
     name: [u8; 16],
 }
 
-/// Returns the instructions of an open program. If the kernel hides them
+/// Returns the instructions of an open program. If the kernel hides the instructions
 /// (`net.core.bpf_jit_harden=2`), the result is empty or consists of zeros.
 pub(crate) fn read_instructions(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
     let insn_count = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
@@ -171,7 +172,7 @@ pub(crate) fn read_instructions(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Er
     Ok(insns)
 }
 
-/// The properties of a program that the kernel shows even if it hides the instructions.
+/// The properties of a program that the kernel shows even if it hides the program's instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramDescription {
     /// The name that the program got when it was loaded. It may be empty.
@@ -180,7 +181,7 @@ pub(crate) struct ProgramDescription {
     pub(crate) map_count: u32,
 }
 
-/// Returns the properties of an open program that the kernel shows even if it hides the
+/// Returns the properties of an open program. The kernel shows them even if it hides the program's
 /// instructions.
 pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescription, Errno> {
     let info = read_info(program, &mut [])?;
@@ -191,7 +192,7 @@ pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescrip
     })
 }
 
-/// Reads the properties of a program, and as many of its instructions as `insns` has space for.
+/// Reads the properties of a program. Also reads as many of its instructions as fit into `insns`.
 fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<BpfProgInfo, Errno> {
     let mut info = BpfProgInfo {
         xlated_prog_len: size_of_val(insns) as u32,
@@ -228,7 +229,9 @@ struct LoadAttr {
     zero_tail: ZeroTail,
 }
 
-/// Loads a device program into the kernel. This needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN.
+/// Loads a device program into the kernel. The process needs CAP_SYS_ADMIN, or CAP_BPF with
+/// CAP_NET_ADMIN.
+///
 /// bpftool shows the first 15 bytes of `name`. The kernel's verifier writes its messages to `log`,
 /// unless `log` is empty.
 pub(crate) fn load_program(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
@@ -236,15 +239,15 @@ pub(crate) fn load_program(insns: &[Insn], name: &str, log: &mut [u8]) -> Result
     for (name_byte, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
         *name_byte = byte;
     }
-    // The verifier fails with EAGAIN while a signal is pending for this process, so the call is
+    // The verifier fails with EAGAIN while a signal is pending for this process. So the call is
     // tried up to five times.
     for _ in 0..5 {
         let mut attr = LoadAttr {
             prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
             insn_cnt: insns.len() as u32,
             insns: insns.as_ptr() as u64,
-            // The kernel refuses a licence that is not compatible with the GPL only for programs
-            // that call GPL-only helper functions. Device programs call none.
+            // The licence need not be compatible with the GPL. The kernel requires this only for
+            // programs that call GPL-only helper functions, and device programs call none.
             license: c"Apache-2.0".as_ptr() as u64,
             prog_name,
             ..LoadAttr::default()
@@ -277,8 +280,8 @@ struct AttachAttr {
     zero_tail: ZeroTail,
 }
 
-/// Attaches `program` to a cgroup. With [`BPF_F_REPLACE`] in `flags`, it replaces the attached
-/// program `replaced_program`. This needs CAP_NET_ADMIN.
+/// Attaches `program` to a cgroup. If `flags` contains [`BPF_F_REPLACE`], `program` replaces the
+/// attached program `replaced_program`. The process needs CAP_NET_ADMIN.
 pub(crate) fn attach_program(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,

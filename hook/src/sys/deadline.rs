@@ -1,8 +1,8 @@
-//! Limits the time of this process's work by timers that end the process.
+//! Limits the time of this process's work with timers that end the process.
 //!
-//! A timer sends SIGALRM, whose handler reports the current stage of the work and exits. A signal
-//! handler does not run while a system call waits for a driver or a FUSE server that does not
-//! answer. Therefore a second timer sends SIGKILL one second later.
+//! The first timer sends SIGALRM. The handler of this signal reports the current stage of the work,
+//! and exits. But a signal handler does not run while a system call waits for a driver or a FUSE
+//! server that does not answer. So a second timer sends SIGKILL one second later.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -29,11 +29,11 @@ use crate::exit::ExitCode;
 /// two seconds for systemd. The kubelet waits two minutes for the start of a container.
 pub(crate) const DEADLINE_SECONDS: u32 = 10;
 
-/// The time limit of a child process that has a deadline of [`DEADLINE_SECONDS`]: SIGKILL has ended
-/// the child by then, unless it is in an uninterruptible sleep.
+/// The time limit of a child process that has a deadline of [`DEADLINE_SECONDS`]. After this time,
+/// SIGKILL has ended the child process, unless it is in an uninterruptible sleep.
 pub(crate) const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 + 2);
 
-/// The stages of a container's start. When the deadline is exceeded, the report names the current
+/// The stages of a container's start. If the deadline is exceeded, the report names the current
 /// stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -44,7 +44,8 @@ pub(crate) enum Stage {
     Container,
 }
 
-/// The descriptions of the stages in the report, in the order of [`Stage`].
+/// The descriptions of the stages for the report of an exceeded deadline, in the order of
+/// [`Stage`].
 const STAGE_DESCRIPTIONS: [&str; 5] = [
     "reading the container's state and configuration",
     "looking up the container's devices",
@@ -54,10 +55,11 @@ const STAGE_DESCRIPTIONS: [&str; 5] = [
 ];
 
 static CURRENT_STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
-/// The container's name in the report, followed by `: `. Its memory is never freed, so that the
-/// signal handler can read it at any time.
+/// The name of the container for the report of an exceeded deadline, followed by `: `. Its memory
+/// is never freed, so that the signal handler can read it at any time.
 static REPORT_PREFIX: AtomicPtr<String> = AtomicPtr::new(null_mut());
-/// The descriptor of the log to which the report is written in addition to stderr, or -1.
+/// The descriptor of the log file to which the report is written in addition to stderr. -1 means
+/// that there is no log file.
 static REPORT_FD: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
@@ -74,8 +76,8 @@ pub(crate) fn set_container_id(id: &str) {
     REPORT_PREFIX.store(Box::into_raw(Box::new(prefix)), Ordering::Release);
 }
 
-/// Sets a log file to which the report of an exceeded deadline is written in addition to stderr.
-/// The file must stay open until this process ends.
+/// Sets a log file for the report of an exceeded deadline. The report is written to this file and
+/// to stderr. The file must stay open until this process ends.
 pub(crate) fn set_report_file(file: &File) {
     REPORT_FD.store(file.as_raw_fd(), Ordering::Relaxed);
 }
@@ -87,7 +89,7 @@ pub(crate) struct Deadline {
     kill_timer: Timer,
 }
 
-/// The time from SIGALRM, whose handler writes the report, to SIGKILL.
+/// The time between SIGALRM and SIGKILL. The handler of SIGALRM writes the report.
 const KILL_DELAY: Duration = Duration::from_secs(1);
 
 impl Deadline {
@@ -98,7 +100,7 @@ impl Deadline {
         // SAFETY: `report_and_exit` calls only functions that are async-signal-safe
         // (signal-safety(7)), and changes no state.
         let previous_action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
-        // A process inherits the signal mask of its parent, which may have blocked SIGALRM.
+        // A process inherits its signal mask from its parent, which may have blocked SIGALRM.
         let mut previous_mask = SigSet::empty();
         let mut alarm_signal = SigSet::empty();
         alarm_signal.add(Signal::SIGALRM);
@@ -129,7 +131,7 @@ impl Deadline {
         )
     }
 
-    /// Pauses the deadline, calls `work` and returns its result.
+    /// Calls `work` and returns its result. The time of this call does not count for the deadline.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let remaining_seconds = alarm::cancel();
         let no_expiration = Expiration::OneShot(Duration::ZERO.into());
@@ -145,8 +147,8 @@ impl Deadline {
 }
 
 impl Drop for Deadline {
-    /// Cancels the deadline, and restores the signal mask and the action of SIGALRM for the
-    /// program that this process executes next.
+    /// Cancels the deadline. Restores the signal mask and the action of SIGALRM for the program
+    /// that this process executes next.
     fn drop(&mut self) {
         alarm::cancel();
         // SAFETY: the action that is restored is the one that the process had before.
@@ -155,8 +157,8 @@ impl Drop for Deadline {
     }
 }
 
-/// Handles SIGALRM: writes the report and exits. A signal handler may call only functions that are
-/// async-signal-safe (signal-safety(7)), so this one calls write(2) and _exit(2) alone.
+/// Handles SIGALRM: writes the report and exits. A signal handler may only call functions that are
+/// async-signal-safe (signal-safety(7)). So this one calls only write(2) and _exit(2).
 extern "C" fn report_and_exit(_signal: libc::c_int) {
     let prefix = REPORT_PREFIX.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a string that was leaked and is never changed.

@@ -13,12 +13,13 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpgrp, pipe2, read, setpgid};
 
-/// A process group whose leader kills all its processes when this process ends. Dropping the
-/// value ends only the leader, and the other processes of the group continue.
+/// A process group with a leader process. When this process ends, the leader kills all processes of
+/// the group. If the value is dropped, only the leader ends, and the other processes of the group
+/// continue.
 pub(crate) struct ProcessGroup {
     leader: Pid,
-    /// The write end of a pipe that the leader reads. When this process ends, the kernel closes
-    /// the write end, and the leader kills the group.
+    /// The write end of a pipe from which the leader reads. When this process ends, the kernel
+    /// closes the write end. The leader notices this and kills the group.
     _write_end: OwnedFd,
 }
 
@@ -38,8 +39,8 @@ impl ProcessGroup {
                     leader: child,
                     _write_end: write_end,
                 };
-                // The child calls setpgid(2) too, but perhaps later. The call in the parent makes
-                // sure that processes can join the group as soon as this function returns.
+                // The child process also calls setpgid(2), but perhaps later. With this call,
+                // processes can join the group as soon as this function returns.
                 setpgid(child, child)?;
                 Ok(group)
             }
@@ -53,13 +54,14 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // kill(2) fails if the leader was already killed together with its group.
+        // kill(2) fails if the leader was already killed together with its group. This error is
+        // ignored.
         let _ = kill(self.leader, Signal::SIGKILL);
         let _ = waitpid(self.leader, None);
     }
 }
 
-/// Runs in the leader process: waits until the write end of the pipe is closed, and kills the
+/// Runs in the leader process. Waits until the write end of the pipe is closed, and then kills the
 /// process group.
 fn run_leader(read_end: &OwnedFd) -> ! {
     let own_pid = Pid::from_raw(0);

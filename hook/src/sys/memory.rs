@@ -1,8 +1,9 @@
-//! A memory allocator for the programs that run at every container's start, which have one thread.
+//! A memory allocator for the programs that run at every start of a container. These programs have
+//! one thread.
 //!
-//! The allocator is dlmalloc without a lock: a lock for each of some ten thousand allocations would
-//! be a tenth of the work of a container's start. The pages of new memory are populated at once,
-//! because a page fault for each page takes several times as long.
+//! The allocator is dlmalloc without a lock. A container's start needs about ten thousand
+//! allocations, and locks would be a tenth of its work. The pages of new memory are populated at
+//! once, because a page fault for each page would take several times as long.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -12,18 +13,18 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, compiler_fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
-/// An allocator for a program with one thread. The process is aborted if a second thread allocates
-/// or frees memory, or if a signal handler allocates during an allocation.
+/// An allocator for a program with one thread. It aborts the process if a second thread allocates
+/// or frees memory, or if a signal handler allocates memory during another allocation.
 pub struct SingleThreadMemory {
     heap: UnsafeCell<Dlmalloc<KernelMemory>>,
-    /// The thread that uses the allocator, identified by the address of its [`THREAD_MARKER`].
+    /// The thread that uses the allocator. The address of its [`THREAD_MARKER`] identifies it.
     owner_thread: AtomicPtr<u8>,
     is_heap_busy: AtomicBool,
 }
 
 thread_local! {
-    /// A variable whose address differs between threads. It is initialized at compile time, so
-    /// access to it allocates nothing.
+    /// A variable that has another address in each thread. It is initialized at compile time, so
+    /// that an access to it allocates nothing.
     static THREAD_MARKER: Cell<u8> = const { Cell::new(0) };
 }
 
@@ -45,8 +46,8 @@ impl SingleThreadMemory {
         }
     }
 
-    /// Calls `work` with the heap. Aborts the process if another thread owns the allocator, or if a
-    /// call is in progress already.
+    /// Calls `work` with the heap. Aborts the process if another thread owns the allocator, or if
+    /// another call of this function is in progress.
     #[inline]
     fn with_heap<T>(&self, work: impl FnOnce(&mut Dlmalloc<KernelMemory>) -> T) -> T {
         let this_thread = THREAD_MARKER.with(Cell::as_ptr);
@@ -66,7 +67,7 @@ impl SingleThreadMemory {
         result
     }
 
-    /// Makes this thread the owner of the allocator if there is none yet. Returns whether this
+    /// Makes this thread the owner of the allocator if no thread owns it yet. Returns whether this
     /// thread is the owner now.
     #[cold]
     fn try_become_owner(&self, this_thread: *mut u8) -> bool {
@@ -108,12 +109,12 @@ unsafe impl GlobalAlloc for SingleThreadMemory {
     }
 }
 
-/// Mappings of at most this size in bytes are prefaulted (MAP_POPULATE). A larger mapping is not,
-/// because it usually has a single large buffer that may be used only partly.
+/// The maximum size in bytes of a mapping that is prefaulted (MAP_POPULATE). A larger mapping is
+/// not prefaulted, because it usually contains a single large buffer that may be used only in part.
 const MAX_PREFAULTED_BYTES: usize = 256 << 10;
 
-/// The source of the heap's memory, which calls mmap(2). Memory is not returned to the kernel
-/// before the process ends.
+/// The source from which the heap gets its memory. It calls mmap(2). Memory is not returned to the
+/// kernel before the process ends.
 struct KernelMemory;
 
 // SAFETY: each call of `alloc` maps new memory, which stays mapped.

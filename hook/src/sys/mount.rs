@@ -1,6 +1,6 @@
-//! Creates and changes mounts by the system calls that take descriptors instead of paths:
-//! `open_tree`, `move_mount`, `fsopen`, `fsconfig`, `fsmount` (Linux 5.2) and `mount_setattr`
-//! (Linux 5.12).
+//! Creates and changes mounts with the system calls that take descriptors instead of paths. These
+//! are `open_tree`, `move_mount`, `fsopen`, `fsconfig` and `fsmount` (Linux 5.2), and
+//! `mount_setattr` (Linux 5.12).
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -10,8 +10,8 @@ use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
 
-/// Returns a detached copy of the mount that contains `file`, with `file` as its root. With
-/// `is_recursive`, the mounts inside `file` are copied too.
+/// Returns a detached copy of the mount that contains `file`. `file` is the root of the copy. If
+/// `is_recursive` is true, the mounts inside `file` are copied as well.
 pub(crate) fn open_tree_clone(file: impl AsFd, is_recursive: bool) -> Result<OwnedFd> {
     let mut flags =
         libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
@@ -30,14 +30,14 @@ pub(crate) fn open_tree_clone(file: impl AsFd, is_recursive: bool) -> Result<Own
     into_descriptor(result)
 }
 
-/// Attaches the detached mount `mount` at the open file or directory `target`.
+/// Attaches the detached mount `mount` at `target`, an open file or directory.
 pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Sets the `MOUNT_ATTR_*` bits `attributes` of the mount whose root is open as `mount`, and its
-/// propagation type unless `propagation` is 0. With `is_recursive`, the mounts inside it are
-/// changed too.
+/// Sets the `MOUNT_ATTR_*` bits in `attributes` for a mount. `mount` is the open root of the mount.
+/// Sets the propagation type unless `propagation` is 0. If `is_recursive` is true, the mounts
+/// inside the mount are changed as well.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
     is_recursive: bool,
@@ -52,12 +52,12 @@ pub(crate) fn set_attributes(
     )
 }
 
-/// Opens a context for creating a file system of the type `fs_type`.
+/// Opens a context in which a file system of the type `fs_type` can be created.
 pub(crate) fn fsopen(fs_type: &CStr) -> Result<OwnedFd> {
     into_descriptor(fsopen_raw(fs_type, libc::FSOPEN_CLOEXEC))
 }
 
-/// Sets the option `key` of the file system in `context` to `value`.
+/// Sets the option `key` of the file system to `value`. `context` is a descriptor from [`fsopen`].
 pub(crate) fn fsconfig_string(context: impl AsFd, key: &CStr, value: &CStr) -> Result<()> {
     let fd = context.as_fd().as_raw_fd();
     // SAFETY: both strings are NUL-terminated and outlive the call.
@@ -74,20 +74,20 @@ pub(crate) fn fsconfig_string(context: impl AsFd, key: &CStr, value: &CStr) -> R
     check_result(result)
 }
 
-/// Creates a file system with the options that were set in `context`.
+/// Creates a file system with the options that were set in `context`, a descriptor from [`fsopen`].
 pub(crate) fn fsconfig_create(context: impl AsFd) -> Result<()> {
     fsconfig_create_raw(context.as_fd().as_raw_fd())
 }
 
 /// Creates a detached mount of the file system in `context`, with the `MOUNT_ATTR_*` bits
-/// `attributes`. The returned descriptor is an `O_PATH` handle on the root of the mount.
+/// `attributes`. Returns an `O_PATH` handle on the root of the mount.
 pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
     let attributes = c_uint::try_from(attributes).map_err(|_| Errno::EINVAL)?;
     into_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
 }
 
 /// Calls `open_tree` with arguments that the kernel must refuse, and returns the error. ENOSYS
-/// means that the kernel lacks the call, and EPERM that a seccomp filter forbids it.
+/// means that the kernel does not have the call. EPERM means that a seccomp filter forbids it.
 pub(crate) fn probe_open_tree() -> Result<()> {
     let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
@@ -99,14 +99,14 @@ pub(crate) fn probe_move_mount() -> Result<()> {
     move_mount_raw(-1, -1)
 }
 
-/// Calls `mount_setattr` with an empty change, for which the kernel needs no valid descriptor but
-/// checks the privilege to mount.
+/// Calls `mount_setattr` with an empty change, and returns the error. For this change, the kernel
+/// needs no valid descriptor, but checks the privilege to mount.
 pub(crate) fn probe_mount_setattr() -> Result<()> {
     mount_setattr_raw(-1, false, 0, 0)
 }
 
-/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that the kernel must refuse, and
-/// returns the errors in this order.
+/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that the kernel must refuse. Returns the
+/// errors in this order.
 pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
     [
         check_result(fsopen_raw(c"", c_uint::MAX)),

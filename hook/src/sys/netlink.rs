@@ -1,5 +1,5 @@
-//! Sends netlink requests to the kernel (netlink(7)), and the requests of rtnetlink(7) for network
-//! interfaces.
+//! Sends netlink requests to the kernel (netlink(7)). Also sends the requests for network
+//! interfaces (rtnetlink(7)).
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,31 +11,33 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// The flag of a netlink message that is a request (include/uapi/linux/netlink.h).
+/// The flag that marks a netlink message as a request (include/uapi/linux/netlink.h).
 const NLM_F_REQUEST: u16 = 0x1;
 
-/// The flag of a request that the kernel acknowledges.
+/// The flag of a request that asks the kernel for an acknowledgement.
 const NLM_F_ACK: u16 = 0x4;
 
-/// The type of an answer with an error number. The number is 0 in an acknowledgement.
+/// The type of an answer that contains an error number. In an acknowledgement, this number is 0.
 const NLMSG_ERROR: u16 = 0x2;
 
-/// The size in bytes of the header of a netlink message. The payload follows the header. The
-/// payload of an acknowledgement begins with the error number.
+/// The size in bytes of the header of a netlink message. The payload follows the header. In an
+/// acknowledgement, the payload begins with the error number.
 const NLMSG_HDRLEN: usize = 16;
 
-/// The sizes in bytes of an attribute's header (`struct rtattr`) and of `struct ifinfomsg`.
+/// The size in bytes of an attribute's header (`struct rtattr`), and of `struct ifinfomsg`.
 const RTATTR_HEADER_BYTES: usize = 4;
 const IFINFOMSG_BYTES: usize = 16;
 
-/// A socket for requests to the kernel, in the network namespace in which it was opened.
+/// A socket for requests to the kernel. A request applies to the network namespace in which the
+/// socket was opened.
 pub(crate) struct NetlinkSocket(OwnedFd);
 
 impl NetlinkSocket {
     pub(crate) fn open(protocol: SockProtocol) -> Result<Self> {
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        // The kernel answers at once. The timeout is a protection against waiting for ever.
+        // The kernel normally answers at once. The timeout ensures that this process does not wait
+        // forever.
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
         Ok(NetlinkSocket(socket))
     }
@@ -56,13 +58,14 @@ impl NetlinkSocket {
         }
     }
 
-    /// Sends a request and returns the beginning of the kernel's answer.
+    /// Sends a request. Returns the first 1024 bytes of the kernel's answer.
     fn send_and_receive(&self, message_type: u16, flags: u16, payload: &[u8]) -> Result<Vec<u8>> {
         let length = u32::try_from(NLMSG_HDRLEN + payload.len()).map_err(|_| Errno::EMSGSIZE)?;
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(message_type.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // The sequence number and the sender's address are 0, because the kernel knows the sender.
+        // The sequence number and the sender's address can be 0, because the kernel knows the
+        // sender.
         bytes.extend([0; 8]);
         bytes.extend(payload);
         let (fd, kernel_address) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
@@ -86,15 +89,15 @@ const RTM_NEWLINK: u16 = 16;
 /// The type of a request that returns one network interface.
 const RTM_GETLINK: u16 = 18;
 
-/// The types of the attributes that have an interface's name and its new network namespace
+/// The types of the attributes that contain an interface's name and its new network namespace
 /// (include/uapi/linux/if_link.h).
 const IFLA_IFNAME: u16 = 3;
 const IFLA_NET_NS_FD: u16 = 28;
 
-/// The flag of a network interface that is up (netdevice(7)).
+/// The flag that says that a network interface is up (netdevice(7)).
 const IFF_UP: u32 = 0x1;
 
-/// The state of a network interface in the network namespace of a [`LinkSocket`].
+/// The state of a network interface in the network namespace of the [`LinkSocket`] that found it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkInfo {
     pub(crate) index: i32,
@@ -110,7 +113,8 @@ impl LinkSocket {
         NetlinkSocket::open(SockProtocol::NetlinkRoute).map(LinkSocket)
     }
 
-    /// Finds an interface by its name. Returns `None` if the namespace does not have it.
+    /// Finds an interface by its name. Returns `None` if the socket's network namespace does not
+    /// have it.
     pub(crate) fn find_link(&self, name: &str) -> Result<Option<LinkInfo>> {
         let payload = [encode_link_header(0, 0, 0), encode_name_attribute(name)].concat();
         let answer = self
@@ -126,7 +130,7 @@ impl LinkSocket {
                 None => Err(Errno::EBADMSG),
             };
         }
-        // In `struct ifinfomsg` the index is at byte 4, and the flags are at byte 8.
+        // In `struct ifinfomsg`, the interface index is at byte 4, and the flags are at byte 8.
         let read_u32_bytes = |offset: usize| {
             let bytes = answer.get(NLMSG_HDRLEN + offset..NLMSG_HDRLEN + offset + 4)?;
             bytes.try_into().ok()
@@ -141,12 +145,12 @@ impl LinkSocket {
         Ok(Some(LinkInfo { index, is_up }))
     }
 
-    /// Moves an interface into another network namespace and gives it this name. The kernel sets
-    /// the interface down and removes its addresses.
+    /// Moves an interface into another network namespace and gives it the name `name`. The kernel
+    /// sets the interface down and removes its addresses.
     ///
     /// # Errors
-    /// EEXIST if the namespace has an interface with this name, and EINVAL if the driver
-    /// does not let its interfaces be moved.
+    /// EEXIST if the namespace already has an interface with this name. EINVAL if the driver does
+    /// not allow that its interfaces are moved.
     pub(crate) fn move_link(
         &self,
         link: LinkInfo,
@@ -162,17 +166,18 @@ impl LinkSocket {
         self.0.send_request(RTM_NEWLINK, &payload.concat())
     }
 
-    /// Sets an interface up.
+    /// Sets a network interface up.
     pub(crate) fn set_link_up(&self, link: LinkInfo) -> Result<()> {
         self.0
             .send_request(RTM_NEWLINK, &encode_link_header(link.index, IFF_UP, IFF_UP))
     }
 }
 
-/// Returns the bytes of a `struct ifinfomsg`. The kernel changes only the flags in `change_mask`.
+/// Returns the bytes of a `struct ifinfomsg`. The kernel changes only the flags that are in
+/// `change_mask`.
 fn encode_link_header(index: i32, flags: u32, change_mask: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(IFINFOMSG_BYTES);
-    // The address family and the hardware type. 0 means any.
+    // The address family and the hardware type of the interface. 0 means any.
     bytes.extend([0; 4]);
     bytes.extend(index.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
@@ -184,11 +189,11 @@ fn encode_name_attribute(name: &str) -> Vec<u8> {
     encode_attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat())
 }
 
-/// Returns the bytes of an attribute, with the zero bytes that align the next attribute.
+/// Returns the bytes of an attribute, followed by the zero bytes that align the next attribute.
 fn encode_attribute(attribute_type: u16, value: &[u8]) -> Vec<u8> {
     const ALIGNMENT: usize = 4;
     let length = RTATTR_HEADER_BYTES + value.len();
-    // The length fits into 16 bits, because the values are a number and the name of an interface.
+    // The length fits into 16 bits, because a value is either a number or the name of an interface.
     let mut bytes = u16::try_from(length)
         .unwrap_or(u16::MAX)
         .to_ne_bytes()

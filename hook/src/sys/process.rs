@@ -24,22 +24,23 @@ pub(crate) fn clear_environment() {
     }
 }
 
-/// Ignores SIGXFSZ, so that a write beyond the limit of file sizes (RLIMIT_FSIZE) fails with EFBIG
-/// and does not end this process. Returns the previous action for [`restore_file_size_signal`].
+/// Ignores SIGXFSZ. After that, a write beyond the limit of file sizes (RLIMIT_FSIZE) fails with
+/// EFBIG, and does not end this process. Returns the previous action of the signal for
+/// [`restore_file_size_signal`].
 pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
     let ignore_action = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: no signal handler of this program is installed.
     unsafe { sigaction(Signal::SIGXFSZ, &ignore_action) }
 }
 
-/// Restores the action of SIGXFSZ that [`ignore_file_size_signal`] returned.
+/// Restores the action of SIGXFSZ. `action` is the result of [`ignore_file_size_signal`].
 pub(crate) fn restore_file_size_signal(action: &SigAction) {
     // SAFETY: the action is the one that the process was started with, so it has no handler.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, action) };
 }
 
-/// Closes all descriptors but stdin, stdout and stderr. It must be called before this process opens
-/// a file.
+/// Closes all descriptors except stdin, stdout and stderr. The caller must call this function
+/// before this process opens a file.
 pub(crate) fn close_inherited_descriptors() {
     const FIRST_INHERITED_FD: libc::c_uint = 3;
     // SAFETY: the function is called before anything is opened, so that no owner in this
@@ -55,8 +56,8 @@ pub(crate) fn close_inherited_descriptors() {
     if result == 0 {
         return;
     }
-    // Kernels before 5.9 have no close_range(2), so the open descriptors are listed and closed one
-    // by one.
+    // Kernels before 5.9 do not have close_range(2). So the open descriptors are listed, and closed
+    // one by one.
     let entries = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
@@ -73,32 +74,34 @@ pub(crate) fn close_inherited_descriptors() {
     }
 }
 
-/// The size limit of a child process's answer in bytes. A child that writes more is killed.
+/// The maximum size in bytes of the answer of a child process. A child process that writes more is
+/// killed.
 pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// The time that this process waits for the end of a child process after SIGKILL. After that, the
-/// child is abandoned: it may be in an uninterruptible sleep, such as in a file system that does
-/// not answer.
+/// The time after SIGKILL that this process waits for the end of a child process. Then it no longer
+/// waits, because the child process may be in an uninterruptible sleep, such as in a file system
+/// that does not answer.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time in milliseconds that a single poll waits for more of a child's answer.
+/// The maximum time in milliseconds for which one call of poll(2) waits for more of a child
+/// process's answer.
 const POLL_TIMEOUT_MILLIS: u16 = 20;
 
 /// A child process that runs a function and writes the returned text to a pipe.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
-    /// The read end of the pipe. The pipe may stay open after the end of the child, because
-    /// processes that the child has forked can have the write end open.
+    /// The read end of the pipe. The pipe may still be open after the end of the child process,
+    /// because other processes that the child process has started can have the write end.
     answer_pipe: File,
-    /// The part of the answer that was read already.
+    /// The part of the answer that was already read.
     answer: Vec<u8>,
     deadline: Instant,
 }
 
-/// Calls `work` in a child process, for example to enter namespaces that this process could not
-/// leave again, and returns its result. Returns `None` if the child failed or was killed, such as
-/// after `time_limit`.
+/// Calls `work` in a child process and returns its result. This is used, for example, to enter
+/// namespaces that this process could not leave again. Returns `None` if the child process failed
+/// or was killed, such as after `time_limit`.
 pub(crate) fn run_in_child(
     time_limit: Duration,
     work: impl FnOnce() -> String,
@@ -106,7 +109,7 @@ pub(crate) fn run_in_child(
     start_child(time_limit, work)?.wait()
 }
 
-/// Starts a child process that calls `work`. The child is killed after `time_limit`.
+/// Starts a child process that calls `work`. The child process is killed after `time_limit`.
 pub(crate) fn start_child(
     time_limit: Duration,
     work: impl FnOnce() -> String,
@@ -117,8 +120,8 @@ pub(crate) fn start_child(
     })
 }
 
-/// Starts a child process that calls `work`. This part of [`start_child`] has no type parameter, so
-/// that the compiler generates it only once.
+/// Starts a child process that calls `work`. [`start_child`] calls this function, which has no type
+/// parameter, so that the compiler generates it only once.
 fn start_child_dyn(time_limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
     let (answer_pipe, mut answer_writer) = {
         let (read_end, write_end) = pipe2(OFlag::O_CLOEXEC)?;
@@ -143,7 +146,8 @@ fn start_child_dyn(time_limit: Duration, work: &mut dyn FnMut() -> String) -> Re
 }
 
 impl Child {
-    /// Waits for the end of the child. Returns its answer, or `None` as [`run_in_child`] does.
+    /// Waits until the child process ends. Returns its answer, or `None` if it failed or was
+    /// killed.
     pub(crate) fn wait(&mut self) -> Result<Option<String>, Errno> {
         loop {
             if let Some(answer) = self.poll()? {
@@ -152,8 +156,8 @@ impl Child {
         }
     }
 
-    /// Checks once whether the child has ended, and returns `None` while it runs. The inner value
-    /// is the child's answer, or `None` if the child failed or was killed.
+    /// Checks once whether the child process has ended. Returns `None` while it is running. The
+    /// inner value is its answer, or `None` if it failed or was killed.
     pub(crate) fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_input, length) = self.read_answer(POLL_TIMEOUT_MILLIS);
         let is_too_long = self.answer.len() > MAX_ANSWER_BYTES;
@@ -161,22 +165,22 @@ impl Child {
         if now >= self.deadline || is_too_long {
             kill(self.pid, Signal::SIGKILL)?;
         }
-        // The whole answer is read before the exit status of the child is examined.
+        // The whole answer must be read before the exit status of the child process is examined.
         if length > 0 && !is_too_long {
             return Ok(None);
         }
         match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) if now >= self.deadline + KILL_TIMEOUT => Ok(Some(None)),
             Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
-                // When the child has closed the pipe, poll(2) returns at once. The short sleep
-                // prevents a busy loop until the child ends.
+                // If the child process has closed the pipe, poll(2) returns at once. The short
+                // sleep prevents a busy loop until the child process ends.
                 if has_input {
                     sleep(Duration::from_micros(200));
                 }
                 Ok(None)
             }
             Ok(WaitStatus::Exited(_, 0)) => {
-                // The child may have written more since the last read.
+                // The child process may have written more of its answer since the last read.
                 while self.answer.len() <= MAX_ANSWER_BYTES && self.read_answer(0).1 > 0 {}
                 let answer = mem::take(&mut self.answer);
                 Ok(Some(String::from_utf8(answer).ok()))
@@ -186,7 +190,7 @@ impl Child {
         }
     }
 
-    /// Reads the part of the answer that arrives within `timeout_millis` milliseconds. Returns
+    /// Waits at most `timeout_millis` milliseconds for more of the answer, and reads it. Returns
     /// whether data or the end of the pipe has arrived, and the number of bytes that were read.
     fn read_answer(&mut self, timeout_millis: u16) -> (bool, usize) {
         let mut poll_fds = [PollFd::new(self.answer_pipe.as_fd(), PollFlags::POLLIN)];
@@ -201,14 +205,14 @@ impl Child {
         (has_input, length)
     }
 
-    /// Reports whether an abandoned child, which SIGKILL did not end, still exists.
+    /// Reports whether a child process still exists that SIGKILL did not end in time.
     pub(crate) fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }
 
-/// A guard that ends the child process if its function panics, because the child's stack must not
-/// be unwound into code of the parent.
+/// A guard that ends the child process if its function panics. It prevents that the child process
+/// continues with code of the parent process when its stack is unwound.
 struct ExitOnDrop;
 
 impl Drop for ExitOnDrop {

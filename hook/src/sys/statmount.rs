@@ -1,6 +1,6 @@
-//! Queries a single mount by statx(2) and statmount(2) (Linux 6.8), which is faster than reading
-//! the list of all mounts. statx(2) returns the id of the mount, and statmount(2) its parent and
-//! its propagation type.
+//! Queries a single mount with statx(2) and statmount(2) (Linux 6.8). This is faster than reading
+//! the list of all mounts. statx(2) returns the id of the mount. statmount(2) returns its parent
+//! and its propagation type.
 
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, offset_of};
@@ -12,22 +12,22 @@ use nix::Result;
 use nix::errno::Errno;
 use nix::sys::stat::{SFlag, makedev};
 
-/// The statx(2) mask that selects the id of a mount in `/proc/self/mountinfo` (Linux 5.8). The
-/// kernel may reuse the id when the mount no longer exists.
+/// The statx(2) mask that selects the id that a mount has in `/proc/self/mountinfo` (Linux 5.8).
+/// The kernel may reuse this id when the mount no longer exists.
 pub(crate) const STATX_MNT_ID: c_uint = libc::STATX_MNT_ID;
 
 /// The statx(2) mask that selects the unique id of a mount (Linux 6.8). The kernel never reuses
-/// this id, and statmount(2) takes it.
+/// this id. It is an argument of statmount(2).
 pub(crate) const STATX_MNT_ID_UNIQUE: c_uint = libc::STATX_MNT_ID_UNIQUE;
 
-/// The number of the system call statmount(2). It is the same on all architectures whose numbers
-/// follow `include/uapi/asm-generic/unistd.h`.
+/// The number of the system call statmount(2). It is the same on all architectures that use the
+/// numbers of `include/uapi/asm-generic/unistd.h`.
 const SYS_STATMOUNT: c_long = 457;
 
 /// The statmount(2) mask that selects the ids, the attributes and the propagation type of a mount.
 const STATMOUNT_MNT_BASIC: u64 = 2;
 
-/// The argument of statmount(2): `struct mnt_id_req` of `include/uapi/linux/mount.h`.
+/// The argument of statmount(2), which is `struct mnt_id_req` of `include/uapi/linux/mount.h`.
 #[repr(C)]
 struct MountIdRequest {
     size: u32,
@@ -36,7 +36,7 @@ struct MountIdRequest {
     mask: u64,
 }
 
-/// The result of statmount(2): the first fields of `struct statmount` of
+/// The result of statmount(2). It has the first fields of `struct statmount` of
 /// `include/uapi/linux/mount.h`.
 #[repr(C)]
 struct StatmountAnswer {
@@ -53,24 +53,25 @@ struct StatmountAnswer {
     old_parent: u32,
     attributes: u64,
     propagation: u64,
-    /// Space for the remaining fields. The kernel writes at most as many bytes as the caller
-    /// says that the buffer has.
+    /// Space for the other fields. The kernel does not write more bytes than the buffer has.
     reserved: [u64; 54],
 }
 
 const _: () =
     assert!(size_of::<StatmountAnswer>() == 512 && offset_of!(StatmountAnswer, propagation) == 72);
 
-/// Returns the id of the mount that contains `file`. The kind of id is `id_mask`: [`STATX_MNT_ID`]
-/// or [`STATX_MNT_ID_UNIQUE`]. Returns `None` if the kernel does not support this kind.
+/// Returns an id of the mount that contains `file`. `id_mask` selects the kind of id:
+/// [`STATX_MNT_ID`] or [`STATX_MNT_ID_UNIQUE`]. Returns `None` if the kernel does not support this
+/// kind.
 pub(crate) fn query_mount_id(file: impl AsFd, id_mask: c_uint) -> Result<Option<u64>> {
     let stat = statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH, id_mask)?;
     Ok((stat.stx_mask & id_mask != 0).then_some(stat.stx_mnt_id))
 }
 
-/// Returns the type and the device number of the file at `path`. Symbolic links are followed. With
-/// `AT_STATX_DONT_SYNC` the kernel does not ask the server of a network or FUSE file system, which
-/// might never answer.
+/// Returns the type and the device number of the file at `path`. Follows symbolic links.
+///
+/// The kernel does not ask the server of a network or FUSE file system, because of
+/// `AT_STATX_DONT_SYNC`. Such a server might never answer.
 pub(crate) fn stat_kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     let flags = libc::AT_STATX_DONT_SYNC;
     let stat = statx(libc::AT_FDCWD, path, flags, libc::STATX_TYPE)?;
@@ -79,9 +80,9 @@ pub(crate) fn stat_kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> 
     Ok((kind, number))
 }
 
-/// Returns the device number of the file system and the inode number of the file at `path`.
-/// Symbolic links are followed. As in [`stat_kind_and_device`], the kernel does not ask the server
-/// of a network or FUSE file system.
+/// Returns the device number of the file system and the inode number of the file at `path`. Follows
+/// symbolic links. As in [`stat_kind_and_device`], the kernel does not ask the server of a network
+/// or FUSE file system.
 pub(crate) fn stat_device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
     let stat = statx(
         libc::AT_FDCWD,
@@ -111,8 +112,8 @@ pub(crate) struct MountRelations {
     pub(crate) propagation: u64,
 }
 
-/// Queries the mount with the unique id `mount_id` by statmount(2). Fails with ENOENT if the mount
-/// is not in this process's mount namespace.
+/// Queries a mount with statmount(2). `mount_id` is the unique id of the mount. Fails with ENOENT
+/// if the mount is not in this process's mount namespace.
 pub(crate) fn query_mount(mount_id: u64) -> Result<MountRelations> {
     let request = MountIdRequest {
         size: size_of::<MountIdRequest>() as u32,

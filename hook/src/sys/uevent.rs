@@ -1,5 +1,5 @@
-//! Receives and sends uevents, which are netlink messages of the kernel and of udev about devices
-//! (lib/kobject_uevent.c, netlink(7)).
+//! Receives and sends uevents. These are netlink messages about devices, which the kernel and udev
+//! send (lib/kobject_uevent.c, netlink(7)).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,18 +11,18 @@ use nix::sys::socket::{
 
 use super::netlink::NetlinkSocket;
 
-/// The bit mask of the multicast groups whose messages are received: group 1 of the kernel, and
-/// [`UDEV_GROUP`], to which udev sends after it has created the device's links.
+/// The bit mask of the multicast groups whose messages are received. Group 1 is that of the kernel.
+/// udev sends to [`UDEV_GROUP`] after it has created the links of the device.
 const RECEIVED_GROUP_MASK: u32 = 1 | UDEV_GROUP;
-/// The bit mask of udev's multicast group.
+/// The bit mask of the multicast group of udev.
 const UDEV_GROUP: u32 = 2;
 
 /// The size of the receive buffer in bytes. A message of the kernel has at most 2048 bytes
-/// (`UEVENT_BUFFER_SIZE`), and udev adds a header.
+/// (`UEVENT_BUFFER_SIZE`). udev adds a header to it.
 const MAX_MESSAGE_BYTES: usize = 8192;
 
-/// The subsystems whose messages are ignored. They have no device nodes, and the kernel sends
-/// messages about them at the start of every container.
+/// The subsystems whose messages are ignored. They have no device nodes. The kernel sends messages
+/// about them whenever a container is started.
 const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
     b"\0SUBSYSTEM=net\0",
     b"\0SUBSYSTEM=queues\0",
@@ -44,17 +44,19 @@ impl UeventReceiver {
         Ok(UeventReceiver(socket))
     }
 
-    /// Receives all pending messages without waiting, and returns whether one of them may be about
-    /// a device. The content of a message is not trusted, because any process can send messages. A
-    /// message only causes a new scan.
+    /// Receives all pending messages without waiting. Returns whether one of them may be about a
+    /// device.
+    ///
+    /// The content of a message is not trusted, because any process can send messages. A message
+    /// only causes a new scan of the host.
     pub(crate) fn receive_pending(&self) -> Result<bool> {
         let mut buffer = [0; MAX_MESSAGE_BYTES];
         let mut has_device_event = false;
         loop {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => has_device_event |= may_concern_device(&buffer[..length]),
-                // ENOBUFS means that the kernel has dropped messages. One of them may have been
-                // about a device.
+                // ENOBUFS means that the kernel has dropped messages. A dropped message may have
+                // been about a device.
                 Err(Errno::ENOBUFS) => has_device_event = true,
                 Err(Errno::EAGAIN) => return Ok(has_device_event),
                 Err(Errno::EINTR) => {}
@@ -73,8 +75,8 @@ impl AsFd for UeventReceiver {
 /// A socket that sends uevents in the network namespace of this process.
 pub(crate) struct UeventSender(NetlinkSocket);
 
-/// The type of a netlink message with a uevent. It can be any number that is no control message
-/// (`NLMSG_MIN_TYPE`).
+/// The type of a netlink message that contains a uevent. Any number that is not the type of a
+/// control message (`NLMSG_MIN_TYPE`) is allowed.
 const UEVENT_MESSAGE_TYPE: u16 = 0x10;
 
 impl UeventSender {
@@ -82,21 +84,21 @@ impl UeventSender {
         NetlinkSocket::open(SockProtocol::NetlinkKObjectUEvent).map(UeventSender)
     }
 
-    /// Makes the kernel send `message` to the network namespace as one of its own uevents, with a
-    /// sequence number (`uevent_net_rcv_skb`, Linux 4.18). This needs CAP_SYS_ADMIN in the user
-    /// namespace that owns the network namespace.
+    /// Makes the kernel send `message` to the network namespace like one of its own uevents. The
+    /// kernel adds a sequence number (`uevent_net_rcv_skb`, Linux 4.18). The process needs
+    /// CAP_SYS_ADMIN in the user namespace that owns the network namespace.
     ///
     /// # Errors
-    /// ECONNREFUSED on an older kernel.
+    /// ECONNREFUSED before Linux 4.18.
     pub(crate) fn send_as_kernel(&self, message: &[u8]) -> Result<()> {
         self.0.send_request(UEVENT_MESSAGE_TYPE, message)
     }
 
-    /// Sends `message` to the multicast group of udev. This needs CAP_NET_ADMIN in the user
+    /// Sends `message` to the multicast group of udev. The process needs CAP_NET_ADMIN in the user
     /// namespace that owns the network namespace.
     pub(crate) fn send_as_udev(&self, message: &[u8]) -> Result<()> {
         match self.0.send_to_group(message, UDEV_GROUP) {
-            // A kernel before Linux 4.18 returns ECONNREFUSED, although the members of the
+            // Before Linux 4.18, the kernel returns ECONNREFUSED here, although the members of the
             // group have received the message.
             Err(Errno::ECONNREFUSED) => Ok(()),
             result => result,

@@ -1,5 +1,5 @@
 //! Replaces the stack unwinder by stubs. A release build has neither the tables nor the symbols
-//! that unwinding and backtraces need (`build.rs`), but the standard library still refers to the
+//! that unwinding and backtraces need (`build.rs`). But the standard library still refers to the
 //! unwinder. Without the stubs, the unwinder and the code that prints backtraces would add 240 kB
 //! to each program.
 

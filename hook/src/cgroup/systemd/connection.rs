@@ -1,9 +1,8 @@
 //! Calls D-Bus methods of systemd over a Unix socket.
 //!
-//! All calls of a connection share one deadline of two seconds. The calls are blocking, because
-//! the hook must stay single-threaded, and a D-Bus library would add an asynchronous runtime with
-//! threads. Calls that do not depend on each other are sent together, so that systemd wakes up
-//! only once.
+//! All calls of a connection share one deadline of two seconds. The calls are blocking, because the
+//! hook must stay single-threaded: a D-Bus library would add an asynchronous runtime with threads.
+//! Calls that do not depend on each other are sent together, so that systemd wakes up only once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,13 +15,13 @@ use super::reply::{self, Message, MessageContent};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LINE_LENGTH: usize = 512;
-/// The maximum number of unrelated messages, such as signals, that are skipped while waiting for
-/// a reply.
+/// The maximum number of unrelated messages, such as signals, that are skipped before the awaited
+/// reply arrives.
 const MAX_SKIPPED_MESSAGES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SystemdSockets {
-    /// The socket on which systemd itself accepts connections of root.
+    /// The path of the socket on which systemd itself accepts connections of the root user.
     pub private_socket_path: PathBuf,
     pub system_bus_path: PathBuf,
 }
@@ -53,7 +52,7 @@ impl Connection {
         let Some(mut connection) = Self::connect(&sockets.system_bus_path, deadline)? else {
             return Ok(None);
         };
-        // A message bus disconnects a client whose first call is not Hello (D-Bus
+        // The first call must be Hello. Otherwise a message bus disconnects the client (D-Bus
         // Specification, section "Message Bus Messages").
         connection.call([MethodCall {
             destination: "org.freedesktop.DBus",
@@ -81,9 +80,9 @@ impl Connection {
         Ok(Some(connection))
     }
 
-    /// Authenticates this process with the mechanism EXTERNAL: the server compares the uid with
-    /// the credentials of the socket. BEGIN is sent before the server has answered, as sd-bus
-    /// does, which saves one exchange.
+    /// Authenticates this process with the mechanism EXTERNAL: the server compares the user id with
+    /// the credentials of the socket. As in sd-bus, BEGIN is sent before the server has answered.
+    /// This saves one exchange of messages.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
         let hex_uid: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -94,7 +93,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends all method calls together, and waits for all results or for the first error.
+    /// Sends all method calls together. Then waits for all results, or for the first error.
     pub(super) fn call<const N: usize>(
         &mut self,
         calls: [MethodCall<'_>; N],
@@ -145,8 +144,8 @@ impl Connection {
         Message::parse(&message)
     }
 
-    /// Reads one line of the authentication exchange, which ends with CR LF. The server sends
-    /// nothing else until the first method call, so no byte of a message is lost.
+    /// Reads one line of the authentication, which ends with CR LF. The server sends nothing after
+    /// the line until the first method call. So no byte of a later message is lost.
     fn read_line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         let mut buffer = [0; MAX_LINE_LENGTH];
@@ -183,7 +182,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads at least one byte before the deadline. The end of the stream is an error.
+    /// Reads at least one byte before the deadline. Fails at the end of the stream.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BusError> {
         loop {
             self.stream.set_read_timeout(Some(self.remaining_time()?))?;

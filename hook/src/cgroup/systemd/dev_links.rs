@@ -1,9 +1,9 @@
-//! Creates the links `/dev/char/MAJOR:MINOR` and `/dev/block/MAJOR:MINOR`, by which
-//! `DeviceAllow=` of a systemd unit names devices.
+//! Creates the links `/dev/char/MAJOR:MINOR` and `/dev/block/MAJOR:MINOR`. `DeviceAllow=` of a
+//! systemd unit identifies devices by these links.
 //!
-//! Since version 240, systemd takes the device number from the name of such a link. Older
-//! versions read the device node to which the link leads, so the link must exist. udev creates
-//! the links, except for drivers that do not announce their nodes in sysfs.
+//! Since version 240, systemd takes the device number from the name of such a link. Older versions
+//! read the device node to which the link leads, so the link must exist. udev creates the links,
+//! except for drivers that do not announce their nodes in sysfs.
 
 use std::fs;
 use std::io;
@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 
 use crate::cgroup::rule::{DeviceKind, DeviceRule};
 
-/// The first version of systemd that takes the device number from the name of a link, so that
-/// the link need not exist.
+/// The first version of systemd that takes the device number from the name of a link. From this
+/// version on, the link need not exist.
 pub(super) const FIRST_VERSION_WITHOUT_LINK_LOOKUP: u32 = 240;
 
-/// The maximum number of directory levels of `/dev` in which a device node is searched.
+/// The maximum depth of the directories below `/dev` in which a device node is searched.
 const MAX_SEARCH_DEPTH: usize = 3;
 /// The maximum number of directory entries that a search for a device node reads.
 const MAX_SEARCHED_ENTRIES: usize = 20_000;
 
-/// Returns the path that names the rule's device in `DeviceAllow=`, such as `/dev/char/10:183`.
+/// Returns the path that identifies the rule's device in `DeviceAllow=`, such as
+/// `/dev/char/10:183`.
 pub(super) fn device_allow_path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
@@ -30,14 +31,14 @@ pub(super) fn device_allow_path(rule: &DeviceRule) -> String {
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
 
-/// Returns whether the link for the rule's device exists in `dev_dir` (the host's `/dev`) and leads
-/// to a node of that device.
+/// Reports whether the link for the rule's device exists and leads to a node of this device.
+/// `dev_dir` is the host's `/dev`.
 pub(super) fn link_exists(dev_dir: &Path, rule: &DeviceRule) -> bool {
     fs::metadata(resolve_link_path(dev_dir, rule)).is_ok_and(|metadata| is_device(&metadata, rule))
 }
 
-/// Searches `dev_dir` for a node with the device number of the rule, creates a link to the node,
-/// and returns the path of the link. The call fails if there is no such node.
+/// Searches `dev_dir` for a device node with the rule's device number, and creates a link to it.
+/// Returns the path of the link. Fails if no such device node exists.
 pub(super) fn create_link(dev_dir: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     let link_path = resolve_link_path(dev_dir, rule);
     let node_path = find_node(dev_dir, rule).ok_or_else(|| {
@@ -47,7 +48,8 @@ pub(super) fn create_link(dev_dir: &Path, rule: &DeviceRule) -> io::Result<PathB
     if let Some(parent) = link_path.parent() {
         fs::create_dir_all(parent)?;
     }
-    // udev creates relative links, which lead from `/dev/char` back to `/dev`.
+    // Like udev, this creates relative links. They lead from `/dev/char` or `/dev/block` back to
+    // `/dev`.
     let target = Path::new("..").join(node_path.strip_prefix(dev_dir).unwrap_or(&node_path));
     match symlink(target, &link_path) {
         Err(error)

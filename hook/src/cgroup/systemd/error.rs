@@ -2,8 +2,8 @@ use std::io;
 
 use super::unit::Unit;
 
-/// An error that prevented a change of a unit's `DeviceAllow=`. The device can be used anyway,
-/// until systemd writes the device rules of the unit to the cgroup again.
+/// An error that prevented a change of a unit's `DeviceAllow=`. The container can use the device
+/// nevertheless, until systemd writes the device rules of the unit to the cgroup again.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
 pub(crate) struct SystemdError {
@@ -30,8 +30,8 @@ pub(crate) enum BusError {
 impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // A socket read or write that times out fails with either kind, depending on the
-            // platform (`UnixStream::set_read_timeout`).
+            // If a read from or a write to a socket times out, the error has one of these two
+            // kinds. The kind depends on the platform (`UnixStream::set_read_timeout`).
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
             _ => Self::Io(error),

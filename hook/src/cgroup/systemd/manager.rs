@@ -1,5 +1,5 @@
-//! Reads and changes `DevicePolicy=` and `DeviceAllow=` of units by D-Bus calls to systemd
-//! (org.freedesktop.systemd1(5)).
+//! Reads and changes `DevicePolicy=` and `DeviceAllow=` of systemd units. Sends D-Bus calls to
+//! systemd for this (org.freedesktop.systemd1(5)).
 
 use super::connection::{CallResults, Connection};
 use super::error::BusError;
@@ -11,8 +11,8 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
-/// One entry of `DeviceAllow=`: the path of a device node or link, and the letters of `rwm` that
-/// are allowed (systemd.resource-control(5)).
+/// One entry of `DeviceAllow=`: the path of a device node or link, and the allowed access as
+/// letters of `rwm` (systemd.resource-control(5)).
 pub(super) type DeviceAllowEntry = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +23,16 @@ pub(super) struct DevicePolicy {
 }
 
 impl DevicePolicy {
-    /// Returns whether the unit restricts devices. With `DevicePolicy=auto`, all devices are
-    /// allowed as long as `DeviceAllow=` is empty; the first entry denies all other devices.
+    /// Reports whether the unit restricts devices. If `DevicePolicy=auto` is set and `DeviceAllow=`
+    /// is empty, all devices are allowed. The first entry of `DeviceAllow=` denies all other
+    /// devices.
     pub(super) fn restricts_devices(&self) -> bool {
         self.policy != "auto" || !self.allow_entries.is_empty()
     }
 }
 
-/// Reads the device policy of a unit and the major version of systemd. The version is `None` if
-/// systemd reports it in an unknown form.
+/// Reads the device policy of a unit, and the major version of systemd. The version is `None` if
+/// systemd reports it in an unknown format.
 pub(super) fn read_device_policy(
     connection: &mut Connection,
     unit: &Unit,
@@ -54,8 +55,8 @@ pub(super) fn read_device_policy(
     ))
 }
 
-/// Adds `entries` to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
-/// applied the change. A new entry replaces an existing entry for the same path.
+/// Adds `entries` to `DeviceAllow=` of a unit until the next boot. Waits until systemd has applied
+/// the change. If an entry for the same path exists, the new entry replaces it.
 pub(super) fn add_device_allow(
     connection: &mut Connection,
     unit: &Unit,
@@ -65,8 +66,8 @@ pub(super) fn add_device_allow(
     connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Replaces `DeviceAllow=` of a unit by `entries` in one call. The call assigns an empty list
-/// first, because systemd adds any other list to the existing entries.
+/// Replaces `DeviceAllow=` of a unit by `entries` in one call. systemd adds a list to the existing
+/// entries unless the list is empty. So the call assigns an empty list first.
 pub(super) fn set_device_allow(
     connection: &mut Connection,
     unit: &Unit,
@@ -76,9 +77,9 @@ pub(super) fn set_device_allow(
     connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Returns a method call without effect, whose reply shows that systemd has applied earlier
-/// changes. systemd replies to a change before it applies it to the cgroup, but applies it before
-/// it reads the next message.
+/// Returns a method call without an effect. systemd replies to a change before it applies the
+/// change to the cgroup, but applies it before it reads the next message. So the reply to this call
+/// shows that the previous changes are applied.
 fn ping_call() -> MethodCall<'static> {
     MethodCall {
         destination: SYSTEMD,
@@ -104,7 +105,8 @@ fn get_property_call<'a>(path: &'a str, interface: &'a str, property: &'a str) -
     }
 }
 
-/// Returns the method call that assigns `lists` to `DeviceAllow=` of the unit, one after the other.
+/// Returns the method call that assigns each of `lists` to `DeviceAllow=` of the unit, one after
+/// the other.
 fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> MethodCall<'a> {
     let mut body = MessageWriter::default();
     body.write_string(unit.name());
@@ -134,9 +136,9 @@ fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> Meth
     }
 }
 
-/// Returns a reader of the property value in `results`. D-Bus returns a property as a variant,
-/// which is the signature of a type, followed by a value of the type. Another signature than
-/// `signature` is an error.
+/// Returns a reader for the property value in `results`. D-Bus returns a property as a variant: the
+/// signature of a type, followed by a value of this type. Fails if the signature is not
+/// `signature`.
 fn read_variant<'a>(
     results: &'a CallResults,
     signature: &str,
@@ -148,8 +150,8 @@ fn read_variant<'a>(
     Ok(reader)
 }
 
-/// Returns the major version of systemd from the property `Version`, which has forms such as
-/// `252.38-1~deb12u1`, `v239` and `systemd 219`.
+/// Returns the major version of systemd. `version_text` is the value of the property `Version`,
+/// such as `252.38-1~deb12u1`, `v239` or `systemd 219`.
 fn parse_major_version(version_text: &str) -> Option<u32> {
     let version_text = version_text.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = version_text.find(|c: char| !c.is_ascii_digit());

@@ -1,7 +1,7 @@
-//! Writes D-Bus messages for method calls, in the byte order of the machine.
+//! Writes D-Bus messages for method calls, in the byte order of this machine.
 //!
-//! The D-Bus Specification defines the format in the section "Message Protocol". It leaves the
-//! order of header fields open; this module uses the order of sd-bus.
+//! The section "Message Protocol" of the D-Bus Specification defines the format. It allows any
+//! order of the header fields. This module uses the order of sd-bus.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MessageWriter(Vec<u8>);
@@ -11,8 +11,8 @@ impl MessageWriter {
         self.0
     }
 
-    /// Appends zero bytes until the length is a multiple of `alignment`, where D-Bus expects the
-    /// next value.
+    /// Appends zero bytes until the length is a multiple of `alignment`. D-Bus expects the next
+    /// value at this offset.
     fn align(&mut self, alignment: usize) {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
@@ -42,13 +42,14 @@ impl MessageWriter {
         self.write_byte(0);
     }
 
-    /// Aligns to 8 bytes, where a D-Bus struct begins. The caller writes the fields afterwards.
+    /// Aligns the offset to 8 bytes, as D-Bus requires for a struct. After that, the caller writes
+    /// the fields of the struct.
     pub(super) fn begin_struct(&mut self) {
         self.align(8);
     }
 
-    /// Writes an array of structs: its length in bytes, and the elements, which
-    /// `write_elements` writes.
+    /// Writes an array of structs. Writes the length of the array in bytes, and calls
+    /// `write_elements` to write the elements.
     pub(super) fn write_struct_array(&mut self, write_elements: impl FnOnce(&mut Self)) {
         self.write_u32(0);
         let length_offset = self.0.len() - 4;
@@ -71,8 +72,8 @@ pub(super) struct MethodCall<'a> {
     pub(super) body: MessageWriter,
 }
 
-/// The first byte of a D-Bus message: `l` if its numbers are little-endian, `B` if they are
-/// big-endian.
+/// The first byte of a D-Bus message. It is `l` if the numbers in the message are little-endian,
+/// and `B` if they are big-endian.
 pub(super) const BYTE_ORDER: u8 = if cfg!(target_endian = "little") {
     b'l'
 } else {
@@ -94,8 +95,8 @@ pub(super) mod header_field {
 }
 
 impl MethodCall<'_> {
-    /// Returns the bytes of the call's message. The reply contains `serial`, which must not be
-    /// 0.
+    /// Returns the message of this call as bytes. `serial` identifies the call in the reply, and
+    /// must not be 0.
     pub(super) fn to_message(&self, serial: u32) -> Vec<u8> {
         let mut message = MessageWriter::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {

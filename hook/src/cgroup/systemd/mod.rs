@@ -1,9 +1,9 @@
 //! Adds devices to `DeviceAllow=` of systemd units.
 //!
-//! systemd writes the device rules of a unit to its cgroup again on various occasions, such as
-//! `daemon-reload`. Rules that are only in the cgroup are then lost, or a second device program
-//! denies them. Therefore devices are first added to `DeviceAllow=` of the unit, as a runtime
-//! property, which does not persist over a reboot.
+//! systemd writes the device rules of a unit to the unit's cgroup again on various occasions, such
+//! as `daemon-reload`. Rules that are only in the cgroup are then lost, or a second device program
+//! denies their devices. So the devices are first added to `DeviceAllow=` of the unit. This is done
+//! as a runtime property, which is lost at a reboot.
 
 mod connection;
 mod dev_links;

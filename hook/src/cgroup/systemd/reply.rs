@@ -1,16 +1,16 @@
 //! Parses D-Bus messages, which are the replies to method calls.
 //!
-//! The input is not trusted. Every length is compared with the size of the message, and an
-//! invalid message is the error [`BusError::InvalidMessage`].
+//! The input is not trusted. Every length is compared with the size of the message. An invalid
+//! message causes the error [`BusError::InvalidMessage`].
 
 use super::error::BusError::{self, InvalidMessage};
 use super::message::{BYTE_ORDER, VERSION, header_field};
 
-/// The length in bytes of the first part of a D-Bus header, which has the same fields in every
-/// message and contains the lengths of the rest.
+/// The length in bytes of the fixed part of a D-Bus header. This part has the same fields in every
+/// message, and contains the lengths of the other parts.
 pub(super) const FIXED_HEADER_LEN: usize = 16;
-/// The maximum length of a message in bytes. `DeviceAllow=` with a thousand devices takes some
-/// 50 KiB.
+/// The maximum length of a message in bytes. For comparison, `DeviceAllow=` with a thousand devices
+/// needs about 50 KiB.
 pub(super) const MAX_MESSAGE_LEN: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +23,14 @@ pub(super) enum MessageContent {
         name: String,
         message: String,
     },
-    /// The message is neither a result nor an error; it may be a signal.
+    /// A message that is neither a result nor an error, such as a signal.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// The serial of the call to which this message replies. It is 0 if the message is no reply.
+    /// The serial number of the call to which this message replies. It is 0 if the message is not a
+    /// reply.
     pub(super) reply_serial: u32,
     pub(super) content: MessageContent,
 }
@@ -59,7 +60,7 @@ pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usiz
 }
 
 impl Message {
-    /// Parses a whole message, which has the length that [`parse_length`] returned.
+    /// Parses a whole message. [`parse_length`] has determined the length of the message.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = MessageReader::new(bytes);
         reader.take_bytes(1)?;
@@ -114,7 +115,7 @@ impl Message {
     }
 }
 
-/// Reads values in the wire format of D-Bus, one after the other.
+/// Reads a sequence of values in the wire format of D-Bus.
 pub(super) struct MessageReader<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -169,8 +170,8 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// Reads the length of an array, and returns the offset at which the array ends. `alignment`
-    /// is that of the array's elements in bytes.
+    /// Reads the length of an array, and returns the offset at which the array ends. `alignment` is
+    /// the alignment of the array's elements in bytes.
     fn read_array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.read_u32()? as usize;
         self.align(alignment)?;
@@ -182,7 +183,7 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// Reads an array of pairs of strings, which has the D-Bus signature `a(ss)`.
+    /// Reads an array of pairs of strings. The D-Bus signature of such an array is `a(ss)`.
     pub(super) fn read_string_pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.read_array_end(8)?;
         let mut pairs = Vec::new();

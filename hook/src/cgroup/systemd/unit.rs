@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The suffixes of units that have cgroups, and the D-Bus interfaces with their device
-/// properties.
+/// The suffixes of the unit types that have cgroups. Each has the D-Bus interface to which the
+/// device properties of such a unit belong.
 const UNIT_TYPES: &[(&str, &str)] = &[
     ("slice", "org.freedesktop.systemd1.Slice"),
     ("scope", "org.freedesktop.systemd1.Scope"),
@@ -14,7 +14,7 @@ const UNIT_TYPES: &[(&str, &str)] = &[
     ("swap", "org.freedesktop.systemd1.Swap"),
 ];
 
-/// The name of a unit that the host's systemd manages, such as `docker-0123.scope`.
+/// A unit that the host's systemd manages, identified by its name, such as `docker-0123.scope`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     name: String,
@@ -22,10 +22,12 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit to which a cgroup belongs, given the path of the cgroup in its hierarchy.
-    /// The unit is the first path component that is a unit but not a slice; systemd does not
-    /// manage the cgroups below such a unit. If only slices are found, the last slice is
-    /// returned. Returns `None` if the path does not begin with the name of a unit.
+    /// Returns the unit to which a cgroup belongs. `cgroup_path` is the path of the cgroup in its
+    /// hierarchy. Returns `None` if the path does not begin with the name of a unit.
+    ///
+    /// The unit is the first component of the path that is a unit but not a slice, because systemd
+    /// does not manage the cgroups below such a unit. If the path has only slices, the unit is the
+    /// last slice.
     pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
         let mut last_unit = None;
         for component in cgroup_path.components() {
@@ -34,8 +36,8 @@ impl Unit {
                 Component::Normal(name) => name.to_str()?,
                 _ => return None,
             };
-            // systemd adds the prefix `_` to the cgroup of a unit whose name could be the name of a
-            // control file, such as `cpu.service`.
+            // If the name of a unit could be the name of a control file, such as `cpu.service`,
+            // systemd puts `_` before the name of the unit's cgroup.
             let Some(unit) = Self::parse_name(name.strip_prefix('_').unwrap_or(name)) else {
                 break;
             };
@@ -48,8 +50,8 @@ impl Unit {
         last_unit
     }
 
-    /// Returns the unit whose cgroup is exactly `cgroup_path`. Returns `None` for a descendant of a
-    /// unit's cgroup, which systemd does not manage.
+    /// Returns the unit whose cgroup is exactly `cgroup_path`. Returns `None` if the path is below
+    /// a unit's cgroup, because systemd does not manage such a cgroup.
     pub(crate) fn from_exact_path(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
         let unit = Self::from_path(cgroup_path)?;
@@ -57,8 +59,8 @@ impl Unit {
         is_cgroup_of_unit.then_some(unit)
     }
 
-    /// Returns the unit with this name, or `None` if systemd.unit(5) does not permit the name or
-    /// if units of its type have no cgroups.
+    /// Returns the unit with the name `name`. Returns `None` if systemd.unit(5) does not permit the
+    /// name, or if units of its type have no cgroups.
     fn parse_name(name: &str) -> Option<Self> {
         let (stem, suffix) = name.rsplit_once('.')?;
         let (_, interface) = UNIT_TYPES.iter().find(|(kind, _)| *kind == suffix)?;

@@ -1,4 +1,4 @@
-//! Reports the change of a systemd unit.
+//! Describes how a systemd unit was changed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use super::unit::Unit;
 pub(crate) struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
-    /// The missing links that systemd before version 240 needs to identify devices.
+    /// The links that were missing. systemd before version 240 needs them to identify devices.
     pub links: Vec<LinkReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitOutcome {
     NoSystemd,
-    /// systemd does not know the unit, because another program created the cgroup.
+    /// systemd does not know the unit. Another program has created the cgroup.
     UnknownUnit,
-    /// The unit restricts no devices. It was not changed, because the first entry of
-    /// `DeviceAllow=` would deny all other devices.
+    /// The unit restricts no devices. It was not changed, because a first entry in `DeviceAllow=`
+    /// would deny all other devices.
     Unrestricted,
     AlreadyAllowed,
     Added {
@@ -32,8 +32,8 @@ pub(crate) enum UnitOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkReport {
     Created(PathBuf),
-    /// The link could not be created. systemd before version 240 ignores a `DeviceAllow=` entry
-    /// whose link is missing.
+    /// The link could not be created. systemd before version 240 ignores an entry of `DeviceAllow=`
+    /// if its link is missing.
     Missing {
         path: PathBuf,
         reason: String,
@@ -41,8 +41,8 @@ pub(crate) enum LinkReport {
 }
 
 impl SystemdReport {
-    /// Returns whether the result is logged for the administrator: if links were missing on the
-    /// host, or if the device rules may be lost.
+    /// Reports whether the administrator should see this result in the log. This is the case if
+    /// links were missing on the host, or if the device rules may be lost.
     pub(crate) fn needs_log_entry(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }

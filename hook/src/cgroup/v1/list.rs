@@ -1,4 +1,4 @@
-//! Parses `devices.list`, which has the devices that a cgroup v1 allows.
+//! Parses `devices.list`, which lists the devices that a cgroup v1 allows.
 
 use std::fmt;
 use std::path::Path;
@@ -7,19 +7,20 @@ use crate::cgroup::error::CgroupError;
 use crate::cgroup::locate;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
-/// The size limit of `devices.list` in bytes, which is sufficient for some 60,000 rules.
+/// The maximum size of `devices.list` in bytes. It is enough for about 60,000 rules.
 const MAX_DEVICE_LIST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
-    /// The file is `a *:* rwm`. The kernel allows all devices, except for those in a list of
-    /// exceptions that it does not show.
+    /// The content of the file is `a *:* rwm`. The kernel allows all devices except those in a list
+    /// that no file shows.
     AllDevices,
-    /// The kernel allows the devices of these entries, and denies all others.
+    /// The kernel allows only the devices of these entries.
     AllowedEntries(Vec<ListEntry>),
 }
 
-/// A line of `devices.list`, such as `c 10:183 rw`. A number that is `None` stands for `*`.
+/// A line of `devices.list`, such as `c 10:183 rw`. If `major` or `minor` is `None`, the line has
+/// `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) struct ListEntry {
     kind: DeviceKind,
@@ -38,7 +39,7 @@ impl DeviceList {
         })
     }
 
-    /// Parses the content of `devices.list`. The error value is the first invalid line.
+    /// Parses the content of `devices.list`. Returns the first invalid line as the error.
     pub(super) fn parse(content: &str) -> Result<Self, &str> {
         let mut entries = Vec::new();
         for line in content.lines().filter(|line| !line.is_empty()) {
@@ -50,8 +51,8 @@ impl DeviceList {
         Ok(Self::AllowedEntries(entries))
     }
 
-    /// Returns the entries of this list that no single entry of `other_list` includes. The result
-    /// is empty if one of the lists allows all devices.
+    /// Returns the entries of this list that no single entry of `other_list` includes. Returns an
+    /// empty list if one of the two lists allows all devices.
     pub(super) fn find_missing_entries(&self, other_list: &Self) -> Vec<ListEntry> {
         let (Self::AllowedEntries(entries), Self::AllowedEntries(other_entries)) =
             (self, other_list)
@@ -67,8 +68,8 @@ impl DeviceList {
         missing_entries
     }
 
-    /// Returns whether a single entry allows every access of `rule`. The kernel does not combine
-    /// entries: `r` and `w` on two lines do not allow `rw`.
+    /// Reports whether a single entry allows every access of `rule`. The kernel does not combine
+    /// entries: two lines with `r` and with `w` do not allow `rw`.
     pub(in crate::cgroup) fn allows(&self, rule: &DeviceRule) -> bool {
         match self {
             Self::AllDevices => true,

@@ -1,9 +1,9 @@
 //! Generates device programs (eBPF) from device rules.
 //!
-//! A generated program loads the access request into registers, and then evaluates one rule
-//! after the other. Each rule is a block of tests with a verdict at the end. A rule that allows
-//! an access clears the bits of this access from the requested access. The request is admitted
-//! when no bit remains, so that a rule for `r` alone never admits a request for `rw`.
+//! A generated program loads the access request into registers, and then evaluates one rule after
+//! the other. Each rule is a block of tests, with a verdict at the end. A rule that allows an
+//! access clears the bits of this access in the requested access. When no bit is left, the request
+//! is admitted. So a rule for `r` alone never admits a request for `rw`.
 
 use device_class::device::DeviceNumber;
 
@@ -16,7 +16,7 @@ use crate::sys::bpf::Insn;
 const RESULT: Reg = Reg::R0;
 const CONTEXT: Reg = Reg::R1;
 const KIND: Reg = Reg::R2;
-/// The register with the bits of the requested access that no rule has allowed yet.
+/// The register with those bits of the requested access that no rule has allowed yet.
 const REMAINING_ACCESS: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
@@ -31,8 +31,9 @@ pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that admits the requests that `rules` allow. The code is prepended to a device
-/// program, which runs for all other requests with the address of the context in R1 as usual.
+/// Generates code that admits the requests that `rules` allow. The code is put before a device
+/// program. All other requests continue with this program, with the address of the context in R1 as
+/// usual.
 pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
@@ -41,8 +42,8 @@ pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that refuses requests for the devices of `rules`. The code is prepended to a
-/// device program, which runs for all other requests.
+/// Generates code that refuses requests for the devices of `rules`. The code is put before a device
+/// program. All other requests continue with this program.
 pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
@@ -54,12 +55,12 @@ pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that was decoded from the code of [`generate_admission_code`] or
-/// [`generate_refusal_code`].
+/// A rule that was decoded from code that [`generate_admission_code`] or [`generate_refusal_code`]
+/// generated.
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) is_allowed: bool,
-    /// The number of instructions of the rule's code.
+    /// The number of instructions that the rule has in the code.
     pub(super) insn_count: usize,
 }
 
@@ -86,9 +87,9 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         major: constant_operand(1)?.cast_unsigned(),
         minor: constant_operand(2)?.cast_unsigned(),
     };
-    // In an allowing rule, the fourth instruction has a constant operand: the inverted access bits.
-    // In a denying rule, the fourth instruction copies a register, and the fifth has the access
-    // bits.
+    // An allowing rule has the inverted access bits as a constant in its fourth instruction. In a
+    // denying rule, the fourth instruction copies a register, and the fifth has the access bits as
+    // a constant.
     let inverted_access = constant_operand(3);
     let is_allowed = inverted_access.is_some();
     let bits = inverted_access
@@ -112,7 +113,7 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
 struct Assembler(Vec<Insn>);
 
 impl Assembler {
-    /// Begins a program with the instructions that load the access request into registers.
+    /// Starts a program with the instructions that load the access request into registers.
     fn with_prologue() -> Self {
         let mut assembler = Self(Vec::new());
         assembler.extend([
@@ -197,7 +198,7 @@ fn mov(dst: Reg, constant: i32) -> Instruction {
 
 fn jump(condition: Condition, dst: Reg, constant: i32, offset: i16) -> Instruction {
     Instruction::Jump {
-        // 32-bit jumps (BPF_JMP32) exist since Linux 5.1.
+        // Uses the 64-bit jump, because 32-bit jumps (BPF_JMP32) exist only since Linux 5.1.
         width: Width::W64,
         condition,
         dst,

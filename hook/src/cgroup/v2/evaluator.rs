@@ -1,20 +1,22 @@
-//! Evaluates a device program (eBPF) without the kernel, to find out which devices it admits.
+//! Evaluates a device program (eBPF) without the kernel. This shows which devices the program
+//! admits.
 //!
-//! The result is exact for the supported instructions. Any other instruction is an error, so
-//! that no result is a guess.
+//! The result is exact for the supported instructions. Any other instruction is an error, so that a
+//! result is never a guess.
 
 use super::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
 use super::request::{AccessRequest, CONTEXT_LEN};
 use crate::sys::bpf::Insn;
 
-/// The number of executed instructions after which a program counts as an endless loop. Device
-/// programs of runtimes and systemd have some hundred instructions and no loops.
+/// The maximum number of executed instructions. A program that exceeds it is treated as an endless
+/// loop. Device programs of runtimes and systemd have a few hundred instructions and no loops.
 const MAX_EXECUTED_INSNS: usize = 100_000;
 
-/// The half of a register that a 32-bit instruction uses.
+/// The bits of a register that a 32-bit instruction uses: the lower half.
 const LOWER_HALF_MASK: u64 = u32::MAX as u64;
 
-/// The error for a device program with an instruction that the evaluator does not support.
+/// The error for a device program that contains an instruction which the evaluator does not
+/// support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnsupportedInstruction;
 
@@ -32,8 +34,8 @@ pub(super) fn admits_request(
     Ok(run_program(program, request)? == 1)
 }
 
-/// Runs the device program and returns the value of R0 at its end. The kernel admits the request
-/// if the value is 1.
+/// Runs a device program. Returns the value of R0 at the end of the program. The kernel admits the
+/// request if this value is 1.
 pub(super) fn run_program(
     program: &[Insn],
     request: &AccessRequest,
@@ -124,16 +126,16 @@ fn operand_value(
         Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
         Operand::Reg(reg) => match registers[reg.index()] {
             RegisterValue::Number(number) => Ok(number),
-            // The kernel's verifier rejects a program that calculates with an unset register or
-            // with the address of the context, so no loaded program does this.
+            // The kernel does not load a program that calculates with an unset register or with the
+            // address of the context. So this case does not occur in a loaded program.
             RegisterValue::Unset | RegisterValue::ContextAddress => Err(UnsupportedInstruction),
         },
     }
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // A 32-bit operation must ignore the upper half of its operands. That half affects the lower
-    // half of the result only in a shift to the right, for which it is replaced here.
+    // A 32-bit operation must ignore the upper half of its operands. Only in a shift to the right,
+    // the upper half affects the lower half of the result. So the upper half is replaced here.
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
         Width::W32 => (
@@ -142,7 +144,7 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
             u32::BITS,
         ),
     };
-    // eBPF masks the amount of a shift to the width of the operation (RFC 9669, section 4.1).
+    // eBPF reduces the shift amount modulo the width of the operation (RFC 9669, section 4.1).
     let shift_amount = right as u32 % bits;
     let result = match op {
         AluOp::Add => left.wrapping_add(right),
@@ -162,8 +164,8 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
 }
 
 fn condition_holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
-    // Sign extension keeps the order of 32-bit numbers, both signed and unsigned, so a 32-bit
-    // comparison can be done on the extended operands.
+    // Sign extension keeps the order of 32-bit numbers, both signed and unsigned. So a 32-bit
+    // comparison can use the extended operands.
     let (left, right) = match width {
         Width::W64 => (left, right),
         Width::W32 => (sign_extend(left), sign_extend(right)),

@@ -1,5 +1,5 @@
-//! A fuzz target that rewrites device programs to admit rules, and compares the evaluator with
-//! rbpf, an independent virtual machine for eBPF.
+//! A fuzz target for device programs. It rewrites a program so that it admits rules. It also
+//! compares the evaluator with rbpf, an independent virtual machine for eBPF.
 
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
@@ -8,7 +8,7 @@ use super::rewrite::{AdmissionChange, evaluate_admission};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
-/// Tests one input, which consists of two device rules of four bytes each, followed by the
+/// Tests one input. The input consists of two device rules with four bytes each, followed by the
 /// instructions of a device program.
 pub fn device_program(bytes: &[u8]) {
     let Some((rules, program)) = bytes.split_first_chunk::<8>() else {
@@ -18,7 +18,7 @@ pub fn device_program(bytes: &[u8]) {
     let rules: Vec<DeviceRule> = rules.iter().filter_map(parse_device_rule).collect();
     let rules = rule::merge_by_device(&rules);
     let program: Vec<Insn> = program.as_chunks().0.to_vec();
-    // Every rule for a device also admits the request for no access (access mode 3 of open(2)).
+    // Every rule for a device also admits a request with no access bits (access mode 3 of open(2)).
     let is_covered = |request: &AccessRequest| {
         rules.iter().any(|rule| {
             (rule.kind(), rule.major(), rule.minor())
@@ -55,8 +55,8 @@ pub fn device_program(bytes: &[u8]) {
                 } else {
                     original_result
                 };
-                // The evaluator refuses a program that reads an unset register. The kernel does
-                // not load such a program, so the result is not compared.
+                // The evaluator refuses a program that reads an unset register. The kernel does not
+                // load such a program, so the two results are not compared.
                 if expected.is_some() {
                     assert_eq!(
                         admits(&rewritten_program, &request),
@@ -89,8 +89,8 @@ fn parse_device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRul
     ))
 }
 
-/// Returns requests of every device kind and every access, for the device numbers of `rules` and
-/// for neighbouring numbers.
+/// Returns requests with every device kind and every access. Their device numbers are those of
+/// `rules` and neighbouring numbers.
 fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     let devices = rules.iter().flat_map(|rule| {
         let (major, minor) = (rule.major(), rule.minor());
@@ -110,15 +110,14 @@ fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest
     })
 }
 
-/// Checks that rbpf returns the same result for `program` as the evaluator, which returned
-/// `result`.
+/// Checks that rbpf returns `result` for `program`. The evaluator has returned this value.
 fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
     let is_comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_rbpf_conformant);
     if !program.iter().all(is_comparable) {
         return;
     }
     let bytes = program.concat();
-    // rbpf refuses some programs that the evaluator runs, for example one with a jump out of
+    // rbpf refuses some programs that the evaluator runs, for example a program with a jump out of
     // the program that is never executed.
     let Ok(machine) = rbpf::EbpfVmRaw::new(Some(&bytes)) else {
         return;
@@ -127,7 +126,7 @@ fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
     assert_eq!(rbpf_result, Some(result), "{request:?}");
 }
 
-/// Returns whether rbpf executes an instruction according to RFC 9669. It does not sign-extend
+/// Reports whether rbpf executes an instruction as RFC 9669 requires. rbpf does not sign-extend
 /// constants in unsigned comparisons, and supports only shifts by fewer bits than the width.
 fn is_rbpf_conformant(instruction: Instruction) -> bool {
     match instruction {

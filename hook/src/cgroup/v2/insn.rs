@@ -6,14 +6,14 @@
 
 use crate::sys::bpf::Insn;
 
-/// The number of an eBPF register, from R0 to R9.
+/// An eBPF register from R0 to R9, identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reg(u8);
 
 impl Reg {
-    /// The register that has the result when the program ends.
+    /// The register that contains the result when the program ends.
     pub(super) const R0: Self = Self(0);
-    /// The register that has the address of the context when the program starts.
+    /// The register that contains the address of the context when the program starts.
     pub(super) const R1: Self = Self(1);
     pub(super) const R2: Self = Self(2);
     pub(super) const R3: Self = Self(3);
@@ -32,7 +32,7 @@ impl Reg {
 }
 
 /// The width of an operation in bits. A 32-bit operation uses the lower half of a register, and
-/// clears the upper half of the result.
+/// sets the upper half of the result to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     W32,
@@ -41,12 +41,12 @@ pub(super) enum Width {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// A constant, which the machine sign-extends to the width of the operation.
+    /// A constant, which is sign-extended to the width of the operation.
     Const(i32),
     Reg(Reg),
 }
 
-/// An arithmetic operation. The value of a variant is the upper four bits of the opcode.
+/// An arithmetic operation. The value of a variant is in the upper four bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum AluOp {
@@ -61,7 +61,7 @@ pub(super) enum AluOp {
     Arsh = 0xc,
 }
 
-/// The condition of a jump. The value of a variant is the upper four bits of the opcode.
+/// The condition of a jump. The value of a variant is in the upper four bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Condition {
@@ -78,7 +78,8 @@ pub(super) enum Condition {
     SignedLessOrEqual = 0xd,
 }
 
-/// The size of a load: 1, 2 or 4 bytes. The value of a variant is the size bits of the opcode.
+/// The number of bytes that a load reads: 1, 2 or 4. The value of a variant is in the size bits of
+/// the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum LoadSize {
@@ -89,7 +90,7 @@ pub(super) enum LoadSize {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// Executes `dst = *(src + offset)`, and extends the value with zeros to 64 bits.
+    /// Executes `dst = *(src + offset)`. Extends the loaded value with zeros to 64 bits.
     Load {
         size: LoadSize,
         dst: Reg,
@@ -103,7 +104,7 @@ pub(super) enum Instruction {
         dst: Reg,
         operand: Operand,
     },
-    /// Skips `offset` instructions if the comparison `dst condition operand` is true.
+    /// Skips `offset` instructions if `dst condition operand` is true.
     Jump {
         width: Width,
         condition: Condition,
@@ -117,13 +118,13 @@ pub(super) enum Instruction {
     Exit,
 }
 
-// The lower three bits of an opcode are the instruction class.
+// The instruction classes. They are the lower three bits of an opcode.
 const LDX: u8 = 0x1;
 const ALU: u8 = 0x4;
 const JMP: u8 = 0x5;
 const JMP32: u8 = 0x6;
 const ALU64: u8 = 0x7;
-/// The opcode bit of arithmetic and jumps that is set if the operand is a register.
+/// The opcode bit that is set if the operand of an arithmetic operation or a jump is a register.
 const SOURCE_REG: u8 = 0x8;
 /// The mode bits in the opcode of a load from memory.
 const MEM: u8 = 0x60;
@@ -171,7 +172,7 @@ impl Instruction {
     }
 
     /// Decodes an instruction in the kernel's format (`struct bpf_insn`). Returns `None` if the
-    /// instruction is not supported, or if a field that it does not use is not zero.
+    /// instruction is not supported, or if a field that the instruction does not use is not zero.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
         let [
             code,
@@ -185,8 +186,8 @@ impl Instruction {
         ] = insn;
         let offset = i16::from_ne_bytes([offset0, offset1]);
         let constant = i32::from_ne_bytes([constant0, constant1, constant2, constant3]);
-        // `regs` consists of two C bit-fields of four bits, whose order depends on the byte order
-        // of the machine.
+        // `regs` consists of two bit-fields of C with four bits each. Their order depends on the
+        // byte order of the machine.
         let (dst, src) = if cfg!(target_endian = "little") {
             (regs & 0xf, regs >> 4)
         } else {
@@ -222,8 +223,9 @@ impl Instruction {
             },
             _ => return None,
         };
-        // Encoding sets unused fields to zero. Newer kernels give a meaning to some of these
-        // fields, so an instruction that uses one of them is refused.
+        // `encode` sets the fields that an instruction does not use to zero. Newer kernels give a
+        // meaning to some of these fields. So an instruction in which such a field is not zero is
+        // refused.
         (instruction.encode() == insn).then_some(instruction)
     }
 }

@@ -1,5 +1,5 @@
-//! Declares the kernel's operations on device programs as a trait, so that tests can simulate
-//! the kernel.
+//! Declares the kernel's operations on device programs as a trait. This lets tests simulate the
+//! kernel.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,13 +13,13 @@ use nix::sys::stat::Mode;
 use crate::cgroup::privilege;
 use crate::sys::bpf::{self, CgroupPrograms, Insn, ProgramDescription, ProgramScope};
 
-/// The name of the device programs that Boathook loads. bpftool shows it; the kernel permits at
-/// most 15 characters.
+/// The name of the device programs that Boathook loads. bpftool shows the name. The kernel permits
+/// at most 15 characters.
 const PROGRAM_NAME: &str = "boathook_device";
 
-/// Returns whether the kernel hides the instructions of device programs that are loaded from now
-/// on. With `net.core.bpf_jit_harden=2` the kernel blinds the constants of all programs, and
-/// shows the instructions of no blinded program.
+/// Reports whether the kernel hides the instructions of device programs that are loaded from now
+/// on. If `net.core.bpf_jit_harden` is 2, the kernel obfuscates ("blinds") the constants of all
+/// programs, and does not show the instructions of such programs.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
@@ -45,12 +45,12 @@ pub(super) trait Kernel {
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 
-    /// Returns whether this process has the capabilities that the operations of this trait need.
+    /// Reports whether this process has the capabilities that the operations of this trait need.
     fn is_privileged(&self) -> bool;
 
-    /// Returns whether an operation that failed with `errno` failed because this process lacks
-    /// capabilities. With all of them, EPERM and EACCES have another cause, such as a security
-    /// module.
+    /// Reports whether an operation failed with `errno` because this process does not have the
+    /// capabilities for it. If this process has them all, EPERM and EACCES have another cause, such
+    /// as a security module.
     fn lacks_privileges(&self, errno: Errno) -> bool {
         matches!(errno, Errno::EPERM | Errno::EACCES) && !self.is_privileged()
     }

@@ -12,30 +12,30 @@ use crate::cgroup::report::RuleChangeOutcome;
 use crate::cgroup::{Ancestor, CgroupOwner};
 use crate::sys::bpf::{Insn, ProgramScope};
 
-/// The maximum number of attempts if another process changes the device programs of the cgroup
-/// at the same time.
+/// The maximum number of attempts to change device programs. An attempt is repeated if another
+/// process changes the programs of the cgroup at the same time.
 const MAX_ATTEMPTS: usize = 10;
 
-/// A cgroup whose device programs apply to the container: the container's own cgroup or an
-/// ancestor.
+/// A cgroup whose device programs apply to the container. It is the container's own cgroup or one
+/// of its ancestors.
 pub(super) struct CgroupLevel<'a, K: Kernel> {
     pub(super) ancestor: Ancestor<'a>,
     pub(super) cgroup: K::Cgroup,
 }
 
-/// The reason why an attempt to change device programs was not completed.
+/// The reason why an attempt to change device programs failed.
 enum AttemptError {
-    /// Another process removed a BPF device program while this process replaced it. The caller may
+    /// Another process removed a device program while this process was replacing it. The caller may
     /// try again.
     ConcurrentChange,
-    /// This process lacks the privileges for the named operation.
+    /// This process does not have the privileges for the named operation.
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> CgroupLevel<'_, K> {
-    /// Returns whether the kernel hides the instructions of a device program that is attached to
-    /// this cgroup.
+    /// Reports whether a device program whose instructions the kernel hides is attached to this
+    /// cgroup.
     pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
@@ -45,7 +45,7 @@ impl<K: Kernel> CgroupLevel<'_, K> {
         Ok(false)
     }
 
-    /// Returns whether the cgroup contains only processes of this container.
+    /// Reports whether the cgroup contains only processes of this container.
     pub(super) fn belongs_to_container(&self) -> bool {
         self.ancestor.owner == CgroupOwner::Container
     }
@@ -89,8 +89,8 @@ impl<K: Kernel> CgroupLevel<'_, K> {
         let attached_programs = kernel
             .query(&self.cgroup, ProgramScope::Attached)
             .map_err(to_list_error)?;
-        // A program without BPF_F_ALLOW_MULTI that a descendant overrides does not apply to the
-        // container, so it is not changed.
+        // If a program was attached without BPF_F_ALLOW_MULTI, a descendant can override it. It
+        // then does not apply to the container, and is not changed.
         let effective_programs = kernel
             .query(leaf_cgroup, ProgramScope::Effective)
             .map_err(to_list_error)?;
@@ -143,14 +143,14 @@ impl<K: Kernel> CgroupLevel<'_, K> {
                     let description = kernel
                         .describe_program(&old_program)
                         .map_err(to_read_error)?;
-                    // The runtime's program is the only one of the cgroup, uses no map, and
-                    // depends on config.json alone. If the kernel hides this program, it can be
-                    // generated again.
+                    // The runtime's program is the only program of the cgroup, uses no map, and
+                    // depends only on config.json. So it can be generated again if the kernel hides
+                    // it.
                     let is_runtime_program = admission == AdmissionChange::HiddenProgram
                         && is_only_program
                         && description.map_count == 0;
-                    // Boathook adds devices to the runtime's program only, so nothing must be
-                    // withdrawn from any other program.
+                    // Boathook adds devices only to the runtime's program. So no other program has
+                    // rules that must be withdrawn.
                     if !is_runtime_program && change.rules.is_empty() {
                         continue;
                     }

@@ -6,20 +6,20 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use super::kernel::Kernel;
 use crate::sys::bpf::Insn;
 
-/// The size in bytes of the buffer for the log of the kernel's verifier.
+/// The size in bytes of the buffer to which the kernel's verifier writes its log.
 const LOG_BUFFER_SIZE: usize = 64 * 1024;
-/// The number of bytes from the end of the verifier's log that an error message includes.
+/// The number of bytes that an error message includes from the end of the verifier's log.
 const LOG_EXCERPT_SIZE: usize = 400;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadError {
     pub(super) errno: Errno,
-    /// The end of the verifier's log on one line, which may be empty.
+    /// The end of the verifier's log, on one line. It may be empty.
     pub(super) log: String,
 }
 
-/// Loads `program` into the kernel, and raises this process's limit of locked memory
-/// (RLIMIT_MEMLOCK) if that is necessary.
+/// Loads `program` into the kernel. Raises this process's limit of locked memory (RLIMIT_MEMLOCK)
+/// if this is needed.
 pub(super) fn load_program<K: Kernel>(
     kernel: &K,
     program: &[Insn],
@@ -28,8 +28,8 @@ pub(super) fn load_program<K: Kernel>(
         Ok(loaded) => return Ok(loaded),
         Err(errno) => errno,
     };
-    // Before Linux 5.11, eBPF programs count as locked memory, and a load that exceeds the limit
-    // fails with EPERM.
+    // Before Linux 5.11, eBPF programs count as locked memory. If a program exceeds the limit, the
+    // kernel refuses to load it with EPERM.
     if errno == Errno::EPERM {
         raise_locked_memory();
     }
@@ -40,9 +40,8 @@ pub(super) fn load_program<K: Kernel>(
     })
 }
 
-/// Raises RLIMIT_MEMLOCK, to infinity if this process may exceed the hard limit and otherwise to
-/// the hard limit. A failure is ignored, because the next attempt to load the program reports
-/// it.
+/// Raises RLIMIT_MEMLOCK to infinity. If this process may not exceed the hard limit, raises it to
+/// the hard limit. Ignores a failure, because the next attempt to load the program reports it.
 fn raise_locked_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
@@ -52,8 +51,8 @@ fn raise_locked_memory() {
     }
 }
 
-/// Returns the last [`LOG_EXCERPT_SIZE`] bytes of the verifier's log on one line. The verifier's
-/// reason for the refusal is at the end of its log.
+/// Returns the last [`LOG_EXCERPT_SIZE`] bytes of the verifier's log, on one line. The end of the
+/// log says why the verifier refused the program.
 fn excerpt_log_end(log: &[u8]) -> String {
     let log_len = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let log_end = &log[log_len.saturating_sub(LOG_EXCERPT_SIZE)..log_len];

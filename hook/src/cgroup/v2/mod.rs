@@ -1,11 +1,13 @@
-//! Changes device rules on cgroup v2, where device programs (`BPF_PROG_TYPE_CGROUP_DEVICE`,
-//! Linux 4.15) are attached to the container's cgroup and its ancestors. All of these programs
-//! must admit a device.
+//! Changes device rules on cgroup v2. There, device programs (`BPF_PROG_TYPE_CGROUP_DEVICE`, Linux
+//! 4.15) are attached to the container's cgroup and its ancestors. All of these programs must admit
+//! a device.
 //!
-//! An additional program could only deny more. Therefore each program that denies a requested
-//! device is replaced by a program that admits the device and otherwise decides as before. The
-//! replaced programs are those of the container's own cgroup, and those of systemd's slices and
-//! services; there the change applies to all processes of the unit, until systemd sets the rules
+//! An additional program could only deny more devices. So each program that denies a requested
+//! device is replaced. The new program admits the device, and otherwise decides like the replaced
+//! program.
+//!
+//! Programs of the container's own cgroup and of systemd's slices and services are replaced. In a
+//! slice or service, the change applies to all processes of the unit, until systemd sets the rules
 //! of the unit again. A program of any other ancestor, such as another container, is never
 //! replaced, because the change would persist after the end of the container, when no process of
 //! Boathook runs.

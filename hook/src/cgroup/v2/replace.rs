@@ -1,13 +1,13 @@
-//! Replaces a device program of a cgroup without a moment in which neither the old nor the new
-//! program is attached.
+//! Replaces a device program of a cgroup. At every moment, the replaced program or the new program
+//! is attached.
 
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
 use crate::sys::bpf::{BPF_F_ALLOW_MULTI, BPF_F_REPLACE};
 
-/// Replaces the program `old_program`, which is attached to `cgroup` with `flags`, by
-/// `new_program`. The call fails with ENOENT if `old_program` is no longer attached to `cgroup`.
+/// Replaces `old_program`, which is attached to `cgroup` with `flags`, by `new_program`. Fails with
+/// ENOENT if `old_program` is no longer attached to `cgroup`.
 pub(super) fn replace_program<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
@@ -16,8 +16,8 @@ pub(super) fn replace_program<K: Kernel>(
     new_program: &K::Program,
 ) -> Result<(), Errno> {
     if flags & BPF_F_ALLOW_MULTI == 0 {
-        // Without BPF_F_ALLOW_MULTI only one program can be attached, and attaching another program
-        // replaces it. The kernel requires the flags of the old program.
+        // Without BPF_F_ALLOW_MULTI, only one program can be attached. If another program is
+        // attached, it replaces the first one. The kernel requires the same flags for it.
         return kernel.attach(cgroup, new_program, flags, None);
     }
     match kernel.attach(
@@ -31,8 +31,8 @@ pub(super) fn replace_program<K: Kernel>(
     }
 }
 
-/// Attaches `new_program` and then detaches `old_program`, because kernels before 5.6 have no
-/// BPF_F_REPLACE. Between the two calls both programs apply, so that no additional device is
+/// Attaches `new_program` and then detaches `old_program`. This is needed before Linux 5.6, which
+/// added BPF_F_REPLACE. Both programs apply between the two calls, so that no additional device is
 /// admitted.
 fn replace_in_two_steps<K: Kernel>(
     kernel: &K,
@@ -42,11 +42,11 @@ fn replace_in_two_steps<K: Kernel>(
 ) -> Result<(), Errno> {
     kernel.attach(cgroup, new_program, BPF_F_ALLOW_MULTI, None)?;
     match kernel.detach(cgroup, old_program) {
-        // ENOENT means that another process has detached the old program already.
+        // ENOENT means that another process has already detached the old program.
         Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(errno) => {
-            // Detaching the new program restores the previous state. If that fails, the new
-            // program stays attached beside the old one, and can only deny more.
+            // The new program is detached to restore the previous state. If this fails, both
+            // programs stay attached. This can only deny more devices.
             let _ = kernel.detach(cgroup, new_program);
             Err(errno)
         }

@@ -5,10 +5,11 @@ use std::iter;
 
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
-/// The size of `struct bpf_cgroup_dev_ctx` in bytes, which consists of three 32-bit numbers.
+/// The size of `struct bpf_cgroup_dev_ctx` in bytes. The structure consists of three 32-bit
+/// numbers.
 pub(super) const CONTEXT_LEN: usize = 12;
-/// The offset in bytes of the field `access_type`, which has the device kind in its lower half and
-/// the access in its upper half.
+/// The offset in bytes of the field `access_type`. Its lower half contains the device kind, and its
+/// upper half the access.
 pub(super) const ACCESS_TYPE_OFFSET: i16 = 0;
 pub(super) const MAJOR_OFFSET: i16 = 4;
 pub(super) const MINOR_OFFSET: i16 = 8;
@@ -16,17 +17,16 @@ pub(super) const MINOR_OFFSET: i16 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccessRequest {
     pub(super) kind: DeviceKind,
-    /// The bits of [`Access`], which are 0 if a file is opened for ioctl(2) only (access mode 3
-    /// of open(2)).
+    /// The bits of [`Access`]. They are 0 if a file is opened only for ioctl(2) (access mode 3 of
+    /// open(2)).
     pub(super) access: u8,
     pub(super) major: u32,
     pub(super) minor: u32,
 }
 
 impl AccessRequest {
-    /// Returns all requests that `rule` allows, including the request for no access. The kernel
-    /// makes a request for no access when a file is opened for ioctl(2) only (access mode 3 of
-    /// open(2)).
+    /// Returns all requests that `rule` allows. They include a request with no access bits, which
+    /// the kernel makes when a file is opened only for ioctl(2) (access mode 3 of open(2)).
     pub(super) fn expand_rule(rule: DeviceRule) -> impl Iterator<Item = Self> {
         let accesses = rule.access().subsets().map(Access::bits);
         iter::once(0).chain(accesses).map(move |access| Self {
@@ -48,7 +48,8 @@ impl AccessRequest {
     }
 }
 
-/// Returns the kernel's number of a device kind: `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
+/// Returns the number of a device kind in the kernel: `BPF_DEVCG_DEV_BLOCK` or
+/// `BPF_DEVCG_DEV_CHAR`.
 pub(super) fn to_kernel_kind(kind: DeviceKind) -> u32 {
     match kind {
         DeviceKind::Block => 1,
@@ -56,7 +57,8 @@ pub(super) fn to_kernel_kind(kind: DeviceKind) -> u32 {
     }
 }
 
-/// Returns the bits of `access` (`BPF_DEVCG_ACC_…`) as a constant operand of an instruction.
+/// Returns the access bits (`BPF_DEVCG_ACC_…`) of `access`, as the constant operand of an
+/// instruction.
 pub(super) fn access_bits(access: Access) -> i32 {
     access.bits().into()
 }

@@ -1,4 +1,5 @@
-//! Rewrites a device program so that it admits additional devices, or stops admitting some.
+//! Rewrites a device program. The new program admits additional devices, or no longer admits some
+//! devices.
 
 use super::assembler;
 use super::evaluator::{self, UnsupportedInstruction};
@@ -7,34 +8,34 @@ use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// The change that a device program needs in order to admit the devices of given rules.
+/// How a device program must be changed so that it admits certain devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdmissionChange {
-    /// The program admits the devices already and needs no change.
+    /// The program already admits the devices.
     Unneeded,
     /// The program must be replaced by a program with these instructions.
     Replacement(Vec<Insn>),
     /// The program cannot be changed, because the kernel hides its instructions.
     HiddenProgram,
-    /// The program cannot be changed, because it has instructions that are not supported.
+    /// The program cannot be changed, because it contains unsupported instructions.
     UnsupportedProgram,
 }
 
-/// Evaluates a device program, and determines the change that it needs to admit the devices of
+/// Evaluates a device program. Determines how it must be changed so that it admits the devices of
 /// `rules`.
 pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> AdmissionChange {
     match find_rules_denied_by_program(program, rules) {
         Err(UnsupportedInstruction) if is_hidden(program) => AdmissionChange::HiddenProgram,
         Err(UnsupportedInstruction) => AdmissionChange::UnsupportedProgram,
         Ok(denied_rules) if denied_rules.is_empty() => AdmissionChange::Unneeded,
-        // Every instruction must be supported, even one that the evaluation did not reach.
-        // Otherwise the new program might not load, or might decide differently.
+        // All instructions must be supported, even those that the evaluation did not reach.
+        // Otherwise the kernel might not load the new program, or it might decide differently.
         Ok(_) if !is_readable(program) => AdmissionChange::UnsupportedProgram,
         Ok(denied_rules) => AdmissionChange::Replacement(prepend_admission(&denied_rules, program)),
     }
 }
 
-/// Returns those of `rules` of which a device program denies at least one access.
+/// Returns those of `rules` that a device program denies, completely or in part.
 pub(super) fn find_rules_denied_by_program(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -51,9 +52,9 @@ pub(super) fn find_rules_denied_by_program(
     Ok(denied_rules)
 }
 
-/// Removes the code at the start of a device program by which Boathook admits the devices of
-/// `rules`. If the runtime's code admits these devices because of `spec_rules`, adds code that
-/// refuses them. Returns `None` if the program needs no change.
+/// Removes the code that Boathook has put before a device program to admit the devices of `rules`.
+/// The runtime's own code may still admit these devices because of `spec_rules`. In this case, adds
+/// code that refuses them. Returns `None` if the program needs no change.
 pub(super) fn withdraw_rules(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -72,7 +73,7 @@ pub(super) fn withdraw_rules(
 }
 
 fn admits_any_access(program: &[Insn], rule: DeviceRule) -> bool {
-    // The request for no access is left out, because it does not let a process use the device.
+    // A request with no access bits is left out, because it does not let a process use the device.
     AccessRequest::expand_rule(rule)
         .filter(|request| request.access != 0)
         .any(|request| evaluator::admits_request(program, &request) == Ok(true))
@@ -82,7 +83,8 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
     let prologue = assembler::generate_admission_code(&[]);
     let (mut remaining_code, mut code_after_prologues) = (Vec::new(), program);
     let mut has_removed_rule = false;
-    // Each change of a program prepends another prologue with rules, so there may be several.
+    // Each change of a program puts another prologue with rules before it. So there may be several
+    // prologues.
     while let Some(mut rules_code) = code_after_prologues.strip_prefix(&prologue[..]) {
         let mut remaining_prologue = prologue.clone();
         let initial_code_len = rules_code.len();
@@ -97,13 +99,13 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
             }
             rules_code = code_after;
         }
-        // The programs of some runtimes begin with the same instructions as a prologue, but no
-        // generated rule follows.
+        // The programs of some runtimes begin with the same instructions as a prologue. But these
+        // instructions are not followed by a generated rule.
         if rules_code.len() == initial_code_len {
             break;
         }
-        // A prologue without rules is still needed if no other prologue follows, because a
-        // program of [`assembler::generate_program`] uses the registers that it loads.
+        // A prologue without rules is needed if no other prologue follows. A program of
+        // [`assembler::generate_program`] uses the registers that the prologue loads.
         let is_followed_by_prologue = rules_code.starts_with(&prologue);
         if remaining_prologue.len() > prologue.len() || !is_followed_by_prologue {
             remaining_code.append(&mut remaining_prologue);
@@ -114,8 +116,8 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
     has_removed_rule.then_some(remaining_code)
 }
 
-/// Returns whether the kernel hides the instructions of a program. The kernel returns zeros for
-/// hidden instructions, which are no valid instructions.
+/// Reports whether the kernel hides the instructions of a program. The kernel returns zeros in
+/// place of hidden instructions. Zeros are not a valid instruction.
 pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }
@@ -126,8 +128,8 @@ fn is_readable(program: &[Insn]) -> bool {
         .all(|insn| Instruction::decode(*insn).is_some())
 }
 
-/// Returns a program that admits the devices of `rules` and otherwise decides as `program` does.
-/// The instructions of `program` need no change: their jumps are relative, and R1 still has the
+/// Returns a program that admits the devices of `rules`, and otherwise decides like `program`. The
+/// instructions of `program` stay the same: their jumps are relative, and R1 still contains the
 /// address of the context.
 fn prepend_admission(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
     let mut new_program = assembler::generate_admission_code(rules);

@@ -1,6 +1,7 @@
-//! Builds the messages that announce a device to the programs of a container: the kernel's uevent
-//! (lib/kobject_uevent.c), and the message of udev, which libudev reads (struct
-//! `monitor_netlink_header` in systemd's sd-device/device-monitor.c).
+//! Builds the messages that tell the programs of a container about a device. Each device has two
+//! messages: a uevent in the kernel's format (lib/kobject_uevent.c), and a message in udev's
+//! format, which libudev reads (struct `monitor_netlink_header` in systemd's
+//! sd-device/device-monitor.c).
 
 use crate::live::record::Announcement;
 
@@ -12,17 +13,18 @@ const UDEV_MONITOR_MAGIC: u32 = 0xfeed_cafe;
 /// The size in bytes of the header of a udev message.
 const HEADER_BYTES: u32 = 40;
 
-/// The event that a message reports about a device, as the value of `ACTION`.
+/// What happened to the device. The message has this as the value of `ACTION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::live) enum UeventAction {
     Remove,
     Add,
-    /// The device's properties changed, such as its links.
+    /// The properties of the device, such as its links, have changed.
     Change,
 }
 
 impl Announcement {
-    /// Returns the kernel's message, without the sequence number, which the kernel adds.
+    /// Returns the message in the kernel's format, without the sequence number. The kernel adds the
+    /// sequence number when the message is sent.
     pub(in crate::live) fn to_kernel_message(&self, action: UeventAction) -> Vec<u8> {
         let mut message = format!("{}@{}\0", action.as_str(), self.devpath);
         message += &self.format_common_properties(action);
@@ -77,7 +79,8 @@ impl Announcement {
         message
     }
 
-    /// Returns the properties with which the messages of the kernel and of udev begin.
+    /// Returns the properties with which every message begins, in the kernel's format as well as in
+    /// udev's.
     fn format_common_properties(&self, action: UeventAction) -> String {
         let (action_name, devpath, subsystem) = (action.as_str(), &self.devpath, &self.subsystem);
         format!("ACTION={action_name}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0")
@@ -94,8 +97,8 @@ impl UeventAction {
     }
 }
 
-/// Computes MurmurHash2 with the seed 0 (A. Appleby, public domain), by which libudev compares
-/// names.
+/// Computes MurmurHash2 with the seed 0 (A. Appleby, public domain). libudev compares the hashes of
+/// names in its socket filters.
 fn murmur_hash2(name: &str) -> u32 {
     const MULTIPLIER: u32 = 0x5bd1_e995;
     let mix_block = |block: u32| {

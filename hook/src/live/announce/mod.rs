@@ -1,8 +1,8 @@
-//! Sends uevents about added and removed devices to the programs of containers, after the containers
-//! have been changed.
+//! Sends uevents to the programs of containers after devices were added to the containers or
+//! removed from them.
 //!
-//! The attachment record contains the announcements that were sent. So no announcement is sent twice,
-//! even if this program is restarted.
+//! The attachment record contains the announcements that were sent. So no announcement is sent
+//! twice, even if this program is restarted.
 
 mod message;
 
@@ -41,21 +41,22 @@ use crate::sys::uevent::UeventSender;
 /// The file with the sequence number of the kernel's last uevent.
 const UEVENT_SEQNUM_PATH: &str = "/sys/kernel/uevent_seqnum";
 
-/// A change of a container's devices, which determines the messages about them.
+/// How the devices of a container have changed. This determines which messages are sent.
 #[derive(Clone, Copy)]
 pub(in crate::live) enum DeviceChange {
     Unchanged,
     Replaced,
-    /// The devices were attached. They are announced even if the record says that another process has
-    /// announced them already.
+    /// The devices were attached to the container. They are announced even if the attachment record
+    /// says that another process has already announced them.
     Attached,
     Detached,
 }
 
-/// A container's record, and the change of its devices.
+/// The attachment record of a container, and how the devices of the container have changed.
 pub(in crate::live) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
-/// The uevents to send for one device, split by whether the container has the device node.
+/// The uevents about one device: those whose device node exists in the container, and those whose
+/// device node does not.
 #[derive(Serialize, Deserialize)]
 struct NodePresence {
     announcements_with_node: BTreeSet<Announcement>,
@@ -64,27 +65,27 @@ struct NodePresence {
 
 type NodePresenceByDevice = Vec<(DeviceRef, NodePresence)>;
 
-/// The uevents to send to one container, by device, and the inode number of the container's network
-/// namespace.
+/// The uevents for one container, grouped by device. Also contains the inode number of the
+/// container's network namespace.
 #[derive(Serialize, Deserialize)]
 struct AnnouncedNodes {
     network_inode: u64,
     devices: NodePresenceByDevice,
 }
 
-/// A network namespace, and the messages for its programs. Containers that share the namespace
-/// get each message once.
+/// A network namespace, and the messages for the programs in it. Several containers can share the
+/// namespace. Each message is sent only once.
 struct NetworkNamespace {
     file: OwnedFd,
-    /// The host's id of the user that is root in the namespace. libudev ignores messages from other
-    /// users.
+    /// The user id, on the host, of the root user of the namespace. libudev ignores messages from
+    /// other users.
     root_uid: u32,
     messages: BTreeSet<(UeventAction, Announcement)>,
 }
 
-/// Announces devices that were attached to a container or detached from it. `device_record` is a
-/// record of the container that has only these devices. The caller must not hold the container's
-/// lock.
+/// Announces devices that were attached to a container or detached from it. `device_record` is the
+/// attachment record of the container, reduced to these devices. The caller must not hold the lock
+/// of the container.
 pub(in crate::live) fn announce_devices(
     device_record: &AttachmentRecord,
     change: DeviceChange,
@@ -94,9 +95,11 @@ pub(in crate::live) fn announce_devices(
     announce_changes(&[(device_record, change)], &snapshot, config);
 }
 
-/// Announces the changed devices of containers, if their classes have `announce`. One child process
-/// per container looks for the device nodes. Then one child process per network namespace sends the
-/// messages, so that a hanging container delays only the messages of its own network namespace.
+/// Announces the changed devices of containers if the classes of the devices have `announce`.
+///
+/// For each container, a child process looks for the device nodes. Then, for each network
+/// namespace, a child process sends the messages. So a hanging container delays only the messages
+/// for its own network namespace.
 pub(in crate::live) fn announce_changes(
     changed_containers: &[ChangedContainer<'_>],
     snapshot: &HostSnapshot,
@@ -123,7 +126,7 @@ pub(in crate::live) fn announce_changes(
     > = BTreeMap::new();
     for (&(record, change), child) in searches_by_container {
         match child.and_then(|mut child| child.wait()) {
-            // The child has logged its error.
+            // The child process has logged its error.
             Ok(Some(text)) if text.is_empty() => {}
             Ok(Some(text)) => match serde_json::from_str(&text) {
                 Ok(AnnouncedNodes {
@@ -141,8 +144,8 @@ pub(in crate::live) fn announce_changes(
             Err(errno) => log_announcement_error(record, &LiveError::Fork(errno)),
         }
     }
-    // The containers of one network namespace are locked together. They are locked in the order of
-    // their ids, which prevents a deadlock with other processes.
+    // The containers of one network namespace are locked together, in the order of their ids. This
+    // order prevents a deadlock with other processes.
     for containers in containers_by_network.values_mut() {
         containers.sort_by(|((first, _), _), ((second, _), _)| first.id.cmp(&second.id));
     }
@@ -157,8 +160,9 @@ pub(in crate::live) fn announce_changes(
     }
 }
 
-/// Calls `work` for each value, in one child process per value. Returns the errors by key. All
-/// children run at the same time, so a child that exceeds `time_limit` does not affect the others.
+/// Calls `work` once for each value, each time in a child process. Returns the errors with the keys
+/// of the values. All child processes run at the same time, so each of them has the whole
+/// `time_limit`.
 fn run_in_children<K: Ord, T>(
     values: &BTreeMap<K, T>,
     time_limit: Duration,
@@ -185,8 +189,8 @@ fn run_in_children<K: Ord, T>(
     errors
 }
 
-/// Starts a child process that looks for the announced nodes in a container. Its output is
-/// [`AnnouncedNodes`] as JSON, or empty after an error.
+/// Starts a child process that looks for the announced device nodes in a container. The child
+/// process returns [`AnnouncedNodes`] as JSON, or an empty text after an error.
 fn start_node_search(
     (record, change): ChangedContainer<'_>,
     snapshot: &HostSnapshot,
@@ -214,8 +218,8 @@ fn find_announced_nodes(
         LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
     let devices = match change {
         DeviceChange::Attached | DeviceChange::Detached => &record.devices,
-        // The locked record is newer than `record`: a device that was plugged in elsewhere may have
-        // another id there.
+        // `locked_container.record` is newer than `record`. In the newer record, a device may have
+        // another id, because it was plugged in at another port.
         DeviceChange::Unchanged | DeviceChange::Replaced => &locked_container.record.devices,
     };
     let devices = devices.iter().filter_map(|device| {
@@ -240,7 +244,8 @@ fn find_announced_nodes(
     })
 }
 
-/// Reports whether a container has the device node of an announcement, with the same device number.
+/// Reports whether a container has the device node of an announcement, and the node has the
+/// announced device number.
 fn has_announced_node(container: &ContainerNamespace, announcement: &Announcement) -> bool {
     let node = container.open_file(&announcement.node_path).ok().flatten();
     node.is_some_and(|node| node.kind().is_device() && node.stat().st_rdev == announcement.number)
@@ -307,8 +312,8 @@ fn send_messages(
     }
 }
 
-/// Writes the announcements to the container's record file. Nothing else in the file is changed,
-/// because another process may have detached devices from it without the lock.
+/// Writes the announcements to the container's record file. Does not write the other fields of the
+/// record, because another process may have detached devices from the file without the lock.
 fn save_announcements(locked_container: &LockedContainer) -> io::Result<()> {
     let announcements = &locked_container.record.announcements;
     let set_announced =
@@ -319,8 +324,8 @@ fn save_announcements(locked_container: &LockedContainer) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the messages about the difference between `previous_announcements`, which the programs
-/// have received, and `current_announcements`.
+/// Returns the messages that must be sent now. The programs have received `previous_announcements`,
+/// and must know `current_announcements`.
 fn diff_announcements(
     previous_announcements: &BTreeSet<Announcement>,
     current_announcements: &BTreeSet<Announcement>,
@@ -349,9 +354,11 @@ fn diff_announcements(
 }
 
 impl NetworkNamespace {
-    /// Opens the network namespace of a container. Returns the inode number, the namespace with its
-    /// messages, and the locked container. The container's record already has the announcements that
-    /// are valid after the messages are sent.
+    /// Opens the network namespace of a container. Returns the inode number of the namespace, the
+    /// namespace with its messages, and the locked container.
+    ///
+    /// The record of the locked container already has the announcements as they will be after the
+    /// messages are sent.
     fn open(
         record: &AttachmentRecord,
         change: DeviceChange,
@@ -367,8 +374,8 @@ impl NetworkNamespace {
                 announcements_without_node,
             } = presence;
             let earlier_announcements = match change {
-                // The record no longer has the detached device, so all its nodes are treated as
-                // announced.
+                // The record no longer has the detached device or its announcements. So all nodes
+                // of the device are treated as announced.
                 DeviceChange::Detached => {
                     Some(announcements_with_node | announcements_without_node)
                 }

@@ -1,5 +1,5 @@
-//! Finds the cgroup of a recorded container, and determines by the cgroup and the first process
-//! whether the container still runs.
+//! Finds the cgroup of a container that has an attachment record. Uses the cgroup and the first
+//! process to determine whether the container still runs.
 
 use crate::cgroup::{CgroupError, DeviceCgroup};
 use crate::container::{self, ProcessState};
@@ -7,22 +7,23 @@ use crate::live::record::AttachmentRecord;
 
 impl AttachmentRecord {
     /// Records the path and the inode number of the container's cgroup. `cgroup` is the cgroup of
-    /// the first process, which may be below the container's cgroup.
+    /// the container's first process. It may be below the container's cgroup.
     pub(in crate::live) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
         let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
             return;
         };
         self.cgroup_path = cgroup.path().to_owned();
-        // The root cgroup is not recorded, because it is not a cgroup of this container only.
+        // The root cgroup is not recorded, because it does not belong to this container alone.
         if !cgroup.is_root() {
             self.cgroup_inode = cgroup.inode().unwrap_or_default();
         }
     }
 
-    /// Reports whether all processes of the container have ended. Returns false if this is uncertain.
+    /// Reports whether all processes of the container have ended. Returns false if this is
+    /// uncertain.
     ///
-    /// The end of the first process is not enough: in a container without a PID namespace of its
-    /// own, other processes continue.
+    /// It is not enough that the first process has ended: if the container does not have a PID
+    /// namespace of its own, its other processes continue.
     pub(crate) fn has_ended(&self) -> bool {
         match container::read_process_state(self.pid, self.start_time) {
             ProcessState::Running | ProcessState::Unknown => false,
@@ -37,22 +38,24 @@ impl AttachmentRecord {
         }
     }
 
-    /// Reports whether the record of a new start of the container may replace this record. If an older
-    /// version of Boathook wrote this record, it is sufficient that the first process has ended: the
-    /// cgroup at the recorded path may already belong to the new start.
+    /// Reports whether the record of a new start of the container may replace this record.
+    ///
+    /// If an older version of Boathook wrote this record, it is enough that the first process has
+    /// ended. The cgroup at the recorded path may already belong to the new start.
     pub(in crate::live) fn is_replaceable(&self) -> bool {
         let has_first_process_ended =
             || container::read_process_state(self.pid, self.start_time) == ProcessState::Ended;
         self.has_ended() || self.has_cgroup_path_only() && has_first_process_ended()
     }
 
-    /// Reports whether the container's first process runs. Devices can only be attached as long as
-    /// it does.
+    /// Reports whether the container's first process is running. Devices can be attached only while
+    /// it is running.
     pub(in crate::live) fn is_first_process_running(&self) -> bool {
         container::read_process_state(self.pid, self.start_time) == ProcessState::Running
     }
 
-    /// Reports whether the container has a cgroup of its own, and the record has its path.
+    /// Reports whether the container has a cgroup of its own and the record contains the cgroup's
+    /// path.
     fn has_own_cgroup(&self) -> bool {
         self.cgroup_inode != 0 || self.has_cgroup_path_only()
     }
@@ -63,9 +66,9 @@ impl AttachmentRecord {
         self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup_path.parent().is_some()
     }
 
-    /// Returns the container's cgroup by its path and inode number, or by its path alone if an
-    /// older version wrote the record. Returns `None` if the cgroup was removed or is not
-    /// recorded.
+    /// Finds the container's cgroup by the recorded path and inode number. Uses the path alone if
+    /// an older version of Boathook wrote the record. Returns `None` if the cgroup was removed or
+    /// is not recorded.
     fn find_recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
         if !self.has_own_cgroup() {
             return Ok(None);
@@ -78,13 +81,14 @@ impl AttachmentRecord {
         Ok(cgroup.filter(is_recorded_cgroup))
     }
 
-    /// Returns the container's cgroup: the recorded one, or that of the first process if the
-    /// record has none. Returns `None` if the cgroup was removed with the container, or if this
-    /// host has no device controller.
+    /// Returns the recorded cgroup of the container. If no cgroup is recorded, returns the cgroup
+    /// of the first process. Returns `None` if the cgroup was removed with the container, or if
+    /// this host has no device controller.
     ///
     /// # Errors
     ///
-    /// Fails if the cgroup is not visible to this process, such as from another cgroup namespace.
+    /// Fails if the cgroup is not visible to this process, such as when the process is in another
+    /// cgroup namespace.
     pub(in crate::live) fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
         let recorded_cgroup = self.find_recorded_cgroup()?;
         if recorded_cgroup.is_some() {

@@ -19,16 +19,17 @@ use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 use crate::sys::statmount::stat_kind_and_device;
 
-/// A process that has a device open, or its memory mapped.
+/// A process that has a device open, or has mapped the memory of the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceHolder {
     pub(crate) pid: i32,
-    /// The id of the thread that has the device open, if it is not the main thread.
+    /// The id of the thread that has the device open. `None` means the main thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thread: Option<i32>,
     pub(crate) program: String,
     pub(crate) device: String,
-    /// Whether the device's memory is mapped and no descriptor of the device is open.
+    /// True if the process has mapped the device's memory, but has no open descriptor of the
+    /// device.
     #[serde(rename = "mapped")]
     pub(crate) is_mapped: bool,
 }
@@ -50,9 +51,10 @@ impl fmt::Display for DeviceHolder {
     }
 }
 
-/// Returns the processes of a container that have the device of a rule open or mapped. Descriptors
-/// that are in a socket's queue or that io_uring holds are not found, because no file of `/proc`
-/// lists them.
+/// Returns the processes of a container that have opened or mapped a device of `rules`.
+///
+/// A descriptor that is in a socket's queue or that io_uring holds is not found, because no file in
+/// `/proc` lists it.
 pub(in crate::live) fn find_device_holders(
     container: &AttachmentRecord,
     rules: &[DeviceRule],
@@ -65,8 +67,8 @@ pub(in crate::live) fn find_device_holders(
         return Vec::new();
     }
     let numbers: Vec<DeviceNumber> = rules.iter().map(|rule| rule.number).collect();
-    // A child process with a time limit does the search, because a process of the container may have
-    // very many descriptors.
+    // A child process with a time limit searches for the descriptors, because a process of the
+    // container may have very many of them.
     let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         let (processes, is_complete) = cgroup.list_processes();
@@ -93,14 +95,15 @@ pub(in crate::live) fn find_device_holders(
     })
 }
 
-/// Returns the first descriptor or mapping of each device in a process.
+/// Returns the holders of the devices `numbers` in one process. Each device is returned once, with
+/// the first descriptor or mapping that was found.
 fn find_process_holders(pid: i32, numbers: &[DeviceNumber]) -> Vec<DeviceHolder> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     let mut holders: Vec<DeviceHolder> = Vec::new();
     let mut remaining_numbers: BTreeSet<DeviceNumber> = numbers.iter().copied().collect();
     let threads = list_entries(&directory.join("task"));
-    // Each thread is searched, because it may have a descriptor table of its own (unshare(2),
-    // CLONE_FILES).
+    // Every thread is searched, because a thread can have a descriptor table of its own
+    // (unshare(2), CLONE_FILES).
     let tables = threads.map(|thread| (thread.join("fd"), false));
     let tables = tables.chain([(directory.join("map_files"), true)]);
     for (table, is_mapped) in tables {
@@ -136,7 +139,8 @@ fn list_entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.map(|entry| entry.path())
 }
 
-/// Reports whether a link in `/proc` to a descriptor or to a mapping leads to the device.
+/// Reports whether `link`, which is the link in `/proc` of a descriptor or a mapping, leads to the
+/// device.
 fn is_link_to_device(link: &Path, device: DeviceNumber) -> bool {
     let path = CString::new(link.as_os_str().as_bytes());
     let Some((kind, number)) = path.ok().and_then(|path| stat_kind_and_device(&path).ok()) else {

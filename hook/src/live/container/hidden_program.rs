@@ -1,9 +1,9 @@
 //! Handles device programs of cgroup v2 whose instructions the kernel hides
 //! (`net.core.bpf_jit_harden=2`).
 //!
-//! A hidden program cannot be read or changed. It can only be generated again, from all rules of
-//! the container. So the attachment record must have every rule that the specification does not
-//! have. Otherwise the program is not changed.
+//! A hidden program cannot be read or changed. It can only be generated again from all rules of the
+//! container. So the attachment record must contain every rule that is not in the specification.
+//! Otherwise the program is not changed.
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
@@ -40,10 +40,11 @@ pub(in crate::live) fn check_hidden_program(
     }
 }
 
-/// Reports whether the hook injected no devices at a container's start. The container's request
-/// determines this, because the host may have other devices now.
+/// Reports whether the hook injected no devices when the container was started. The result depends
+/// on the container's request only, because the host may have other devices now.
 pub(in crate::live) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> bool {
-    // `bundle` may have requests for attached devices. The bundle as it was at the start has none.
+    // `bundle` may contain requests for devices that were attached later. `start_bundle` contains
+    // only the requests from the start of the container.
     let start_bundle = Bundle::read(&bundle.directory);
     bundle.hooks.find_boathook_hooks().next().is_none()
         || start_bundle.is_ok_and(|start_bundle| {
@@ -52,8 +53,8 @@ pub(in crate::live) fn requests_nothing_at_start(bundle: &Bundle, config: &Confi
 }
 
 impl AttachmentRecord {
-    /// Returns the rules from which a hidden program is generated again: those of the specification
-    /// without the revoked ones, and the recorded ones.
+    /// Returns the rules from which a hidden program is generated again: the rules of the
+    /// specification that were not revoked, and the rules of the record.
     pub(in crate::live) fn to_spec_rules(&self, spec_rules: &[SpecRule]) -> SpecRules {
         SpecRules::from_spec(spec_rules)
             .with_denied_rules(&to_device_rules(&self.revoked_spec_rules))
@@ -73,8 +74,8 @@ impl LockedContainer {
         }
     }
 
-    /// Reports whether the container's cgroup may deny devices without showing it: in cgroup v1, the
-    /// exceptions of a device list that allows everything cannot be read.
+    /// Reports whether the container's cgroup may deny devices that this process cannot list. This
+    /// happens in cgroup v1: if a device list allows everything, its exceptions cannot be read.
     pub(in crate::live) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => Ok(cgroup.has_hidden_exceptions()?),
@@ -82,8 +83,8 @@ impl LockedContainer {
         }
     }
 
-    /// Reports whether neither the record nor the specification has a rule for the device of `rule`.
-    /// The container may then not be allowed to use the device. `is_in_spec` is true if the
+    /// Reports whether the record has no rule for the device of `rule`, and the specification does
+    /// not allow the device or no longer does after a revocation. `is_in_spec` is true if the
     /// specification allows the device.
     pub(in crate::live) fn lacks_rule(&self, rule: &DeviceRule, is_in_spec: bool) -> bool {
         let has_rule_for_device = |rules: &[RecordedRule]| {

@@ -1,7 +1,9 @@
-//! The two locks of attachment records. The lock of a container is held while the container is
-//! changed, and the container can delay this. The write lock of the record directory is held only
-//! while record files are compared and written. So `detach` can record revoked rules even while
-//! another process holds the container's lock.
+//! The two locks that protect attachment records.
+//!
+//! The lock of a container is held while the container is changed. The container can delay this
+//! change. The write lock of the record directory is held only while record files are compared and
+//! written. So `detach` can record revoked rules even while another process holds the container's
+//! lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -14,7 +16,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use rooted_path::open_lock_file;
 
-/// The time that a command of a user waits for a container's lock before it fails.
+/// The time that a command which a user started waits for a container's lock before it fails.
 pub(in crate::live) const COMMAND_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time that `follow` waits for a container's lock before it gives up and retries later.
@@ -23,7 +25,7 @@ pub(in crate::live) const FOLLOW_LOCK_TIMEOUT: Duration = Duration::from_secs(1)
 /// The pause between two attempts to acquire a lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// The lock of one container's record, which this process holds. It is released when the value is
+/// The lock of one container's attachment record. This process holds the lock until the value is
 /// dropped.
 pub(in crate::live) struct ContainerLock {
     path: PathBuf,
@@ -32,16 +34,16 @@ pub(in crate::live) struct ContainerLock {
 }
 
 impl Drop for ContainerLock {
-    /// Unlocks the file. Closing the file is not enough: a child process that was not killed in
-    /// time shares the open file, and would keep the lock.
+    /// Unlocks the file. It is not enough to close the file: a child process that could not be
+    /// killed in time has the same open file, and would keep the lock.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
 impl ContainerLock {
-    /// Acquires the lock, and waits for it for at most `timeout`. Another process may hold the lock
-    /// forever, if the container keeps that process from ending.
+    /// Acquires the lock. Waits at most `timeout`, because another process may hold the lock
+    /// forever if the container prevents that process from ending.
     pub(in crate::live) fn acquire(
         directory: &Path,
         id: &str,
@@ -61,8 +63,9 @@ impl ContainerLock {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         let locked_file = file.metadata()?;
-        // The previous holder may have removed the file, and another process may have created a new
-        // file. The lock on the old file would then exclude no other process, so it is not used.
+        // The previous holder of the lock may have removed the file, and another process may have
+        // created a new one. A lock on the removed file does not exclude other processes, so it is
+        // not used.
         let current_file = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             current_file => current_file?,
@@ -72,23 +75,25 @@ impl ContainerLock {
         Ok(is_same_file.then_some(ContainerLock { path, file }))
     }
 
-    /// Removes the lock file. The caller must release the lock after that. Processes that wait for
-    /// the lock notice the removal and create a new file.
+    /// Removes the lock file. The caller must release the lock after that. A process that waits for
+    /// the lock notices that the file was removed, and creates a new file.
     pub(in crate::live) fn remove_file(&self) {
-        // The removal is tried twice, so that one failed system call does not leave the file.
+        // The removal is tried twice, so that one failed system call does not leave the lock file
+        // behind.
         let _ = fs::remove_file(&self.path).or_else(|_| fs::remove_file(&self.path));
     }
 }
 
-/// The lock of a directory of records (flock(2) of the directory itself). It is held while a record
-/// file is compared, written or removed, and never while a container is changed.
+/// The lock of a directory of attachment records (flock(2) on the directory itself). It is held
+/// while a record file is compared, written or removed. It is never held while a container is
+/// changed.
 pub(super) struct RecordWriteLock {
     _directory: File,
 }
 
 impl RecordWriteLock {
-    /// Acquires the lock, and waits for it for at most [`COMMAND_LOCK_TIMEOUT`]. Every process holds
-    /// this lock only for milliseconds.
+    /// Acquires the lock. Waits at most [`COMMAND_LOCK_TIMEOUT`]. This is enough, because each
+    /// process holds this lock only for milliseconds.
     pub(super) fn acquire(directory: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = File::from(open(directory, flags, Mode::empty())?);
@@ -102,8 +107,8 @@ impl RecordWriteLock {
     }
 }
 
-/// Calls `try_acquire` repeatedly until it returns a lock. After `timeout`, returns an error with
-/// `reason`.
+/// Calls `try_acquire` repeatedly until it returns a lock. Returns an error with the text `reason`
+/// if this takes longer than `timeout`.
 fn retry_within<T>(
     timeout: Duration,
     reason: &str,

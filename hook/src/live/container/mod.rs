@@ -1,5 +1,5 @@
-//! Opens, locks and enters a container that runs, for the operations of [`crate::live`]. Only child
-//! processes enter a container: this process stays in the host's namespaces.
+//! Opens, locks and enters a running container, for the operations of [`crate::live`]. Only child
+//! processes enter a container. This process stays in the host's namespaces.
 
 mod cgroup;
 pub(super) mod device_holders;
@@ -27,18 +27,19 @@ use crate::sys::deadline::{self, Deadline};
 pub(in crate::live) use record_files::LockedRecord;
 pub(in crate::live) use remove_files::is_device_node;
 
-/// The id, the first process and the bundle of a running container, from its engine or from its
-/// attachment record.
+/// The id, the first process and the bundle of a running container. They come from the container's
+/// engine or from the container's attachment record.
 pub(crate) struct ContainerLocation {
     pub(crate) id: String,
     /// The process id of the container's first process, in the host's PID namespace.
     pub(crate) pid: i32,
-    /// The start time of the first process, if it is known ([`AttachmentRecord::start_time`]).
+    /// The start time of the first process ([`AttachmentRecord::start_time`]). `None` means that
+    /// the start time is not known.
     pub(crate) start_time: Option<u64>,
     pub(crate) bundle_dir: PathBuf,
 }
 
-/// A container that runs, with its bundle and the namespaces of its first process.
+/// A running container, with its bundle and the namespaces of its first process.
 pub(in crate::live) struct RunningContainer {
     pub(in crate::live) bundle: Bundle,
     pub(in crate::live) namespace: ContainerNamespace,
@@ -65,15 +66,15 @@ impl RunningContainer {
         })
     }
 
-    /// Moves this process into the container's mount namespace. Only child processes call this
-    /// function, because a process cannot leave the namespace again.
+    /// Moves this process into the container's mount namespace. Only a child process calls this
+    /// function, because a process cannot return to its previous namespace.
     pub(in crate::live) fn enter(&self) -> Result<ContainerRoot, LiveError> {
         let resolver = self.kernel_calls.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs_paths, resolver)?)
     }
 }
 
-/// A running container and its attachment record. This process holds the container's lock.
+/// A running container with its attachment record. This process holds the lock of the container.
 pub(in crate::live) struct LockedContainer {
     pub(in crate::live) container: RunningContainer,
     pub(in crate::live) record_file: LockedRecord,
@@ -91,7 +92,8 @@ impl LockedContainer {
         Self::open_within(lock::COMMAND_LOCK_TIMEOUT, location, config)
     }
 
-    /// Opens and locks the container of a record. Waits for the lock for at most `lock_timeout`.
+    /// Opens and locks the container that `record` belongs to. Waits for the lock for at most
+    /// `lock_timeout`.
     pub(in crate::live) fn from_record(
         record: &AttachmentRecord,
         lock_timeout: Duration,
@@ -153,8 +155,8 @@ impl LockedContainer {
         })
     }
 
-    /// Writes the record. Fails if the record file has changed since this process read it: `detach`
-    /// may change it without the container's lock.
+    /// Writes `record` to the record file. Fails if the file has changed since this process read
+    /// it, because `detach` may change the file without the container's lock.
     pub(in crate::live) fn save_if_unchanged(
         &self,
         record: &AttachmentRecord,
@@ -189,15 +191,15 @@ pub(in crate::live) fn require_root() -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Returns the device rules of the specification in the form of config.json, as attachment records
-/// have them.
+/// Returns the device rules of the specification in the format of config.json. Attachment records
+/// store rules in this format.
 pub(in crate::live) fn list_spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
     let rules = bundle.spec_devices.rules.iter();
     rules.map(|rule| oci::devices::to_oci_rule(*rule)).collect()
 }
 
-/// Runs `work` in a child process, which may enter a container, and returns its warnings. The child
-/// is killed after a time limit, because the container can delay it.
+/// Runs `work` in a child process, which may enter a container. Returns the warnings of `work`. The
+/// child process is killed after a time limit, because the container can delay it.
 pub(in crate::live) fn run_in_child(
     work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
 ) -> Result<Vec<String>, LiveError> {
@@ -216,8 +218,8 @@ pub(in crate::live) fn run_in_child(
     }
 }
 
-/// Calls `work`, and calls it again if it fails: a single failed system call must not leave a device
-/// in a container. If both calls fail, returns the first error.
+/// Calls `work`. If `work` fails, calls it once more, so that a single failed system call does not
+/// leave a device in a container. If both calls fail, returns the first error.
 pub(in crate::live) fn try_twice<T>(
     mut work: impl FnMut() -> Result<T, LiveError>,
 ) -> Result<T, LiveError> {

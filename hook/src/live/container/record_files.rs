@@ -1,6 +1,8 @@
-//! Reads, writes and removes the files of attachment records below `/run/boathook`, one file for each
-//! container. Only the process that holds a container's lock writes the container's file, except for
-//! `detach`, which writes it without the lock if the lock is not released in time.
+//! Reads, writes and removes the files of attachment records below `/run/boathook`. Each container
+//! has one file.
+//!
+//! Only the process that holds a container's lock writes the container's file. The exception is
+//! `detach`: it writes the file without the lock if the lock is not released in time.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, Permissions};
@@ -16,14 +18,15 @@ use crate::live::record::{AttachmentRecord, ContainerDevice, RecordedRule};
 use crate::log;
 use crate::oci::Bundle;
 
-/// The name of the directory of records. Its parent directory is that of the log.
+/// The name of the directory that contains the attachment records. Its parent is the directory of
+/// the log.
 const RECORD_DIR_NAME: &str = "attached";
 
 /// The size in bytes of the largest record file that is read or written.
 const MAX_RECORD_BYTES: u64 = 4 << 20;
 
-/// The record file of one container. This process holds the container's lock as long as this value
-/// exists.
+/// The record file of one container. This process holds the lock of the container as long as this
+/// value exists.
 pub(crate) struct LockedRecord {
     record_dir: PathBuf,
     id: String,
@@ -31,8 +34,8 @@ pub(crate) struct LockedRecord {
 }
 
 impl LockedRecord {
-    /// Locks the record of the container `id`, on the host whose root directory is `root`. Waits
-    /// for the lock for at most `timeout`.
+    /// Locks the attachment record of the container `id`. Waits for the lock for at most `timeout`.
+    /// `root` is the root directory of the host.
     pub(crate) fn open(root: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
         let record_dir = create_record_dir(root)?;
         check_id(id)?;
@@ -43,18 +46,20 @@ impl LockedRecord {
         })
     }
 
-    /// Reads the container's record, which may be from an earlier start of the container.
+    /// Reads the attachment record of the container. The record may be from a previous start of the
+    /// container.
     pub(crate) fn read(&self) -> io::Result<Option<AttachmentRecord>> {
         read_record(&self.record_dir.join(&self.id))
     }
 
-    /// Returns the record of a container that is being started: the existing record of the same
-    /// start, or else `new_record`, which replaces a record of an earlier start.
+    /// Returns the record of a container that is being started. If a record of the same start
+    /// exists, returns this record. Otherwise returns `new_record`, which replaces a record of a
+    /// previous start.
     ///
     /// # Errors
     ///
-    /// Fails if the existing record belongs to another running container with the same id, or if it
-    /// cannot be read and may belong to such a container.
+    /// Fails if the existing record belongs to another running container with the same id, or if
+    /// the existing record cannot be read and may belong to such a container.
     pub(crate) fn read_or_create(
         &self,
         new_record: AttachmentRecord,
@@ -73,9 +78,9 @@ impl LockedRecord {
         }
     }
 
-    /// Reads the container's record, changes it and writes it, while no other process writes it.
-    /// Returns the written record, or `None` if the file has no record of the same start as
-    /// `start_record`.
+    /// Reads the container's record, changes it with `change_record` and writes it. Other processes
+    /// cannot write the record in the meantime. Returns the written record, or `None` if the file
+    /// has no record of the same start as `start_record`.
     pub(in crate::live) fn update(
         &self,
         start_record: &AttachmentRecord,
@@ -84,9 +89,8 @@ impl LockedRecord {
         update_record(&self.record_dir, start_record, change_record)
     }
 
-    /// Writes a record if the file still contains `expected_record`. Otherwise another process has
-    /// detached devices without the container's lock. Then nothing is written, and the result is
-    /// false.
+    /// Writes `record` if the file still contains `expected_record`. Otherwise writes nothing and
+    /// returns false: another process has detached devices without the container's lock.
     pub(in crate::live) fn save_if_unchanged(
         &self,
         expected_record: Option<&AttachmentRecord>,
@@ -100,9 +104,11 @@ impl LockedRecord {
         Ok(true)
     }
 
-    /// Writes `record`, merged with the changes of another process that has detached devices without
-    /// the container's lock since this process read or wrote `saved_record`. The rules of these
-    /// devices are revoked again, because this process may have allowed them meanwhile.
+    /// Writes `record`, without the devices that another process has detached since `saved_record`
+    /// was read or written. That process did not have the container's lock.
+    ///
+    /// Revokes the rules of these devices again, because this process may have allowed them in the
+    /// meantime.
     pub(in crate::live) fn save_merged(
         &self,
         saved_record: &AttachmentRecord,
@@ -119,8 +125,8 @@ impl LockedRecord {
         write_result
     }
 
-    /// Removes from `record` the devices, requests and rules that are in `saved_record` but no longer
-    /// in the record file. Returns the removed rules.
+    /// Removes from `record` the devices, requests and rules that `saved_record` contains, but the
+    /// record file no longer contains. Returns the removed rules.
     fn remove_detached_content(
         &self,
         saved_record: &AttachmentRecord,
@@ -167,7 +173,7 @@ impl LockedRecord {
         revoked_rules
     }
 
-    /// Writes a record. A record without content is removed instead.
+    /// Writes the record to its file. Removes the file instead if the record has no content.
     pub(crate) fn save(&self, record: &AttachmentRecord) -> io::Result<()> {
         let _lock = RecordWriteLock::acquire(&self.record_dir)?;
         write_or_remove(&self.record_dir, record)
@@ -175,7 +181,7 @@ impl LockedRecord {
 }
 
 impl Drop for LockedRecord {
-    /// Removes the lock file of a container that has no record.
+    /// Removes the lock file if the container has no record.
     fn drop(&mut self) {
         if !self.record_dir.join(&self.id).exists() {
             self.lock.remove_file();
@@ -183,9 +189,10 @@ impl Drop for LockedRecord {
     }
 }
 
-/// Removes the records and lock files of containers that have ended, and the temporary files of
-/// processes that were killed while they wrote a record. The caller must hold neither the lock of a
-/// container nor that of the directory.
+/// Removes the records and lock files of containers that have ended. Also removes the temporary
+/// files of processes that were killed while they wrote a record.
+///
+/// The caller must not hold the lock of a container or the lock of the directory.
 pub(crate) fn prune_records(root: &Path) {
     for record_dir in list_record_dirs(root) {
         let names =
@@ -203,7 +210,7 @@ pub(crate) fn prune_records(root: &Path) {
         let is_unfinished =
             |name: &&String| name.starts_with(TEMPORARY_NAME_PREFIX) && !name.ends_with(".lock");
         if names.iter().any(|name| is_unfinished(&name)) {
-            // The lock makes sure that no other process is writing one of these temporary files.
+            // The lock ensures that no other process is writing one of these temporary files now.
             let Ok(_lock) = RecordWriteLock::acquire(&record_dir) else {
                 continue;
             };
@@ -214,8 +221,8 @@ pub(crate) fn prune_records(root: &Path) {
     }
 }
 
-/// Removes the record and the lock file of a container if it has ended. Does nothing if another
-/// process holds the container's lock.
+/// Removes the record and the lock file of a container that has ended. Does nothing if the
+/// container is running, or if another process holds the container's lock.
 fn prune_record(record_dir: &Path, id: &str) {
     let Ok(Some(lock)) = ContainerLock::try_acquire(record_dir, id) else {
         return;
@@ -229,14 +236,14 @@ fn prune_record(record_dir: &Path, id: &str) {
             lock.remove_file();
         }
         Ok(None) => lock.remove_file(),
-        // The container runs, or may run, because its record cannot be read. So the record is not
-        // removed.
+        // The record is kept, because the container is running, or may be running: its record
+        // cannot be read.
         Ok(Some(_)) | Err(_) => {}
     }
 }
 
-/// Reads the record of the container `id` without acquiring the container's lock. The record may be
-/// from an earlier start of the container.
+/// Reads the attachment record of the container `id` without the container's lock. The record may
+/// be from a previous start of the container.
 pub(crate) fn find_record(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
     check_id(id)?;
     for record_dir in list_record_dirs(root) {
@@ -248,8 +255,9 @@ pub(crate) fn find_record(root: &Path, id: &str) -> io::Result<Option<Attachment
     Ok(None)
 }
 
-/// Changes a container's record without the container's lock, because another process does not
-/// release the lock. Does nothing if there is no record of the same start as `start_record`.
+/// Changes the record of a container without the container's lock, for the case that another
+/// process does not release the lock. Does nothing if no record of the same start as `start_record`
+/// exists.
 pub(crate) fn update_record_without_lock(
     root: &Path,
     start_record: &AttachmentRecord,
@@ -310,8 +318,9 @@ fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRec
     records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
 }
 
-/// Adds to a bundle the container's requests for attached devices and its detached requests. They are
-/// in the attachment record with the same bundle directory.
+/// Adds to a bundle the requests that only the container's attachment record contains: those for
+/// attached devices, and those whose devices were detached. The record is found by the bundle
+/// directory.
 pub(crate) fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, root: &Path) {
     let records = read_records_and_log_errors(root);
     let record = records
@@ -349,8 +358,8 @@ fn list_entries(record_dir: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(record_dir).into_iter().flatten().flatten()
 }
 
-/// Checks that the id of a container can be the name of its record file. Runtimes allow letters,
-/// digits and `_+-.` in ids.
+/// Checks that the id of a container is usable as the name of its record file. Runtimes allow
+/// letters, digits and `_+-.` in ids.
 fn check_id(id: &str) -> io::Result<()> {
     if id.is_empty() || id.starts_with('.') || id.contains('/') {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -358,8 +367,8 @@ fn check_id(id: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a record, or removes its file if the record has no content. The caller must hold the write
-/// lock.
+/// Writes the record to its file. Removes the file instead if the record has no content. The caller
+/// must hold the write lock.
 fn write_or_remove(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> {
     if record.has_content() {
         return write_record(record_dir, record);
@@ -381,12 +390,13 @@ fn write_record(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> 
     let file = replacement.file();
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
-    // Nothing is flushed to disk: the directory is in memory, and a record is only valid until the
-    // next boot. The rename is the last call that can fail, so an error leaves the record unchanged.
+    // Nothing is flushed to disk, because the directory is in memory and a record is only valid
+    // until the next boot. The rename is the last call that can fail. So an error leaves the
+    // previous record unchanged.
     replacement.commit()
 }
 
-/// Reads a record. Returns `None` if its file does not exist, and an error if the file cannot be
+/// Reads a record file. Returns `None` if the file does not exist, and an error if it cannot be
 /// read.
 fn read_record(path: &Path) -> io::Result<Option<AttachmentRecord>> {
     let content = match open_own_file(path) {

@@ -1,8 +1,8 @@
-//! Removes the files of an attachment record from the root of a container.
+//! Removes the files that an attachment record lists from the root of a container.
 //!
 //! A hostile container may replace any file. So a file is removed only if it is still the recorded
-//! one. This is checked with the same handle that is used for the removal. A file that the container
-//! itself has created at the path is not removed.
+//! file. The check and the removal use the same handle. If the container itself has created a file
+//! at the path, this file is not removed.
 
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -12,16 +12,17 @@ use crate::live::LiveError;
 use crate::live::record::{CreatedFile, CreatedFileKind};
 use crate::mount;
 
-/// The maximum number of mounts that are unmounted from one path, because a container can stack mounts
-/// endlessly.
+/// The maximum number of mounts that are unmounted from one path. A limit is needed because a
+/// container can stack any number of mounts.
 const MAX_STACKED_MOUNTS: usize = 32;
 
 impl CreatedFile {
     /// Removes the file from a container's root, if the file at its path is still the created one.
     pub(crate) fn remove(&self, root: &ContainerRoot) -> Result<(), LiveError> {
         let parent = match root.open_parent(&self.path) {
-            // The container has replaced a directory of the path, so the file no longer exists. This
-            // is not an error, because the other files must be removed.
+            // The container has replaced a directory of the path by a file of another kind, so the
+            // recorded file no longer exists. This is not an error, because the other recorded
+            // files must still be removed.
             Err(error) if error.is_not_directory_error() => None,
             parent => parent?,
         };
@@ -85,8 +86,8 @@ impl CreatedFile {
                 .is_ok_and(|statistics| statistics.filesystem_type() == TMPFS_MAGIC)
     }
 
-    /// Removes the empty file or directory that was created as a mount point. It is not removed if it
-    /// has content, because that content is the container's.
+    /// Removes the empty file or directory that was created as a mount point. If it is not empty,
+    /// the container has written to it, and it is not removed.
     fn remove_mount_point(
         &self,
         root: &ContainerRoot,
@@ -96,7 +97,7 @@ impl CreatedFile {
         let Some(entry) = parent.open(name)? else {
             return Ok(());
         };
-        // The file existed before the mount, so it was not created as a mount point.
+        // The file already existed before the mount, so it was not created as a mount point.
         if self.previous_identity == Some(entry.identity().numbers()) {
             return Ok(());
         }
@@ -130,7 +131,8 @@ fn find_top_mount(
     Ok(parent.is_mounted(&entry, root.procfs())?.then_some(entry))
 }
 
-/// Reports whether a file is a device node with this number, in the form of `st_rdev`.
+/// Reports whether a file is a device node with this device number. `number` has the format of
+/// `st_rdev`.
 pub(in crate::live) fn is_device_node(file: &Handle, number: u64) -> bool {
     file.kind().is_device() && file.identity().numbers()[2] == number
 }

@@ -1,8 +1,8 @@
 //! Revokes device rules of a container.
 //!
-//! This module uses only the attachment record and the container's cgroup. A plan, the bundle and
-//! the container's processes are not used, because the container or its user can change them. Only
-//! for the record of an older version of Boathook, the bundle is read.
+//! This module uses only the attachment record and the container's cgroup. The container or its
+//! user can change the container's bundle, processes and injection plan, so they are not used.
+//! There is one exception: if an older version of Boathook wrote the record, the bundle is read.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
@@ -13,8 +13,9 @@ use crate::live::record::{AttachmentRecord, RecordedRule, to_device_rules};
 use crate::oci::Bundle;
 
 impl AttachmentRecord {
-    /// Revokes rules in the container's cgroup. `remaining_record` is the record without the devices
-    /// that lose their rules; the access that its rules allow is not revoked. Returns warnings.
+    /// Revokes `rules` in the container's cgroup. `remaining_record` is the record without the
+    /// devices that lose their rules. Access that the rules of `remaining_record` allow is not
+    /// revoked. Returns warnings.
     pub(in crate::live) fn revoke_rules(
         &self,
         rules: &[RecordedRule],
@@ -31,8 +32,8 @@ impl AttachmentRecord {
             attached_device_rules.map(|rule| rule.rule).collect();
         let rules = to_device_rules(rules);
         let base_rules = remaining_record.list_rules_to_regenerate(&cgroup, &rules)?;
-        // A device may lose only a part of its access. Then all its access is revoked, and the
-        // remaining part is allowed again.
+        // A device may lose only some of its access. In this case all its access is revoked first,
+        // and the access that it keeps is allowed again.
         let loses_access = |remaining: &DeviceRule| {
             let mut revoked_rules = rules.iter().filter(|rule| rule.number == remaining.number);
             revoked_rules.any(|rule| !remaining.access.contains(rule.access))
@@ -57,8 +58,8 @@ impl AttachmentRecord {
         Ok(warnings)
     }
 
-    /// Returns the access to the device of `rule` that the specification allows, if it has a rule
-    /// for this device alone.
+    /// Returns the access that the specification allows to the device of `rule`. Ignores rules of
+    /// the specification that apply to several devices.
     fn find_spec_access(&self, rule: &DeviceRule) -> Option<DeviceRule> {
         let expected_rule = SpecRule::from(rule);
         let spec_rules = self.parse_spec_rules().unwrap_or_default();
@@ -72,9 +73,10 @@ impl AttachmentRecord {
         })
     }
 
-    /// If the kernel hides the container's device program, returns the rules from which the program is
-    /// generated again. Otherwise returns the rules for the revoked devices that the program of the
-    /// runtime may have.
+    /// Returns the rules that the container's device program may have been generated from. If the
+    /// kernel hides the program, these are all rules, so that the program can be generated again.
+    /// Otherwise they are the rules of the specification, or `revoked_rules` if the specification
+    /// cannot be read.
     fn list_rules_to_regenerate(
         &self,
         cgroup: &DeviceCgroup,
@@ -94,8 +96,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Returns the rules in `rules` that the cgroup still allows after a failed change. Only these may
-    /// stay in the record, because `follow` would allow the others again.
+    /// Returns those of `rules` that the cgroup still allows after a change has failed. Only these
+    /// rules may stay in the record, because `boathook follow` would allow all recorded rules
+    /// again.
     pub(in crate::live) fn find_allowed_rules(
         &self,
         rules: &[RecordedRule],
@@ -104,8 +107,8 @@ impl AttachmentRecord {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // If the kernel does not show which devices the cgroup allows, the rules are revoked once
-        // more. If this succeeds, the container can use none of these devices.
+        // If the kernel does not show which devices the cgroup allows, all of the rules are revoked
+        // once more. If this succeeds, the cgroup allows none of them.
         let are_rules_visible = || {
             Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
         };

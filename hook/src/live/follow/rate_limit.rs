@@ -1,19 +1,19 @@
-//! Limits how often events make the follower run, because devices and containers can cause events
-//! without end.
+//! Limits how often events start a run of `boathook follow`. A limit is needed because devices and
+//! containers can cause any number of events.
 
 use std::time::{Duration, Instant};
 
-/// The average time between two permitted runs.
+/// The average time between two permitted runs. After a burst, runs are at least this far apart.
 const RUN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time for which unused runs accumulate. `BURST_WINDOW / RUN_INTERVAL` is the number of runs that
-/// may follow each other without a pause: ten.
+/// The time for which unused runs accumulate. At most `BURST_WINDOW / RUN_INTERVAL` runs, which is
+/// ten, may follow each other without a pause.
 const BURST_WINDOW: Duration = Duration::from_secs(5);
 
 /// A rate limit that permits ten runs at once, and two per second after that.
 pub(super) struct RateLimit {
-    /// The time of the next run if all counted runs had been [`RUN_INTERVAL`] apart. It is at most
-    /// [`BURST_WINDOW`] in the future.
+    /// The time at which the next run would start if all counted runs were [`RUN_INTERVAL`] apart.
+    /// It is at most [`BURST_WINDOW`] in the future.
     scheduled_time: Instant,
 }
 
@@ -24,7 +24,7 @@ impl RateLimit {
         }
     }
 
-    /// Counts a run that begins now.
+    /// Counts a run that starts now.
     pub(super) fn count_run(&mut self) {
         self.scheduled_time = self.scheduled_time.max(Instant::now()) + RUN_INTERVAL;
     }

@@ -1,10 +1,10 @@
-//! Restores device rules that an update of a container has removed. crun, unlike runc, sets all
-//! device rules of the engine's specification again at each update, so rules that the hook or
-//! `attach` added are lost.
+//! Restores the device rules that an update of a container has removed. At each update, crun sets
+//! all device rules of the engine's specification again. So the rules that the hook or `attach`
+//! added are lost. runc does not do this.
 //!
-//! On cgroup v1, rules are removed by writing to a file, which is watched. On cgroup v2 the rules
-//! are a program, whose replacement is not reported. But runtimes write limits to files of the same
-//! cgroup after they replaced the program, so these files are watched.
+//! On cgroup v1, an update writes rules to a file, which is watched. On cgroup v2, the rules are a
+//! program, and nothing reports that the program is replaced. But after that, runtimes write limits
+//! to other files of the cgroup, so these files are watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,22 +26,23 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline};
 
-/// An inotify instance that watches the directory of records and the cgroups of the recorded
-/// containers.
+/// An inotify instance that watches the directory of attachment records, and the cgroups of the
+/// containers that have such records.
 pub(super) struct CgroupWatch {
     inotify: Inotify,
-    /// The watch of the directory of records, or `None` if it is not watched.
+    /// The watch of the directory of attachment records. `None` means that the directory is not
+    /// watched.
     directory_watch: Option<WatchDescriptor>,
-    /// The ids of the watched containers, by the watch of a file in their cgroups.
+    /// The ids of the watched containers. The key is the watch of a file in the container's cgroup.
     ids_by_watch: BTreeMap<WatchDescriptor, String>,
 }
 
 /// The ids of containers that inotify reported.
 #[derive(Default)]
 pub(super) struct ReportedContainers {
-    /// The containers with a new record, whose cgroups are not watched yet.
+    /// The containers that have a new record. Their cgroups are not watched yet.
     pub(super) new_ids: BTreeSet<String>,
-    /// The containers whose rules may have been replaced.
+    /// The containers whose device rules may have been replaced.
     pub(super) updated_ids: BTreeSet<String>,
 }
 
@@ -61,7 +62,7 @@ impl CgroupWatch {
         })
     }
 
-    /// Begins to watch the directory of records. Returns false if it is watched already.
+    /// Begins to watch the directory of attachment records. Returns false if it is already watched.
     pub(super) fn watch_records(&mut self, root: &Path) -> std::result::Result<bool, LiveError> {
         if self.directory_watch.is_some() {
             return Ok(false);
@@ -77,7 +78,7 @@ impl CgroupWatch {
         self.ids_by_watch.values().any(|watched| watched == id)
     }
 
-    /// Watches the files in a container's cgroups that are written when its rules are set.
+    /// Watches the files in a container's cgroups to which the runtime writes when it sets rules.
     pub(super) fn watch_cgroups(
         &mut self,
         id: &str,
@@ -97,7 +98,7 @@ impl CgroupWatch {
         Ok(())
     }
 
-    /// Reads all pending events without waiting, and returns the containers that they are about.
+    /// Reads all pending events without waiting. Returns the containers that the events are about.
     pub(super) fn read_events(&mut self) -> Result<ReportedContainers> {
         let mut reported_containers = ReportedContainers::default();
         loop {
@@ -109,8 +110,9 @@ impl CgroupWatch {
             };
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-                    // The kernel dropped events, so any container may be new or updated. All watched
-                    // containers are reported, and watching the directory again reports all records.
+                    // The kernel has dropped events, so any container may be new or updated. All
+                    // watched containers are reported here. The directory will be watched again,
+                    // which reports all records.
                     reported_containers
                         .updated_ids
                         .extend(self.ids_by_watch.values().cloned());
@@ -138,7 +140,7 @@ impl AsFd for CgroupWatch {
     }
 }
 
-/// Returns the directories of the cgroups of the containers `ids`, by container id.
+/// Returns the directories of the cgroups of the containers `ids`. The keys are the container ids.
 pub(super) fn find_cgroup_directories(
     ids: &BTreeSet<String>,
     config: &Config,
@@ -152,7 +154,8 @@ pub(super) fn find_cgroup_directories(
     directories_by_id.collect()
 }
 
-/// Restores the recorded rules that the containers `ids` lack. Returns the errors by container id.
+/// Restores the recorded rules that the cgroups of the containers `ids` do not have. Returns the
+/// errors, with the container ids as keys.
 pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
     let records = record_files::read_records(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
@@ -164,16 +167,16 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
     errors_by_id.collect()
 }
 
-/// Restores the rules of one container by its record and its cgroup. The container is not opened,
-/// because it may still be starting.
+/// Restores the rules of one container. Uses only the container's record and cgroup. Does not open
+/// the container, because it may still be starting.
 fn restore_container_rules(
     record: &AttachmentRecord,
     config: &Config,
 ) -> std::result::Result<(), LiveError> {
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
     let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LOCK_TIMEOUT)?;
-    // The record is read again after the lock was acquired, because another process may have changed
-    // it before.
+    // The record is read again, because another process may have changed it before this process
+    // acquired the lock.
     let current_record = record_file.read()?;
     let current_record =
         current_record.filter(|current_record| current_record.is_from_same_start(record));
@@ -217,8 +220,8 @@ fn restore_container_rules(
             "container {}: its device rules are set again",
             record.id
         ));
-        // Meanwhile `detach` may have revoked some of these rules without the container's lock.
-        // `save_merged` revokes them again.
+        // In the meantime, `detach` may have revoked some of these rules without the container's
+        // lock. If so, `save_merged` revokes them again.
         if record_file.read()?.as_ref() != Some(&original_record) {
             record_file.save_merged(&original_record, &mut original_record.clone())?;
         }
@@ -227,16 +230,17 @@ fn restore_container_rules(
     Ok(())
 }
 
-/// Returns the revoked rules of the specification that the cgroup allows again: an update of the
-/// container by its runtime sets all rules of the specification. If the kernel hides the cgroup's
-/// program, all revoked rules are returned.
+/// Returns the revoked rules of the specification that the cgroup allows again. This happens when
+/// the runtime updates the container, because it sets all rules of the specification.
+///
+/// If the kernel hides the cgroup's program, returns all revoked rules.
 fn find_reallowed_rules(
     record: &AttachmentRecord,
     cgroup: &DeviceCgroup,
 ) -> std::result::Result<Vec<RecordedRule>, LiveError> {
     let mut reallowed_rules = Vec::new();
-    // In cgroup v1, a device list that allows everything does not show its exceptions. It is not
-    // written again without need, because each write causes an event, and so an endless loop.
+    // In cgroup v1, a device list that allows everything does not show its exceptions. Such a list
+    // is not written again here: each write causes an event, so this would be an endless loop.
     if record.revoked_spec_rules.is_empty() || cgroup.has_hidden_exceptions()? {
         return Ok(reallowed_rules);
     }
@@ -247,8 +251,8 @@ fn find_reallowed_rules(
             .rules
             .iter()
             .any(|recorded_rule| recorded_rule.rule.number == number);
-        // A rule for an attached device was revoked without the access that the specification
-        // allows, so there is nothing to revoke again.
+        // An attached device needs this rule, or the revocation kept the access that the
+        // specification allows. So there is nothing to revoke again.
         if is_needed || revoked_rule.keeps_spec_access {
             continue;
         }
@@ -267,15 +271,17 @@ fn find_reallowed_rules(
     Ok(reallowed_rules)
 }
 
-/// Returns the record without the rules of devices that the host does not have, or whose numbers have
-/// changed: another device may have such a number now. Rules without owners are not removed.
+/// Returns the record without stale rules. A rule is stale if the host does not have its device, or
+/// if its device has another number now: another device may have the previous number.
+///
+/// Rules without owners are not removed.
 fn remove_stale_rules(
     record: AttachmentRecord,
     bundle: &mut Bundle,
     config: &Config,
 ) -> AttachmentRecord {
     let mut planned_rules = Vec::new();
-    // Each device is planned separately, because the plan fails for a device that was removed.
+    // Each device is planned separately, because a plan with a removed device fails.
     for device in &record.devices {
         bundle.attach_requests = vec![device.to_attach_request(device.to_device_list())];
         let plan = planner::plan_container_injection(bundle, &Caller::Attach, config);
@@ -287,8 +293,8 @@ fn remove_stale_rules(
             .any(|planned_rule| planned_rule.rule == rule.rule)
     };
     let classes: BTreeSet<&ClassName> = record.devices.iter().map(|device| &device.class).collect();
-    // The plans of single devices do not have the nodes of capabilities, which belong to a class. So
-    // the host node of such a rule is checked instead.
+    // The plans of single devices do not contain the nodes of capabilities, which belong to the
+    // whole class. So for the rule of such a node, the node on the host is checked instead.
     let is_valid_class_rule = |rule: &RecordedRule| {
         let mut owners = rule.owners.iter();
         let node = rule.host_node.as_ref();

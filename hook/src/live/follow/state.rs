@@ -1,5 +1,5 @@
-//! The state that the follower keeps from one pass to the next. A child process makes the pass and
-//! returns the new state as text.
+//! The state that `boathook follow` keeps from one pass to the next. A child process runs the pass
+//! and returns the new state as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -10,48 +10,50 @@ use serde::{Deserialize, Serialize};
 use crate::live::reconcile::{PresentDevice, PresentNode, RemovedDevices};
 use crate::live::record::{Announcement, RecordedRule};
 
-/// The results of the follower's earlier passes: what was changed, and what failed.
+/// The results of previous passes: which containers were changed, and which changes failed.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
-    /// The digest of each container's state after its last change, by container id. The states
-    /// themselves would take megabytes if many containers have many devices.
+    /// The digest of each container's state after its last change. The key is the container id. The
+    /// states themselves are not kept, because they would need megabytes if many containers have
+    /// many devices.
     pub(super) digests: BTreeMap<String, Option<StateDigest>>,
-    /// The failed changes, by container id: the time in seconds since the follower started, and the
-    /// error.
+    /// The failed changes, by container id. A value contains the time of the failure, in seconds
+    /// since `boathook follow` started, and the error.
     pub(super) failures: BTreeMap<String, (u64, String)>,
-    /// The errors of classes that cannot be used, by class.
+    /// The classes that cannot be used, each with the error.
     pub(super) unusable_classes: BTreeMap<ClassName, String>,
-    /// The messages for records that cannot be read.
+    /// The error messages about records that cannot be read.
     #[serde(default, rename = "unreadable_records")]
     pub(super) record_errors: BTreeSet<String>,
 }
 
-/// The devices and rules of a container. A container is changed when its state differs from the one
-/// after its last change.
+/// The devices and rules of a container. The container must be changed if its state now differs
+/// from its state after the last change.
 #[derive(Serialize)]
 pub(super) struct ContainerState {
-    /// The start time of the first process. A container with the same id that was started later is
-    /// another container.
+    /// The start time of the first process. It distinguishes this container from one that was
+    /// started later with the same id.
     pub(super) start_time: u64,
-    /// The followed devices, each with the device as the host has it.
+    /// The followed devices of the container, each as the record has it and as the host has it now.
     pub(super) followed_devices: Vec<(DeviceRef, Option<PresentDevice>)>,
-    /// The nodes that the classes have for all their devices together.
+    /// The device nodes that belong to a whole class, and not to one of its devices.
     pub(super) class_nodes: Vec<PresentNode>,
-    /// The announcements of each device. `None` means that its class has no `announce`.
+    /// The announcements of each device. `None` means that the class of the device has no
+    /// `announce`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
     pub(super) removed_devices: RemovedDevices,
-    /// The recorded rules before the change. Another process may revoke a rule during the change. If
-    /// the device is back at the next pass, only this list shows that the rule is missing.
+    /// The recorded rules before the change. Another process may revoke a rule during the change.
+    /// If the device is back at the next pass, only this list shows that the rule is missing.
     pub(super) rules: Vec<RecordedRule>,
 }
 
-/// The hash of a [`ContainerState`] with a key that a container cannot know.
+/// The keyed hash of a [`ContainerState`]. Containers cannot know the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StateDigest(u64);
 
 impl ContainerState {
-    /// Returns the hash of this state with `key`. Returns `None` if the state has a path that is
-    /// not UTF-8 and therefore cannot be serialized.
+    /// Returns the hash of this state with the key `key`. Returns `None` if a path in the state is
+    /// not UTF-8, because such a state cannot be serialized.
     pub(super) fn to_digest(&self, key: &RandomState) -> Option<StateDigest> {
         let text = serde_json::to_string(self).ok()?;
         Some(StateDigest(key.hash_one(text)))

@@ -1,5 +1,5 @@
-//! One pass of the follower over all containers, in a child process. The pass revokes the stale
-//! rules of all containers first, because any container may delay it after that.
+//! One pass of `boathook follow` over all containers, in a child process. The pass revokes the
+//! stale rules of all containers first, because any container may delay the steps that follow.
 
 use std::hash::RandomState;
 use std::mem;
@@ -23,22 +23,22 @@ use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::sys::process::Child;
 
-/// The largest number of containers that are changed at the same time.
+/// The maximum number of containers that are changed at the same time.
 const MAX_CHILD_PROCESSES: usize = 8;
 
-/// One pass of the follower over all containers.
+/// One pass of `boathook follow` over all containers.
 pub(super) struct UpdatePass<'a> {
     pub(super) state: &'a mut FollowerState,
-    /// The time since the follower started, in seconds.
+    /// The time since `boathook follow` started, in seconds.
     pub(super) elapsed_seconds: u64,
     /// The time in seconds after which a failed change of a container is retried.
     pub(super) retry_seconds: u64,
-    /// The key of the digests, which is the same for all passes.
+    /// The key of the state digests. It is the same for all passes.
     pub(super) digest_key: &'a RandomState,
     pub(super) config: &'a Config,
 }
 
-/// A container that a child process is changing.
+/// A container and the child process that is changing it.
 struct ContainerUpdate<'r> {
     record: &'r AttachmentRecord,
     /// The digest of the container's state, which is stored if the change succeeds.
@@ -47,8 +47,8 @@ struct ContainerUpdate<'r> {
 }
 
 impl UpdatePass<'_> {
-    /// Revokes stale rules in all containers, and then replaces the devices of each container that
-    /// has changed, in a child process for each.
+    /// Revokes stale rules in all containers. Then replaces the devices of each container whose
+    /// state has changed, in a separate child process for each container.
     pub(super) fn run(mut self) {
         let config = self.config;
         let (records, read_errors) = record_files::read_records_and_errors(&config.host_root);
@@ -61,8 +61,8 @@ impl UpdatePass<'_> {
             .iter()
             .map(|record| record.with_arrived_devices(&snapshot));
         let records: Vec<AttachmentRecord> = records.collect();
-        // The stale rules of all containers are revoked before any container can delay this
-        // process.
+        // The stale rules of all containers are revoked first, because after that any container can
+        // delay this process.
         let mut failed_revocations = Vec::new();
         let mut revoked_records = Vec::new();
         for record in &records {
@@ -84,8 +84,8 @@ impl UpdatePass<'_> {
         let mut changed_containers = Vec::new();
         for (record, removed_devices, has_revoked_rule) in revoked_records {
             if has_revoked_rule {
-                // The device of the rule may have been removed and plugged in again since the
-                // snapshot. The new state then equals the stored state, although the rule is missing.
+                // Since the snapshot, the device of the rule may have been removed and plugged in
+                // again. Then the new state equals the stored state, although the rule is missing.
                 // So the stored digest is removed.
                 self.state.digests.remove(&record.id);
             }
@@ -134,7 +134,7 @@ impl UpdatePass<'_> {
             self.collect_ended_children(&mut updates, &mut changed_containers);
         }
         // The revocation is retried, because another process may have held the locks of these
-        // containers. The next pass replaces their device nodes.
+        // containers. The device nodes of these containers are replaced in the next pass.
         for (record, removed_devices) in failed_revocations {
             let error = match revoke_stale_rules(
                 record,
@@ -152,8 +152,8 @@ impl UpdatePass<'_> {
         self.remove_ended_containers(&records);
     }
 
-    /// Looks up the devices of all containers' classes on the host. Logs each class that cannot be
-    /// used, once.
+    /// Looks up on the host the devices of all classes that the containers use. Logs each class
+    /// that cannot be used once.
     fn take_snapshot(&mut self, records: &[AttachmentRecord]) -> HostSnapshot {
         let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         Stage::Planning.begin();
@@ -174,8 +174,8 @@ impl UpdatePass<'_> {
         snapshot
     }
 
-    /// Reports whether a container must be changed: its state differs from the one after the last
-    /// change, and the pause after the last failure is over.
+    /// Reports whether a container must be changed now. This is the case if its state differs from
+    /// its state after the last change, and the pause after the last failure has passed.
     fn needs_update(&self, id: &str, new_digest: Option<StateDigest>) -> bool {
         let last_digest = self.state.digests.get(id).copied().flatten();
         let is_changed = last_digest.is_none() || last_digest != new_digest;
@@ -186,7 +186,7 @@ impl UpdatePass<'_> {
         is_changed && !is_paused
     }
 
-    /// Waits a few milliseconds, and applies the answers of the child processes that have ended.
+    /// Waits a few milliseconds. Then stores the answers of the child processes that have ended.
     fn collect_ended_children<'r>(
         &mut self,
         updates: &mut Vec<ContainerUpdate<'r>>,
@@ -208,8 +208,8 @@ impl UpdatePass<'_> {
         }
     }
 
-    /// Stores the result of the child process for one container in the state. Returns the container
-    /// and its change. Returns `None` after an error, or if the devices have changed again.
+    /// Stores the answer of the child process that changed one container. Returns the container and
+    /// its change. Returns `None` after an error, or if the devices have changed again.
     fn apply_answer<'r>(
         &mut self,
         record: &'r AttachmentRecord,
@@ -243,8 +243,8 @@ impl UpdatePass<'_> {
         None
     }
 
-    /// Records that a container could not be changed. The change is retried after a pause, even if the
-    /// devices do not change, because it may be incomplete.
+    /// Stores the error of a container that could not be changed. The change is retried after a
+    /// pause even if no device changes, because the change may be incomplete.
     fn record_failure(&mut self, id: &str, error: String) {
         let last_failure = self.state.failures.get(id);
         if last_failure.is_none_or(|(_, last_error)| *last_error != error) {
@@ -256,7 +256,7 @@ impl UpdatePass<'_> {
             .insert(id.to_owned(), (self.elapsed_seconds, error));
     }
 
-    /// Removes the state and the records of containers that have ended.
+    /// Removes the stored state and the attachment records of containers that have ended.
     fn remove_ended_containers(&mut self, records: &[AttachmentRecord]) {
         let is_running = |id: &String| records.iter().any(|record| record.id == *id);
         let mut stored_ids = self.state.digests.keys().chain(self.state.failures.keys());
@@ -294,8 +294,9 @@ fn to_container_state(
     }
 }
 
-/// Changes one container. Returns whether anything was changed. Returns `None` if the container has
-/// ended, or if the host's devices have changed meanwhile, which causes another pass.
+/// Changes one container, and returns whether anything was changed. Returns `None` if the container
+/// has ended, or if the host's devices have changed in the meantime. Such a change starts another
+/// pass.
 fn change_container(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],
@@ -314,8 +315,8 @@ fn change_container(
             config,
         )
     };
-    // A replacement removes the old nodes of the devices, unless it fails or the class cannot be
-    // used. The nodes that it did not remove are removed here.
+    // `replace_devices` removes the old nodes of the devices, unless it fails or the class cannot
+    // be used. The nodes that it did not remove are removed here.
     let is_not_replaced = |removed_device: &&DeviceRef| {
         let mut devices = followed_devices
             .iter()

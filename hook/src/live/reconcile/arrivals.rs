@@ -9,13 +9,13 @@ use crate::live::record::{AttachmentRecord, AwaitedRequest};
 use crate::oci::Bundle;
 use crate::planner;
 
-/// The maximum number of devices in a record. When it is reached, no awaited device is added.
-/// Without this limit, a device that gets a new id each time it is plugged in would make the record
-/// grow endlessly.
+/// The maximum number of devices in an attachment record. If a record has this many devices, no
+/// awaited device is added to it. Without this limit, the record would grow endlessly if a device
+/// gets a new id each time it is plugged in.
 const MAX_RECORDED_DEVICES: usize = 256;
 
 impl AttachmentRecord {
-    /// Returns a copy of the record with the awaited devices that the host has now.
+    /// Returns a copy of the record. The copy also has the awaited devices that the host has now.
     pub(in crate::live) fn with_arrived_devices(&self, snapshot: &HostSnapshot) -> Self {
         let mut record = self.clone();
         for request in &self.awaited_requests {
@@ -24,8 +24,8 @@ impl AttachmentRecord {
         record
     }
 
-    /// Adds the awaited devices that the host has now, if the container may still request them.
-    /// Returns whether the record was changed.
+    /// Adds to the record the awaited devices that the host has now, if the container may still
+    /// request them. Returns whether the record was changed.
     pub(in crate::live) fn add_arrived_devices(
         &mut self,
         bundle: &Bundle,
@@ -37,7 +37,8 @@ impl AttachmentRecord {
             let Some(class) = snapshot.find_followed_class(&request.class) else {
                 continue;
             };
-            // The container must still be authorized by its own request, as at its start.
+            // The container's own request must still authorize the container, as it did at the
+            // container's start.
             if planner::may_request(&class.class, bundle, config)? {
                 is_changed |= self.add_devices_of_request(&request, snapshot);
             }
@@ -45,8 +46,11 @@ impl AttachmentRecord {
         Ok(is_changed)
     }
 
-    /// Adds the devices of an awaited request that the host has now. A request for a single device is
-    /// then removed, because the device is in the record. Returns whether the record was changed.
+    /// Adds the devices of an awaited request that the host has now. Returns whether the record was
+    /// changed.
+    ///
+    /// If the request is for a single device, the request is then removed, because the record has
+    /// the device.
     fn add_devices_of_request(
         &mut self,
         awaited_request: &AwaitedRequest,
@@ -63,7 +67,8 @@ impl AttachmentRecord {
             if let Some(recorded_device) =
                 devices.find(|recorded_device| recorded_device.device_ref() == device.device_ref())
             {
-                // The record already has this device, because it was requested by another name too.
+                // The record already has this device, because the container requested it by another
+                // name as well.
                 recorded_device.add_node_paths(&device.node_paths);
             } else if self.devices.len() < MAX_RECORDED_DEVICES {
                 self.devices.push(device);

@@ -1,4 +1,5 @@
-//! Changes a container and its record. If a step of the change fails, the whole change is undone.
+//! Changes a container and its attachment record. If a step of the change fails, the whole change
+//! is undone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,32 +22,32 @@ use crate::live::record::{
 };
 use crate::sys::deadline::{self, Deadline, Stage};
 
-/// A change of a running container: the files and device rules that are removed from it, and those
-/// that are added.
+/// A change of a running container. It removes files and device rules first, and then adds others.
 pub(in crate::live) struct ContainerChange<'a> {
-    /// A record with the rules and files that are removed first.
+    /// A record whose rules and files are removed from the container first.
     pub(in crate::live) stale_content: &'a AttachmentRecord,
-    /// The rules that are not revoked, even if `stale_content` has rules for the same devices.
+    /// The rules that are not revoked, even if `stale_content` has rules for their devices.
     pub(in crate::live) preserved_rules: &'a [DeviceRule],
-    /// The plan with the injection steps that are missing in the container.
+    /// The plan, which contains only the injection steps whose results the container does not have
+    /// yet.
     pub(in crate::live) plan: &'a InjectionPlan,
     /// All rules that the container has after the change. If the kernel hides the container's device
     /// program, the program is generated again from these rules.
     pub(in crate::live) final_rules: &'a [DeviceRule],
-    /// The injection steps of all devices and classes that the container has after the change.
+    /// The injection steps for all devices and classes that the container has after the change.
     pub(in crate::live) final_steps: &'a [InjectionStep],
-    /// The devices that are added to the record.
+    /// The devices that are added to the container's record.
     pub(in crate::live) devices: Vec<ContainerDevice>,
-    /// The owners whose new files are not removed when devices are detached.
+    /// The devices and classes whose new files stay in the container when devices are detached.
     pub(in crate::live) permanent_step_owners: &'a BTreeSet<StepOwner>,
 }
 
 impl LockedContainer {
-    /// Changes the container and its record. If this fails, the added rules and files are removed.
-    /// Returns warnings.
+    /// Changes the container and its record. If this fails, removes the added rules and files
+    /// again. Returns warnings.
     ///
-    /// The record is written with all old and new content before the container is changed, so that
-    /// nothing is missing from it if this process is killed.
+    /// Before the container is changed, the record is written with all old and all new content. So
+    /// the record is complete even if this process is killed.
     pub(in crate::live) fn apply_change(
         &self,
         change: ContainerChange<'_>,
@@ -90,8 +91,8 @@ impl LockedContainer {
         let mut remaining_record = self.record.clone();
         let has_rules = !final_rules.is_empty() || !stale_content.rules.is_empty();
         let is_hidden = has_rules && self.has_hidden_program(config)?;
-        // Record now whether the container was started without an injection. It cannot be determined
-        // later, because the kernel may hide the device program then.
+        // The record must say whether the container was started without an injection. This is
+        // determined now, because the kernel may hide the device program later.
         remaining_record.was_started_without_injection |= has_rules
             && !remaining_record.has_all_rules
             && (is_hidden
@@ -165,8 +166,8 @@ impl LockedContainer {
             return result;
         }
         if self.record.has_ended() {
-            // The container has ended, and its rules and files no longer exist. So nothing is
-            // undone.
+            // The container has ended, so its rules and files no longer exist. There is nothing to
+            // undo.
             self.record_file.save(&self.record.without_content())?;
             return Err(LiveError::ContainerEnded);
         }
@@ -174,9 +175,11 @@ impl LockedContainer {
         result
     }
 
-    /// Removes the rules and files that a failed change has added. `remaining_record` has neither the
-    /// stale nor the new content. `saved_record` is the record that was written before the change.
-    /// No child process is used for the rules, because the container could delay it.
+    /// Removes the rules and files that a failed change has added. The rules are revoked without a
+    /// child process, because the container could delay a child process.
+    ///
+    /// `remaining_record` contains neither the stale nor the new content. `saved_record` is the
+    /// record that was written before the change.
     fn roll_back(
         &self,
         new_content: &AttachmentRecord,
@@ -208,7 +211,7 @@ impl LockedContainer {
         if removal.is_err() {
             remaining_record.add_content(Vec::new(), Vec::new(), new_content.files.clone());
         }
-        // `detach` may have revoked rules without the lock while the files were removed, so its
+        // `detach` may have revoked rules without the lock while the files were removed. So its
         // changes are merged into the record.
         let save_result = try_twice(|| {
             Ok(self
@@ -230,9 +233,11 @@ impl LockedContainer {
         }
     }
 
-    /// Removes the steps from a plan whose results the container already has. The rules and files of
-    /// `stale_content` are treated as missing, because they are removed first. `devices` are the
+    /// Removes from a plan the steps whose results the container already has. `devices` are the
     /// devices that are being attached.
+    ///
+    /// The rules and files of `stale_content` are treated as missing, because they will be removed
+    /// first.
     pub(in crate::live) fn retain_missing_steps(
         &self,
         plan: &mut InjectionPlan,
@@ -263,8 +268,8 @@ impl LockedContainer {
                 {
                     true
                 }
-                // The container's image has another file at the path, which the class's file must
-                // replace.
+                // The container's image has another file at this path. The file of the class must
+                // replace it.
                 Action::File(mount)
                     if step.owners.iter().any(is_new_class)
                         && apply::differs_from_host_file(
@@ -311,11 +316,11 @@ impl LockedContainer {
             let is_missing = missing_flags.next().unwrap_or(true);
             match &step.action {
                 Action::Prepare(_) => is_any_step_missing && step.owners.iter().any(is_new),
-                // If any step is missing, all masks stay in the plan. A mask that exists already is not
-                // mounted again.
+                // If any step is missing, the plan keeps all steps that hide files (masks). A mask
+                // that is already mounted is not mounted again.
                 Action::Mask { .. } => is_any_step_missing || !stale_content.files.is_empty(),
-                // All libraries and files are in one tmpfs. A new tmpfs hides the old one, so it must
-                // contain all of them.
+                // All libraries and files are in one tmpfs. A new tmpfs hides the previous one, so
+                // the new tmpfs must contain all of them.
                 action if is_in_injected_dir(action) => is_injected_file_missing,
                 _ => is_missing,
             }
@@ -323,9 +328,10 @@ impl LockedContainer {
         Ok(())
     }
 
-    /// Returns the rules that the container's cgroup denies. The user of a rootless engine may not read
-    /// the device programs of cgroup v2. The result is then empty, because such an engine sets no
-    /// program.
+    /// Returns those of `rules` that the container's cgroup denies.
+    ///
+    /// The user of a rootless engine may not be allowed to read the device programs of cgroup v2.
+    /// Then the result is empty, because a rootless engine sets no device program.
     fn find_denied_rules(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
         let Some(cgroup) = self.record.find_cgroup()? else {
             return Ok(Vec::new());
@@ -337,8 +343,8 @@ impl LockedContainer {
     }
 }
 
-/// Reports whether an action adds a file to the tmpfs of injected files in the container
-/// (`INJECTED_DIR`).
+/// Reports whether an action adds a file to the tmpfs of injected files, which is mounted in the
+/// container at `INJECTED_DIR`.
 pub(in crate::live) fn is_in_injected_dir(action: &Action) -> bool {
     matches!(
         action,
@@ -346,7 +352,7 @@ pub(in crate::live) fn is_in_injected_dir(action: &Action) -> bool {
     )
 }
 
-/// Removes the files of the record `removed_content` from the root of a container. A child process
+/// Removes the files that `removed_content` lists from the root of a container. A child process
 /// with a time limit does this, because a file system in the container may hang.
 pub(in crate::live) fn remove_container_files(
     container: &AttachmentRecord,
@@ -380,8 +386,8 @@ fn enter_and_remove_files(
     try_twice(|| remove_files(removed_content, &root))
 }
 
-/// Removes the files of a record from a container's root, in reverse order of their creation. After
-/// an error the other files are still removed. Returns the first error.
+/// Removes the files of a record from a container's root. The file that was created last is removed
+/// first. Continues after an error, and returns the first error.
 fn remove_files(record: &AttachmentRecord, root: &ContainerRoot) -> Result<(), LiveError> {
     let mut result = Ok(());
     for file in record.files.iter().rev() {

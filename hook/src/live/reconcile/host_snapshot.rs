@@ -1,5 +1,5 @@
-//! A snapshot of the followed classes and their devices on the host, with which all containers are
-//! compared. This module reads no container.
+//! A snapshot of the host: the followed classes, which `boathook follow` tracks, and their devices.
+//! All containers are compared with it. This module does not read any container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,30 +18,30 @@ use crate::live::record::{Announcement, AttachmentRecord, ContainerDevice, Recor
 use crate::log;
 use crate::planner::{self, ScannedClass};
 
-/// A device of a container whose class is followed.
+/// A device of a container that `boathook follow` tracks, because its class is followed.
 #[derive(Clone, PartialEq)]
 pub(in crate::live) struct FollowedDevice<'d> {
     pub(in crate::live) device: &'d ContainerDevice,
-    /// The device on the host now, or `None` if the host does not have it.
+    /// The device as the host has it now. `None` means that the host does not have it.
     pub(in crate::live) host_device: Option<PresentDevice>,
 }
 
-/// A container's device that the host has now.
+/// A device of a container, as the host has it now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::live) struct PresentDevice {
-    /// The id on the host. It can differ from the recorded id if the device was requested by a name,
-    /// and was plugged in at another port.
+    /// The id of the device on the host. It can differ from the recorded id if the device was
+    /// requested by a name and is now plugged in at another port.
     pub(in crate::live) id: DeviceId,
     pub(in crate::live) nodes: Vec<PresentNode>,
 }
 
-/// A device node of the host with its path and links in containers.
+/// A device node of the host, and the path and the links that it has in containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::live) struct PresentNode {
     /// The path of the node in the container.
     path: PathBuf,
     number: DeviceNumber,
-    /// The paths of the symbolic links to the node in the container.
+    /// The paths, in the container, of the symbolic links to the node.
     links: Vec<PathBuf>,
 }
 
@@ -55,29 +55,30 @@ impl fmt::Display for PresentNode {
     }
 }
 
-/// The names and the host paths by which the devices of a class were requested.
+/// The names and the host paths by which containers requested the devices of one class.
 #[derive(Default)]
 struct RequestedNames<'r> {
     names: Vec<DeviceList>,
     paths: BTreeSet<&'r Path>,
 }
 
-/// The classes of all containers' devices and their state on the host at one time: the followed
-/// classes with their devices, and the other classes.
+/// The classes of all containers' devices, as they were on the host at one moment: the followed
+/// classes with their devices, and the classes that are not followed.
 #[derive(Default)]
 pub(in crate::live) struct HostSnapshot {
     followed_classes: BTreeMap<ClassName, ScannedClass>,
-    /// The announcements of each device, by class. Only classes with `announce` are in the map.
+    /// The announcements of each device, by class. The map contains only classes with `announce`.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
-    /// The classes without `follow`.
+    /// The classes whose devices are not tracked (no `follow = true`).
     unfollowed_classes: BTreeSet<ClassName>,
-    /// The classes that cannot be used, each with the reason. Containers keep the devices of such a
-    /// class until the devices are unplugged.
+    /// The classes that cannot be used, each with the reason. A container keeps the devices of such
+    /// a class until the devices are unplugged.
     pub(in crate::live) unusable_classes: BTreeMap<ClassName, String>,
 }
 
 impl HostSnapshot {
-    /// Takes a snapshot of the host for the classes of all devices and requests in `records`.
+    /// Takes a snapshot of the host. The snapshot contains the classes of all devices and requests
+    /// in `records`.
     pub(in crate::live) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
         let mut classes: BTreeMap<&ClassName, RequestedNames<'_>> = BTreeMap::new();
         for device in records.iter().flat_map(|record| &record.devices) {
@@ -148,7 +149,7 @@ impl HostSnapshot {
         self.followed_classes.get(name)
     }
 
-    /// Reports whether the host has a node of a device.
+    /// Reports whether the host has a node of the device now.
     pub(in crate::live) fn has_nodes(&self, device: &ContainerDevice) -> bool {
         let class = self.followed_classes.get(&device.class);
         class.is_some_and(|class| find_present_device(class, device).is_some())
@@ -158,7 +159,7 @@ impl HostSnapshot {
         self.followed_classes.values()
     }
 
-    /// Returns the devices of a container whose classes are followed.
+    /// Returns the devices in `record` whose classes are followed.
     pub(in crate::live) fn list_followed_devices<'d>(
         &self,
         record: &'d AttachmentRecord,
@@ -174,7 +175,7 @@ impl HostSnapshot {
         followed_devices.collect()
     }
 
-    /// Returns the names of the followed classes of a container's devices.
+    /// Returns the names of the followed classes to which the devices in `record` belong.
     pub(in crate::live) fn list_followed_class_names<'s>(
         &'s self,
         record: &AttachmentRecord,
@@ -185,16 +186,16 @@ impl HostSnapshot {
         classes.map(|(name, _)| name).collect()
     }
 
-    /// Returns the nodes that the classes of a container's devices have for all their devices
-    /// together.
+    /// Returns the device nodes that belong to the whole class of a device in `record`, and not to
+    /// a single device.
     pub(in crate::live) fn list_class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
         let classes = self.list_followed_class_names(record).into_iter();
         let nodes = classes.flat_map(|class| &self.followed_classes[class].found.edits.nodes);
         nodes.filter_map(to_present_node).collect()
     }
 
-    /// Reports whether a host path leads to a node of this device now, and not also to a node of
-    /// another device.
+    /// Reports whether a host path now leads to a node of this device, and does not lead to a node
+    /// of another device.
     pub(in crate::live) fn is_path_of_device(&self, device: &ContainerDevice, path: &Path) -> bool {
         let class = self.followed_classes.get(&device.class);
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
@@ -211,8 +212,8 @@ impl HostSnapshot {
         self.unfollowed_classes.contains(class)
     }
 
-    /// Reports whether the host has a device. The result is true for any device of a class without
-    /// `follow`. Returns `None` if the class does not exist or cannot be used.
+    /// Reports whether the host has a device. Returns true for each device whose class is not
+    /// followed. Returns `None` if the class does not exist or cannot be used.
     pub(in crate::live) fn has_device(&self, device: &ContainerDevice) -> Option<bool> {
         if self.is_unfollowed(&device.class) {
             return Some(true);
@@ -221,8 +222,7 @@ impl HostSnapshot {
         Some(find_present_device(class, device).is_some())
     }
 
-    /// Reports whether a rule is for a device number that the device had earlier, but does not have
-    /// now.
+    /// Reports whether a rule is for a device number that the device had before, but no longer has.
     pub(in crate::live) fn has_outdated_number(
         &self,
         device: &ContainerDevice,
@@ -239,9 +239,9 @@ impl HostSnapshot {
             Presence::Found(number) => number == rule.rule.number,
             _ => false,
         };
-        // `nodes` does not have the nodes of capabilities. So a rule with a host node is outdated only
-        // if this node has changed on the host. A rule without a host node is for a node that the
-        // hook created, which is in `nodes` unless its number is outdated.
+        // `nodes` does not contain the nodes of capabilities. So a rule with a host node is
+        // outdated only if this node has changed on the host. If a rule has no host node, the hook
+        // created the device node. `nodes` then contains this node, unless its number is outdated.
         let has_changed = match rule.host_node {
             Some(_) => rule.has_lost_node(root),
             None => true,
@@ -249,8 +249,8 @@ impl HostSnapshot {
         has_changed && !nodes.any(has_number)
     }
 
-    /// Returns the announcements of a device. The list is empty if the host does not have the device.
-    /// `None` means that its class has no `announce`.
+    /// Returns the announcements of a device. The list is empty if the host does not have the
+    /// device. Returns `None` if the class of the device has no `announce`.
     pub(in crate::live) fn find_announcements(
         &self,
         device: &ContainerDevice,
@@ -317,9 +317,9 @@ fn find_present_device(class: &ScannedClass, device: &ContainerDevice) -> Option
     })
 }
 
-/// Finds a container's device on the host. A device that was requested by an alias or a link is found
-/// by this name, because another device may have the recorded id now. If several devices have the
-/// name, the device with the recorded id is returned.
+/// Finds a container's device on the host. If the device was requested by an alias or a link, it is
+/// found by this name, because another device may have its id now. If several devices have the
+/// name, returns the device with the recorded id.
 fn find_device<'c>(class: &'c ScannedClass, device: &ContainerDevice) -> Option<&'c Device> {
     let inventory = &class.found.inventory;
     let has_id = |candidate: &&Device| candidate.id == device.device_id;
@@ -335,8 +335,7 @@ fn find_device<'c>(class: &'c ScannedClass, device: &ContainerDevice) -> Option<
     }
 }
 
-/// Returns a node with its path and links in containers, or `None` if the host does not have the
-/// node.
+/// Converts a node. Returns `None` if the host does not have the node.
 fn to_present_node(node: &FoundNode) -> Option<PresentNode> {
     let Presence::Found(number) = node.number else {
         return None;

@@ -1,5 +1,5 @@
-//! Compares the devices of an attachment record with the host and with the container, and changes
-//! the container and its record so that they agree. Announcements are not sent here.
+//! Compares the devices of an attachment record with the host and with the container. Then changes
+//! the container and its record so that they match the host. This module sends no announcements.
 
 mod arrivals;
 mod change;

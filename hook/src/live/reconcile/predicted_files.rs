@@ -14,14 +14,14 @@ use device_class::host::ProgramAbi;
 
 use crate::container::{self, ContainerNamespace, FileKind, read_link_target};
 
-/// Returns the files that the opened steps of a plan will create in a container. The files in
-/// `stale_files` are removed from the container before.
+/// Returns the files that the opened steps of a plan will create in a container. Before that, the
+/// files in `stale_files` are removed from the container.
 pub(in crate::live) fn predict_files(
     opened_steps: &[OpenedStep<'_>],
     namespace: &ContainerNamespace,
     stale_files: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
-    // A directory that cannot be opened is no error: no library names are added to it.
+    // It is no error if a directory cannot be opened: no library names are added to this directory.
     let is_directory = |path: &Path| {
         let file = namespace.open_file(path).ok().flatten();
         file.is_some_and(|file| file.kind() == FileKind::Directory)
@@ -53,18 +53,18 @@ pub(in crate::live) fn predict_files(
     Ok(prediction.files)
 }
 
-/// The files that a plan will create in a container, including the links and mounts for libraries in
-/// the image's library directories.
+/// The files that a plan will create in a container. They include the links and mounts for
+/// libraries in the library directories of the image.
 struct FilePrediction<'a> {
     namespace: &'a ContainerNamespace,
-    /// The files that are removed before the new ones are created.
+    /// The files that are removed before the plan's files are created.
     stale_files: &'a [CreatedFile],
-    /// The image's library directory for native programs, then those of the container's
-    /// `LD_LIBRARY_PATH`.
+    /// The image's library directory for native programs, followed by the directories of the
+    /// container's `LD_LIBRARY_PATH`.
     native_library_dirs: Vec<&'a Path>,
     /// The image's library directory for 32-bit programs.
     library_dirs_32bit: Vec<&'a Path>,
-    /// The directory of the injected libraries for 32-bit programs.
+    /// The directory that contains the injected libraries for 32-bit programs.
     injected_dir_32bit: Option<&'a Path>,
     files: Vec<CreatedFile>,
 }
@@ -125,17 +125,19 @@ impl FilePrediction<'_> {
                     (*path, CreatedFileKind::Link(target, old_link))
                 }
             }
-            // The changed configuration files of the dynamic loader are not recorded, because they are
-            // not restored. This is harmless: after a detachment, the libraries that they name no
-            // longer exist.
+            // The step changes configuration files of the dynamic loader. They are not recorded,
+            // because they are not restored when devices are detached. This is harmless: the
+            // libraries that they name no longer exist then.
             OpenedAction::Loader(_) => return Ok(()),
         };
         self.add_file(path, kind, owners)
     }
 
-    /// Predicts the files for one name of a library in the image's library directories: a symbolic
-    /// link to `library`, or mounts over the image's files. Some of them may not be created. This is
-    /// harmless, because only files that the hook created are removed.
+    /// Predicts the files for one name of a library in the image's library directories. These are a
+    /// symbolic link to `library`, or mounts over the image's files.
+    ///
+    /// Some of the predicted files may never be created. This is harmless, because only files that
+    /// the hook created are removed.
     fn add_library_name_files(
         &mut self,
         name: &str,
@@ -191,8 +193,8 @@ impl FilePrediction<'_> {
         Ok(())
     }
 
-    /// Follows symbolic links in `directory`, beginning with the link target `target`. Returns the
-    /// file at the end, if it is a version of the library `name`.
+    /// Follows a chain of symbolic links in `directory` that begins with the link target `target`.
+    /// Returns the file at the end of the chain if it is a version of the library `name`.
     fn follow_links(
         &self,
         directory: &Path,
@@ -217,7 +219,8 @@ impl FilePrediction<'_> {
         Ok(None)
     }
 
-    /// Adds a file, preceded by the directories of its path that do not exist.
+    /// Adds a file to the prediction. Before it, adds the directories of its path that do not
+    /// exist.
     fn add_file(
         &mut self,
         path: &Path,

@@ -1,6 +1,6 @@
-//! Replaces the device nodes of one container's followed devices by the nodes that the devices have on
-//! the host now. A device that the host does not have is removed. Devices without `follow` are not
-//! changed.
+//! Replaces the device nodes of a container's followed devices. The new nodes are those that the
+//! devices have on the host now. If the host does not have a device, its nodes are removed. Devices
+//! that are not followed are not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,9 @@ use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
-/// Changes a container so that its followed devices have the same nodes as on the host now. Waits at
-/// most `lock_timeout` for the container's lock. Returns whether the container was changed.
+/// Changes a container so that its followed devices have the same device nodes as on the host now.
+/// Returns whether the container was changed. Waits at most `lock_timeout` for the container's
+/// lock.
 pub(in crate::live) fn replace_devices(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],
@@ -40,12 +41,12 @@ pub(in crate::live) fn replace_devices(
         record: locked_record,
         ..
     } = &mut locked_container;
-    // Arrived devices are added to the locked record, because `detach` may have ended awaited
-    // requests since `record` was read.
+    // The arrived devices are added to the locked record and not to `record`, because `detach` may
+    // have cancelled awaited requests since `record` was read.
     let has_arrived_devices =
         locked_record.add_arrived_devices(&container.bundle, snapshot, config)?;
-    // A device that was detached after `record` was read must not return to the container. So only
-    // devices that are still in the locked record are replaced.
+    // A device may have been detached since `record` was read, and must not return to the
+    // container. So only devices that are still in the locked record are replaced.
     let recorded_refs: BTreeSet<DeviceRef> = locked_container
         .record
         .devices
@@ -74,8 +75,8 @@ pub(in crate::live) fn replace_devices(
         };
         followed_refs.insert(current_ref.clone());
         if let Some(host_device) = &followed_device.host_device {
-            // If the ids still differ after the renaming, the record has the device twice, under two
-            // names. Only the other entry is replaced.
+            // If the ids still differ after the renaming, the record has the device twice, under
+            // two names. This entry of the record is skipped, and the other entry is replaced.
             if host_device.id != device.device_id {
                 continue;
             }
@@ -84,7 +85,8 @@ pub(in crate::live) fn replace_devices(
         }
         replaced_devices.push((device.clone(), followed_device.host_device.as_ref()));
     }
-    // Files without owners, which `boathook refresh` created, belong to no device and are not removed.
+    // Files without owners are not removed. `boathook refresh` created them, and they belong to no
+    // device.
     let is_followed_device = |owner: &StepOwner| {
         owner
             .device()
@@ -95,8 +97,9 @@ pub(in crate::live) fn replace_devices(
 
     let bundle = &mut locked_container.container.bundle;
     bundle.attach_requests = grants;
-    // The nodes that the engine created have outdated numbers, or are replaced by this change. So
-    // they are hidden from the planner, which would not plan a node that exists already.
+    // The planner would not plan a node that the engine has already created. But such a node has an
+    // outdated number or is replaced by this change. So the planner must not see the engine's
+    // nodes.
     bundle.spec_devices.nodes.clear();
     let mut plan =
         planner::plan_attached_devices(bundle, snapshot.list_followed_classes(), config)?;
@@ -133,8 +136,8 @@ pub(in crate::live) fn replace_devices(
     let is_planned = |file: &CreatedFile| plan.steps.iter().any(|step| file.is_created_by(step));
     let files = &locked_container.record.files;
     for (index, file) in files.iter().enumerate() {
-        // The engine's node is hidden below the mount of a planned node with the same path. It stays
-        // recorded as long as this mount is recorded.
+        // A planned node is mounted over the engine's node at the same path. The engine's node
+        // stays recorded as long as this mount is recorded.
         let mut files_at_path = files[index..]
             .iter()
             .filter(|other_file| other_file.path == file.path);
@@ -184,9 +187,11 @@ pub(in crate::live) fn replace_devices(
     Ok(true)
 }
 
-/// Returns the new ids of devices whose ids have changed. A device that was requested by name may get
-/// another id when it is plugged in at another port. If it is unplugged and another device of the
-/// container has its id, it gets a substitute id, which is made of its name.
+/// Returns the new ids of the devices whose ids have changed.
+///
+/// A device that was requested by name may get another id when it is plugged in at another port. If
+/// it is unplugged and another device of the container has its id, it gets a substitute id, which
+/// is made from its name.
 fn find_new_ids(followed_devices: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef, DeviceId> {
     let is_id_of_other_device = |device: &ContainerDevice| {
         let mut present_devices = followed_devices.iter().filter_map(|followed_device| {
@@ -211,15 +216,15 @@ fn find_new_ids(followed_devices: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef,
     new_ids.collect()
 }
 
-/// The container's nodes that belong to followed classes, and not to single devices. Their numbers on
-/// the host may change too.
+/// The container's device nodes that belong to a followed class, and not to a single device. The
+/// host may change the numbers of these nodes.
 struct ClassNodes {
     classes: BTreeSet<ClassName>,
     /// The paths of the nodes in the container.
     paths: BTreeSet<PathBuf>,
     /// The numbers that the nodes have on the host.
     numbers: BTreeSet<DeviceNumber>,
-    /// The container's rules for the numbers that the nodes had earlier.
+    /// The container's rules for the previous numbers of the nodes.
     replaced_rules: Vec<RecordedRule>,
 }
 
@@ -273,7 +278,7 @@ impl ClassNodes {
         }
     }
 
-    /// Reports whether a step creates one of the nodes or allows access to it.
+    /// Reports whether a step creates one of the class nodes or allows access to it.
     fn includes_step(&self, step: &InjectionStep) -> bool {
         match &step.action {
             Action::Node { mount, .. } => self.has_path(&mount.path),
@@ -287,8 +292,8 @@ impl ClassNodes {
         }
     }
 
-    /// Reports whether a step hides a directory with links to devices. Such links change together with
-    /// the followed devices.
+    /// Reports whether a step hides a directory that contains links to devices. Such links change
+    /// when the followed devices change.
     fn includes_mask(&self, step: &InjectionStep) -> bool {
         match &step.action {
             Action::Mask { path, .. } => {

@@ -1,8 +1,9 @@
-//! Revokes stale rules: those for devices that the host no longer has, or that have another number
-//! now.
+//! Revokes stale rules. A rule is stale if the host no longer has its device, or if its device has
+//! another number now.
 //!
-//! The next device that is plugged in may get the number of a stale rule. So stale rules are revoked
-//! before all other changes, even if the container, its bundle or its request cannot be used.
+//! The next device that is plugged in may get the number of a stale rule. So stale rules are
+//! revoked before all other changes, even if the container, its bundle or its request cannot be
+//! used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,10 +19,10 @@ use crate::live::reconcile::{HostSnapshot, remove_container_files};
 use crate::live::record::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule};
 use crate::log;
 
-/// The devices of a container that the host does not have.
+/// The devices of a container that the host no longer has.
 pub(in crate::live) type RemovedDevices = BTreeSet<DeviceRef>;
 
-/// Returns the devices of a container that the host does not have any more.
+/// Returns the devices of a container that the host no longer has.
 pub(in crate::live) fn find_removed_devices(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
@@ -29,7 +30,8 @@ pub(in crate::live) fn find_removed_devices(
 ) -> RemovedDevices {
     let is_removed = |device: &&ContainerDevice| match snapshot.has_device(device) {
         Some(is_present) => !is_present,
-        // The class cannot be used. The host has the device if its device nodes still exist.
+        // The class cannot be used, so its devices are unknown. The host has the device if its
+        // device nodes still exist.
         None => has_lost_exclusive_node(record, device, root),
     };
     let removed_devices = record.devices.iter().filter(is_removed);
@@ -42,7 +44,7 @@ fn is_owner_removed(removed_devices: &RemovedDevices, owner: &StepOwner) -> bool
         .is_some_and(|device| removed_devices.contains(device))
 }
 
-/// Reports whether the host has lost or replaced a node that only this device needs.
+/// Reports whether the host has removed or replaced a device node that only this device needs.
 fn has_lost_exclusive_node(
     record: &AttachmentRecord,
     device: &ContainerDevice,
@@ -53,9 +55,10 @@ fn has_lost_exclusive_node(
     exclusive_rules.any(|rule| rule.has_lost_node(root))
 }
 
-/// Revokes the rules of removed devices and the rules for earlier numbers of devices, and removes
-/// them from the record. Waits at most `lock_timeout` for the container's lock, after the
-/// revocation. Returns whether a rule was revoked.
+/// Revokes the stale rules of a container, and removes them from its record. A rule is stale if its
+/// device was removed or has another number now. Returns whether a rule was revoked.
+///
+/// The container's lock is acquired after the revocation. Waits at most `lock_timeout` for it.
 pub(in crate::live) fn revoke_stale_rules(
     record: &AttachmentRecord,
     removed_devices: &RemovedDevices,
@@ -84,15 +87,15 @@ pub(in crate::live) fn revoke_stale_rules(
     for warning in record.revoke_rules(&stale_rules, &remaining_record)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    // The record is read again after the lock was acquired, because another process may have changed
-    // it before.
+    // The record is read again, because another process may have changed it before this process
+    // acquired the lock.
     let record_file = LockedRecord::open(root, &record.id, lock_timeout)?;
     let updated_record = record_file.update(record, |current_record| {
         current_record.remove_revoked_rules(&stale_rules)
     })?;
     if let Some(current_record) = updated_record {
-        // The previous holder of the lock may have allowed the stale rules again, because it had read
-        // an older record.
+        // The previous holder of the lock may have read the record before the revocation, and may
+        // have allowed the stale rules again.
         let reallowed_rules = current_record.find_allowed_rules(&stale_rules, &current_record);
         for warning in current_record.revoke_rules(&reallowed_rules, &current_record)? {
             log::warning(&format!("container {}: {warning}", record.id));
@@ -109,7 +112,7 @@ pub(in crate::live) fn revoke_stale_rules(
     Ok(true)
 }
 
-/// The data that determines whether a device or a class of a container still needs a rule.
+/// The data that is needed to decide whether a device or a class of a container still needs a rule.
 struct RuleNeedCheck<'a> {
     record: &'a AttachmentRecord,
     removed_devices: &'a RemovedDevices,
@@ -124,7 +127,7 @@ impl RuleNeedCheck<'_> {
             StepOwner::Device(device) => device,
         };
         let mut devices = self.record.devices.iter();
-        // A detached device is no longer in the record, and needs no rule.
+        // A detached device is no longer in the record. It needs no rule.
         let recorded_device = devices.find(|recorded_device| recorded_device.matches_owner(owner));
         !self.removed_devices.contains(device)
             && recorded_device
@@ -137,8 +140,9 @@ impl RuleNeedCheck<'_> {
                 .iter()
                 .any(|owner| is_owner_removed(self.removed_devices, owner))
         };
-        // The snapshot does not show whether the host has a device of an unusable or unfollowed
-        // class. Without `follow` this matters only if a removed device needed the rule as well.
+        // If a class is unusable or not followed, the snapshot does not show whether the host has
+        // its devices. For a class that is not followed, this matters only if a removed device
+        // needed the rule as well.
         let is_uncertain = match self.snapshot.has_device(device) {
             None => true,
             Some(_) => self.snapshot.is_unfollowed(&device.class) && has_removed_owner(),
@@ -147,7 +151,7 @@ impl RuleNeedCheck<'_> {
         !has_lost_node && !self.snapshot.has_outdated_number(device, rule, self.root)
     }
 
-    /// Reports whether a class needs the rule for a node that all its devices share.
+    /// Reports whether a class still needs the rule for a node that all devices of the class share.
     fn is_needed_by_class(&self, class: &ClassName, rule: &RecordedRule) -> bool {
         let mut devices = self.record.devices.iter();
         let host_node = rule.host_node.as_ref();
@@ -157,8 +161,8 @@ impl RuleNeedCheck<'_> {
     }
 }
 
-/// Records the new host nodes of devices that were plugged in again with the same number. Their rules
-/// then refer to the new nodes.
+/// Records the new host nodes of devices that were unplugged and plugged in again with the same
+/// number. After that, the rules of these devices refer to the new nodes.
 fn update_host_nodes(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
@@ -192,7 +196,7 @@ fn update_host_nodes(
 }
 
 /// Removes the nodes and links of removed devices from a container. This works even if the class of
-/// a device cannot be used.
+/// a removed device cannot be used.
 pub(in crate::live) fn remove_nodes(
     record: &AttachmentRecord,
     removed_devices: &RemovedDevices,

@@ -1,5 +1,5 @@
-//! The announcement of a device node to the programs of a container: its properties in the kernel
-//! and in the host's udev database.
+//! The announcement of a device node, which is sent to the programs of a container. It has the
+//! properties that the device has in the kernel and in the host's udev database.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,29 @@ use device_class::discover::{FoundNode, Presence};
 use device_class::host::{DeviceKind, HostView, MAX_ATTRIBUTE_BYTES};
 use serde::{Deserialize, Serialize};
 
-/// A device node as messages to the programs of a container describe it.
+/// A device node as the messages to the programs of a container describe it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Announcement {
     /// The path of the device's directory in sysfs, without `/sys`.
     pub(in crate::live) devpath: String,
     pub(in crate::live) subsystem: String,
-    /// The other properties that the kernel reports in a uevent, such as `MAJOR` and `DEVNAME`.
+    /// The properties that the kernel reports in a uevent in addition to the fields above, such as
+    /// `MAJOR` and `DEVNAME`.
     #[serde(rename = "kernel")]
     pub(in crate::live) kernel_properties: BTreeMap<String, String>,
-    /// The properties that the host's udev adds.
+    /// The properties that udev on the host adds to those of the kernel.
     #[serde(rename = "udev")]
     pub(in crate::live) udev_properties: BTreeMap<String, String>,
     /// The path of the node in the container.
     #[serde(rename = "node")]
     pub(in crate::live) node_path: PathBuf,
-    /// The device number in the form of `st_rdev`.
+    /// The device number in the format of `st_rdev`.
     pub(in crate::live) number: u64,
 }
 
 impl Announcement {
-    /// Creates the announcement of a device node. Returns `None` if the host's sysfs does not have
-    /// the device.
+    /// Creates the announcement of a device node. Returns `None` if the device is not in the sysfs
+    /// of the host.
     pub(in crate::live) fn from_node(node: &FoundNode, host: &dyn HostView) -> Option<Self> {
         let Presence::Found(number) = node.number else {
             return None;
@@ -77,7 +78,7 @@ impl Announcement {
         })
     }
 
-    /// Reports whether both announcements are for the same device and the same node.
+    /// Reports whether both announcements describe the same device at the same node path.
     pub(in crate::live) fn is_same_node(&self, other: &Self) -> bool {
         (&self.devpath, &self.node_path, self.number)
             == (&other.devpath, &other.node_path, other.number)

@@ -1,4 +1,4 @@
-//! A request of a container for devices that the host does not have yet.
+//! A container's request for devices that the host does not have yet.
 
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::plan::{DetachedRequest, GrantOrigin, InjectionPlan};
@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::live::record::{ContainerDevice, device_text};
 use crate::planner::ScannedClass;
 
-/// A container's request for devices that were not on the host at its start: one device by its
-/// name, or all devices of a class.
+/// A container's request for devices that the host did not have when the container was started. It
+/// requests one device by its name, or all devices of a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedRequest {
     pub(crate) class: ClassName,
     #[serde(rename = "awaited")]
     pub(crate) awaited_device: AwaitedDevice,
-    /// The ids of devices that arrived and were detached. They are not added to the container again.
+    /// The ids of devices that arrived, and were then detached. They are not added to the container
+    /// again.
     #[serde(
         default,
         rename = "detached",
@@ -46,14 +47,14 @@ impl AwaitedRequest {
         self.awaited_device == AwaitedDevice::All
     }
 
-    /// Returns the awaited devices that the host has now.
+    /// Returns the devices of this request that the host has now.
     pub(in crate::live) fn find_arrived_devices(
         &self,
         class: &ScannedClass,
     ) -> Vec<ContainerDevice> {
         let inventory = &class.found.inventory;
         let request = self.awaited_device.to_device_list();
-        // It is no error if the host does not have a device with this name.
+        // It is not an error if the host does not have a device with the requested name.
         let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
@@ -84,8 +85,8 @@ impl AwaitedRequest {
             .collect()
     }
 
-    /// Returns the request that this device has fulfilled by its arrival. It records the device as
-    /// detached, so that the device is not added again.
+    /// Returns the request for a device that arrived after the container's start. The request lists
+    /// the device as detached, so that the device is not added again.
     pub(in crate::live) fn from_late_device(device: &ContainerDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
@@ -97,7 +98,8 @@ impl AwaitedRequest {
         }
     }
 
-    /// Returns the detached devices of this request, so that the planner does not plan them.
+    /// Returns the devices of this request that were detached. The planner does not plan these
+    /// devices.
     pub(in crate::live) fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
         DetachedRequest {
             class: self.class.clone(),
@@ -107,7 +109,7 @@ impl AwaitedRequest {
         }
     }
 
-    /// Reports whether an item of a user's device list names this request.
+    /// Reports whether an item of a user's device list selects this request.
     pub(in crate::live) fn matches_item(&self, item: &Item) -> bool {
         match &self.awaited_device {
             AwaitedDevice::All => !item.is_quoted && item.text == "all",

@@ -1,4 +1,4 @@
-//! A device in the attachment record of a container.
+//! A device of a container, as the container's attachment record describes it.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::live::record::device_text;
 use crate::oci::{AttachRequest, CdiGrant};
 
-/// A device that a user attached to a running container, or a device that the hook injected and
-/// that `boathook follow` keeps up to date.
+/// A device that a user attached to a running container, or that the hook injected and
+/// `boathook follow` tracks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerDevice {
     pub(crate) class: ClassName,
-    /// The id of the device.
+    /// The id of the device within its class.
     #[serde(
         rename = "device",
         deserialize_with = "device_text::device_id::deserialize"
@@ -23,40 +23,40 @@ pub(crate) struct ContainerDevice {
     pub(crate) device_id: DeviceId,
     #[serde(rename = "asked")]
     pub(crate) grant_origin: GrantOrigin,
-    /// Whether the device was attached although it is not healthy.
+    /// Whether the device was attached although it was not healthy.
     #[serde(rename = "forced")]
     pub(crate) is_forced: bool,
-    /// The alias or the path by which the device was requested. When the device is plugged in
-    /// again, it is recognized by this name, or by its id if there is no name.
+    /// The alias or the path by which the device was requested. If there is a name, the device is
+    /// recognized by it when it is plugged in again. Otherwise it is recognized by its id.
     #[serde(
         default,
         with = "device_text::name",
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) name: Option<Item>,
-    /// The paths that the request chose for the device's nodes in the container. The list is empty if
-    /// the nodes have their default paths.
+    /// The paths in the container that the request chose for the device's nodes. The list is empty
+    /// if the nodes have their default paths.
     #[serde(default, rename = "places", skip_serializing_if = "Vec::is_empty")]
     pub(crate) node_paths: Vec<RequestedNodePath>,
-    /// Whether the device was requested at the container's start, but arrived on the host later. Such
-    /// a device can be detached, unlike a device that was injected at the start.
+    /// Whether the device was requested at the container's start, but arrived on the host after
+    /// that. Such a device can be detached. A device that was injected at the start cannot.
     #[serde(default, rename = "late", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_arrived_late: bool,
 }
 
 impl ContainerDevice {
-    /// Reports whether `detach` may take the device away.
+    /// Reports whether `boathook detach` may take the device away from the container.
     pub(crate) fn is_detachable(&self) -> bool {
         self.grant_origin.is_user() || self.has_arrived_late
     }
 
-    /// Returns the class and the id of the device.
+    /// Returns the class and the id of the device, which together identify it.
     pub(crate) fn device_ref(&self) -> DeviceRef {
         DeviceRef::new(&self.class, &self.device_id)
     }
 
-    /// Returns the id for messages, or the requested name while the record has a substitute for the
-    /// id.
+    /// Returns the name of the device for messages: its id, or its requested name if the record has
+    /// only a substitute for the id.
     pub(crate) fn label(&self) -> String {
         match &self.name {
             Some(name)
@@ -68,7 +68,7 @@ impl ContainerDevice {
         }
     }
 
-    /// Adds the paths that another item of the request chose for the device's nodes.
+    /// Adds the node paths that another item of the same request chose for the device.
     pub(in crate::live) fn add_node_paths(&mut self, node_paths: &[RequestedNodePath]) {
         for node_path in node_paths {
             if self.node_paths.is_empty() {
@@ -80,25 +80,28 @@ impl ContainerDevice {
         }
     }
 
-    /// Reports whether the device was requested by this name, with or without quotes.
+    /// Reports whether the device was requested by this name. The name may be quoted in the
+    /// request.
     pub(in crate::live) fn has_name(&self, name: &str) -> bool {
         let recorded_name = self.name.as_ref().map(Item::to_name_text);
         recorded_name.is_some_and(|name_text| name_text == name || name_text == quote(name))
     }
 
-    /// Returns the device list that requests the device by its requested name, with the paths of its
-    /// nodes in the container. The name is valid even if the device was plugged in at another port.
+    /// Returns a device list that requests the device by its requested name, with the paths that
+    /// its nodes have in the container. The name is valid even if the device is now plugged in at
+    /// another port.
     pub(in crate::live) fn to_device_list(&self) -> DeviceList {
         self.build_request(&self.requested_name(), |_| true)
     }
 
-    /// Returns the alias or the path by which the device was requested, or its id.
+    /// Returns the alias or the path by which the device was requested. Returns its id if there is
+    /// no such name.
     pub(in crate::live) fn requested_name(&self) -> Item {
         self.name.clone().unwrap_or_else(|| self.to_quoted_id())
     }
 
-    /// Returns the device list that requests the device by its id, with the paths of its nodes in the
-    /// container. A host path is included only if `leads_to_device` returns true for this path.
+    /// Returns a device list that requests the device by its id, with the paths that its nodes have
+    /// in the container. Includes a host path only if `leads_to_device` returns true for it.
     pub(in crate::live) fn to_request_by_id(
         &self,
         leads_to_device: impl Fn(&Path) -> bool,
@@ -148,14 +151,14 @@ impl ContainerDevice {
             })
     }
 
-    /// Returns the id in quotes. Without quotes, an id that looks like an index would name another
-    /// device once this device is unplugged.
+    /// Returns the id in quotes. If an id looks like an index and is not quoted, it would select
+    /// another device after this device is unplugged.
     fn to_quoted_id(&self) -> Item {
         Item::from_quoted_name(self.device_id.as_str())
     }
 
-    /// Returns a request to attach this device, with which the device is planned again. `request` has
-    /// the device's names and paths.
+    /// Returns a request to attach this device, so that the planner plans it again. `request`
+    /// contains the device's names and paths.
     pub(in crate::live) fn to_attach_request(&self, request: DeviceList) -> AttachRequest {
         AttachRequest {
             grant: CdiGrant {
@@ -167,7 +170,7 @@ impl ContainerDevice {
         }
     }
 
-    /// Reports whether the owner of a step is this device or its class.
+    /// Reports whether `owner`, the owner of a step, is this device or its class.
     pub(in crate::live) fn matches_owner(&self, owner: &StepOwner) -> bool {
         match owner {
             StepOwner::Device(device) => {
@@ -177,7 +180,7 @@ impl ContainerDevice {
         }
     }
 
-    /// Reports whether this device or its class is one of the owners of a step.
+    /// Reports whether `owners`, the owners of a step, include this device or its class.
     pub(in crate::live) fn matches_any_owner(&self, owners: &[StepOwner]) -> bool {
         owners.iter().any(|owner| self.matches_owner(owner))
     }

@@ -1,5 +1,5 @@
-//! The record of a file that was created in the root of a container that runs: a device node, a
-//! link, a mount, or a directory on the path of one.
+//! The record of one file that was created in the root of a running container. The file is a device
+//! node, a link, a mount, or a directory that leads to one of these.
 
 use std::path::{Path, PathBuf};
 
@@ -19,43 +19,44 @@ pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
     #[serde(rename = "how")]
     pub(crate) kind: CreatedFileKind,
-    /// The identity of the file that was at this path before, if there was one.
+    /// The identity of the file that was at this path before. `None` means that the path did not
+    /// exist.
     #[serde(rename = "before")]
     pub(in crate::live) previous_identity: Option<FileIdentity>,
-    /// The devices and the classes that need the file. An empty list means that the file is not
+    /// The devices and the classes that need the file. If the list is empty, the file is not
     /// removed when devices are detached.
     #[serde(rename = "for", with = "device_text::owners")]
     pub(crate) owners: Vec<StepOwner>,
 }
 
-/// The way in which a file was created, which determines how it is removed.
+/// How a file was created. This determines how it is removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CreatedFileKind {
-    /// A bind mount of this file of the host.
+    /// A bind mount of a file of the host, which has this identity.
     Mount(FileIdentity),
-    /// A tmpfs.
+    /// A mounted tmpfs.
     Tmpfs,
-    /// A bind mount of the host's device node with this device number.
+    /// A bind mount of a device node of the host, which has this device number.
     #[serde(rename = "bound")]
     BoundNode(u64),
-    /// A device node with this device number, created in the container.
+    /// A device node that was created in the container with this device number.
     Node(u64),
-    /// A symbolic link with the first path as its target. The second path is the target of the link
-    /// that was replaced, if there was one.
+    /// A symbolic link. The first path is its target. The second path is the target of the link
+    /// that was at this path before, if there was one.
     Link(PathBuf, Option<PathBuf>),
-    /// An empty directory on the path of another created file.
+    /// An empty directory that was created to hold another created file.
     Directory,
 }
 
 impl CreatedFile {
-    /// Reports whether both records are of the same file. Their owners may differ.
+    /// Reports whether both records describe the same file. Their owners may differ.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         self.path == other.path && self.kind == other.kind
     }
 
-    /// Returns the device nodes and links that the hook creates for `steps` when it starts a
-    /// container.
+    /// Returns the device nodes and links that the hook creates when it starts a container with
+    /// `steps`.
     pub(crate) fn from_steps(steps: &[InjectionStep]) -> Vec<Self> {
         let files = steps.iter().flat_map(|step| match &step.action {
             Action::Node { mount, number, .. } => {
@@ -74,13 +75,13 @@ impl CreatedFile {
         files.collect()
     }
 
-    /// Returns the two possible forms of a device node in a container: a created node, and a bind mount
-    /// of the host's node. Which of them exists depends on the class, the engine and the container's
-    /// user namespace.
+    /// Returns the two possible forms of a device node in a container: a node that was created, and
+    /// a bind mount of the host's node. The class, the engine and the container's user namespace
+    /// determine which of them exists.
     pub(crate) fn from_node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
         let number = to_st_rdev(number);
-        // The bind mount comes last, because it may be on top of the node, and files are removed in
-        // reverse order.
+        // The bind mount comes last, because it may be mounted over the created node. Files are
+        // removed in reverse order.
         let kinds = [
             CreatedFileKind::Node(number),
             CreatedFileKind::BoundNode(number),
@@ -97,7 +98,8 @@ impl CreatedFile {
         }
     }
 
-    /// Returns the device number in the form of `st_rdev`, if the file is a device node.
+    /// Returns the device number in the format of `st_rdev`. Returns `None` if the file is not a
+    /// device node.
     pub(in crate::live) fn device_number(&self) -> Option<u64> {
         match self.kind {
             CreatedFileKind::BoundNode(number) | CreatedFileKind::Node(number) => Some(number),
@@ -109,7 +111,7 @@ impl CreatedFile {
         self.device_number().is_some() || matches!(self.kind, CreatedFileKind::Link(..))
     }
 
-    /// Reports whether a step creates this file.
+    /// Reports whether `step` creates this file.
     pub(crate) fn is_created_by(&self, step: &InjectionStep) -> bool {
         match (&step.action, &self.kind) {
             (
@@ -158,7 +160,7 @@ impl CreatedFile {
     }
 }
 
-/// Returns a device number in the form of `st_rdev` (makedev(3)).
+/// Converts a device number to the format of `st_rdev` (makedev(3)).
 pub(in crate::live) fn to_st_rdev(number: DeviceNumber) -> u64 {
     nix::sys::stat::makedev(number.major.into(), number.minor.into())
 }

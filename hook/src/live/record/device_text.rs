@@ -1,21 +1,23 @@
-//! Converts devices and classes to and from the texts in attachment records. Other versions of
-//! Boathook read these texts: an owner is `CLASS ID` for a device, and `CLASS` for a class.
+//! Converts devices and classes to the texts in attachment records, and back. Other versions of
+//! Boathook read these texts. An owner is `CLASS ID` if it is a device, and `CLASS` if it is a
+//! class.
 
 use device_class::name::{ClassName, DeviceId, DeviceRef, NameError};
 use injection_plan::plan::StepOwner;
 use injection_plan::request::Item;
 
-/// The character between the class and the id of a device. Neither of them can contain it.
+/// The character between the class and the id of a device. Neither the class nor the id can contain
+/// it.
 const OWNER_SEPARATOR: char = ' ';
 
-/// Parses the id of a device. Earlier versions of Boathook wrote the name of a device, which may be
-/// a path, in place of its id while another device had this id.
+/// Parses the id of a device. Older versions of Boathook sometimes wrote the name of a device in
+/// place of its id, while another device had this id. The name may be a path.
 fn parse_id(text: &str) -> Result<DeviceId, NameError> {
     DeviceId::try_from(text.to_owned()).or_else(|_| DeviceId::from_hardware(text))
 }
 
-/// Returns a substitute id for an unplugged device, which is used while another device has its id. It is
-/// made of the device's requested name, so that it is unique.
+/// Returns a substitute id for an unplugged device whose id another device has now. The substitute
+/// is made from the device's requested name, so that it is unique.
 pub(in crate::live) fn make_substitute_id(name: &Item) -> Option<DeviceId> {
     parse_id(&name.to_name_text()).ok()
 }
@@ -44,7 +46,7 @@ fn format_owner(owner: &StepOwner) -> String {
     }
 }
 
-/// Serializes the owners of a rule or of a file, as an array of texts.
+/// Serializes the owners of a rule or of a file as an array of texts.
 pub(in crate::live) mod owners {
     use injection_plan::plan::StepOwner;
     use serde::de::{Deserialize, Deserializer, Error};
@@ -92,7 +94,7 @@ pub(in crate::live) mod device_ids {
     }
 }
 
-/// Serializes the name by which a device was requested.
+/// Serializes and deserializes the name by which a device was requested.
 pub(in crate::live) mod name {
     use injection_plan::request::{Item, item_name};
     use serde::de::{Deserialize, Deserializer};
@@ -117,7 +119,7 @@ pub(in crate::live) mod name {
     }
 }
 
-/// Serializes a map whose keys are devices, with each key as a text.
+/// Serializes a map whose keys are devices. Each key becomes a text.
 pub(in crate::live) mod by_device {
     use std::collections::BTreeMap;
 

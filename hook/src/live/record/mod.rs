@@ -1,5 +1,6 @@
-//! The attachment record of one container: the devices that were attached or are followed, and all
-//! that was changed in the container for them. These modules change neither containers nor files.
+//! The attachment record of one container. It contains the devices that were attached or are
+//! followed, and everything that was changed in the container for them. This module changes neither
+//! containers nor files.
 
 mod announcement;
 mod awaited_request;
@@ -30,24 +31,25 @@ pub(in crate::live) use step_owners::merge_owners;
 
 use crate::oci::AttachRequest;
 
-/// The devices of one start of a container, and what was changed in the container for them.
+/// The devices of a container since one of its starts, and what was changed in the container for
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttachmentRecord {
     pub(crate) id: String,
     /// The process id of the container's first process.
     pub(crate) pid: i32,
     /// The start time of the first process, in clock ticks since the boot (proc_pid_stat(5), field
-    /// 22). A container with the same id that is started later has another start time.
+    /// 22). It distinguishes this container from one that is started later with the same id.
     #[serde(rename = "started")]
     pub(crate) start_time: u64,
     #[serde(rename = "bundle")]
     pub(crate) bundle_dir: PathBuf,
-    /// Whether the first process is the init process of a PID namespace. When it ends, the kernel
-    /// ends all other processes of the container.
+    /// Whether the first process is the init process of a PID namespace. If so, the kernel ends all
+    /// other processes of the container when the first process ends.
     #[serde(default)]
     pub(crate) is_init: bool,
     /// The path of the container's cgroup in its hierarchy. The container's processes may have
-    /// moved to cgroups below it.
+    /// moved to cgroups below this cgroup.
     #[serde(default, rename = "cgroup")]
     pub(crate) cgroup_path: PathBuf,
     /// The inode number of the cgroup's directory. It is 0 if the container has no cgroup of its
@@ -59,12 +61,13 @@ pub(crate) struct AttachmentRecord {
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<ContainerDevice>,
-    /// The container's requests for devices that the host did not have at the container's start. A
-    /// device that arrives later is added to `devices`.
+    /// The container's requests for devices that the host did not have at the container's start.
+    /// When such a device arrives, it is added to `devices`.
     #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub(crate) awaited_requests: Vec<AwaitedRequest>,
-    /// The requests that `boathook detach` cancelled: their devices are not added when they arrive.
-    /// Each has the ids of its devices that had arrived before.
+    /// The requests that `boathook detach` cancelled. If a device of such a request arrives later,
+    /// it is not added to the container. Each request contains the ids of its devices that had
+    /// arrived before.
     #[serde(default, rename = "detached", skip_serializing_if = "Vec::is_empty")]
     pub(crate) cancelled_requests: Vec<AwaitedRequest>,
     /// The device rules that were added to the container's cgroup.
@@ -72,18 +75,18 @@ pub(crate) struct AttachmentRecord {
     /// The files that were created in the container's root.
     #[serde(rename = "made")]
     pub(crate) files: Vec<CreatedFile>,
-    /// Whether `rules` is complete: it has all rules that the hook added at the container's start
-    /// and that the specification lacks.
+    /// Whether `rules` is complete. It is complete if it contains all rules that the hook added at
+    /// the container's start and that are not in the specification.
     #[serde(default, rename = "whole")]
     pub(crate) has_all_rules: bool,
-    /// Whether the hook injected nothing at the container's start.
+    /// Whether the hook injected nothing when the container was started.
     #[serde(default, rename = "was_given_nothing")]
     pub(crate) was_started_without_injection: bool,
-    /// The device rules of the specification that were revoked. They must be revoked again after an
-    /// update of the container by its runtime.
+    /// The revoked device rules of the specification. They must be revoked again after each update
+    /// of the container by its runtime, because the update allows them again.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked_spec_rules: Vec<RecordedRule>,
-    /// The announcements that were sent to the container's programs, by device.
+    /// The announcements that the container's programs have received, by device.
     #[serde(
         default,
         rename = "told",
@@ -94,7 +97,8 @@ pub(crate) struct AttachmentRecord {
 }
 
 impl AttachmentRecord {
-    /// Returns the requests with which the devices that a user attached are planned again.
+    /// Returns the requests for the devices that a user attached. The planner needs them to plan
+    /// these devices again.
     pub(crate) fn list_attach_requests(&self) -> Vec<AttachRequest> {
         let attached_devices = self
             .devices
@@ -105,8 +109,8 @@ impl AttachmentRecord {
             .collect()
     }
 
-    /// Returns the devices of the container's own request that were detached, so that the planner does
-    /// not plan them.
+    /// Returns the requests whose devices were detached, from the container's own request. The
+    /// planner does not plan these devices.
     pub(crate) fn list_detached_requests(&self) -> Vec<DetachedRequest> {
         let cancelled_requests = self
             .cancelled_requests
@@ -121,8 +125,9 @@ impl AttachmentRecord {
             .collect()
     }
 
-    /// Removes `revoked_rules` from the record. If the specification has such a rule, it is recorded as
-    /// revoked, because an update of the container by its runtime would allow it again.
+    /// Removes `revoked_rules` from the record. If the specification allows the device of such a
+    /// rule, the rule is recorded as revoked, because the runtime would allow it again when it
+    /// updates the container.
     pub(crate) fn remove_revoked_rules(&mut self, revoked_rules: &[RecordedRule]) {
         self.rules.retain(|rule| !revoked_rules.contains(rule));
         for rule in revoked_rules {
@@ -132,8 +137,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Reports whether the specification has a rule that allows this device alone. Returns true if
-    /// the record does not have the specification's rules.
+    /// Reports whether the specification has a rule that allows exactly the device of `rule`.
+    /// Returns true if the record does not contain the specification's rules.
     fn spec_allows_device(&self, rule: &DeviceRule) -> bool {
         let expected_rule = SpecRule::from(rule);
         self.parse_spec_rules().is_none_or(|spec_rules| {
@@ -145,14 +150,15 @@ impl AttachmentRecord {
         })
     }
 
-    /// Returns the device rules of the specification, if the record has them.
+    /// Returns the device rules of the specification. Returns `None` if the record does not contain
+    /// them.
     pub(in crate::live) fn parse_spec_rules(&self) -> Option<Vec<SpecRule>> {
         self.spec_rules
             .as_deref()
             .map(crate::oci::convert_device_rules)
     }
 
-    /// Returns a record of the same start of the container, but without devices, requests, rules and
+    /// Returns a record of the same start of the container that has no devices, requests, rules and
     /// files.
     pub(crate) fn without_content(&self) -> Self {
         AttachmentRecord {
@@ -173,8 +179,8 @@ impl AttachmentRecord {
         (self.pid, self.start_time) == (other.pid, other.start_time)
     }
 
-    /// Returns the record with the fields that an older version of Boathook did not write. They are
-    /// copied from `new_record`, a record of the same start.
+    /// Returns this record, completed with the fields that an older version of Boathook did not
+    /// write. These fields are copied from `new_record`, a record of the same start.
     pub(in crate::live) fn with_missing_fields(mut self, new_record: Self) -> Self {
         if self.spec_rules.is_none() {
             self.spec_rules = new_record.spec_rules;
@@ -186,14 +192,15 @@ impl AttachmentRecord {
         self
     }
 
-    /// Reports whether the record's file must be kept. Revoked rules of the specification are a
-    /// sufficient reason, because an update of the container would allow them again.
+    /// Reports whether the record's file must be kept. It must also be kept if the record contains
+    /// only revoked rules of the specification, because an update of the container would allow them
+    /// again.
     pub(in crate::live) fn has_content(&self) -> bool {
         self.has_attachments() || !self.revoked_spec_rules.is_empty()
     }
 
-    /// Reports whether the record has devices, requests, rules or files, which belong to this start
-    /// of the container alone.
+    /// Reports whether the record has devices, requests, rules or files. They are valid only for
+    /// this start of the container.
     pub(in crate::live) fn has_attachments(&self) -> bool {
         let has_devices =
             !self.devices.is_empty() || !self.awaited_requests.is_empty() || !self.rules.is_empty();

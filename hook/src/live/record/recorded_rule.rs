@@ -15,16 +15,16 @@ use crate::live::record::{FileIdentity, device_text, to_st_rdev};
 pub(crate) struct RecordedRule {
     #[serde(with = "rule_text")]
     pub(crate) rule: DeviceRule,
-    /// The devices and the classes that need the rule. An empty list means that the rule is not
+    /// The devices and the classes that need the rule. If the list is empty, the rule is not
     /// revoked when devices are detached.
     #[serde(rename = "for", with = "device_text::owners")]
     pub(crate) owners: Vec<StepOwner>,
-    /// The device's node on the host when the rule was added. `None` means that the host had no
-    /// node, and the hook created one in the container.
+    /// The device's node on the host at the time when the rule was added. `None` means that the
+    /// host had no device node, and the hook created one in the container.
     #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
     pub(crate) host_node: Option<HostNode>,
     /// Whether the rule was added for an attached device. When such a rule is revoked, the
-    /// container keeps the access to the device that its specification allows.
+    /// container keeps the access to the device that the specification allows.
     #[serde(
         default,
         rename = "beside_spec",
@@ -33,8 +33,8 @@ pub(crate) struct RecordedRule {
     pub(crate) keeps_spec_access: bool,
 }
 
-/// A device node of the host, by its path and its identity. When a device is unplugged and another
-/// one is plugged in, the identity changes even if the path and the number are the same.
+/// A device node of the host, with its path and its identity. If a device is unplugged and another
+/// one is plugged in, the identity changes, even if the path and the device number are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostNode {
     path: PathBuf,
@@ -42,8 +42,8 @@ pub(crate) struct HostNode {
 }
 
 impl HostNode {
-    /// Finds the device node at a host path, on the host whose root directory is `root`. Returns `None`
-    /// if there is no device node with the device number of `rule`.
+    /// Finds the device node at a host path. `root` is the root directory of the host. Returns
+    /// `None` if no device node with the device number of `rule` is at the path.
     fn find(root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
         let identity = find_node_identity(root, path)?;
         (identity[2] == to_st_rdev(rule.number)).then(|| HostNode {
@@ -58,13 +58,14 @@ impl HostNode {
         find_node_identity(root, &self.path).map(get_number) != Some(get_number(self.identity))
     }
 
-    /// Reports whether the host node was removed, or another node is at its path now.
+    /// Reports whether the host node was removed, or was replaced by another node at the same path.
     pub(in crate::live) fn is_replaced(&self, root: &Path) -> bool {
         find_node_identity(root, &self.path) != Some(self.identity)
     }
 }
 
-/// Returns the identity of the device node to which a path of the host leads.
+/// Returns the identity of the device node to which a host path leads. Returns `None` if the path
+/// does not lead to a device node.
 fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
     let root = RootDir::open(root, Resolver::Walk).ok()?;
     let node = root.lookup(path).ok()??;
@@ -72,7 +73,7 @@ fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
 }
 
 impl RecordedRule {
-    /// Creates the record of a rule. The owners of `step` become the owners of the rule.
+    /// Creates the record of a rule. The rule gets the owners of `step`.
     pub(in crate::live) fn from_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
@@ -82,8 +83,8 @@ impl RecordedRule {
         }
     }
 
-    /// Replaces the recorded host node by the node that is at the same path now, if that node has the
-    /// rule's device number.
+    /// If another node with the rule's device number is now at the path of the recorded host node,
+    /// records this node instead.
     pub(in crate::live) fn update_host_node(&mut self, root: &Path) {
         if let Some(node) = &mut self.host_node
             && let Some(current_node) = HostNode::find(root, &node.path, &self.rule)
@@ -92,14 +93,16 @@ impl RecordedRule {
         }
     }
 
-    /// Reports whether the recorded host node was removed, or another node is at its path now.
+    /// Reports whether the recorded host node was removed, or was replaced by another node at the
+    /// same path. Returns false if no host node is recorded.
     pub(in crate::live) fn has_lost_node(&self, root: &Path) -> bool {
         let node = self.host_node.as_ref();
         node.is_some_and(|node| node.is_replaced(root))
     }
 }
 
-/// Adds to each rule the device's node on the host, whose path is in the matching step of `steps`.
+/// Records for each rule the host node of its device. The path of the node comes from the step in
+/// `steps` that has the same rule.
 pub(in crate::live) fn add_host_nodes(
     rules: &mut [RecordedRule],
     steps: &[InjectionStep],
@@ -124,8 +127,8 @@ pub(crate) fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the device rules of steps, with their owners. If several owners need different accesses to a
-/// device, each access has a separate rule, so that the rule of one owner can be revoked alone.
+/// Returns the device rules of steps, with their owners. If several owners need different accesses
+/// to a device, each access has a rule of its own, so that it can be revoked alone.
 pub(in crate::live) fn list_step_rules(
     steps: &[InjectionStep],
 ) -> impl Iterator<Item = RecordedRule> {
@@ -157,7 +160,7 @@ fn split_by_access(
     rules.collect()
 }
 
-/// Serializes device rules as texts, such as `c 10:183 rw`.
+/// Serializes and deserializes device rules as texts, such as `c 10:183 rw`.
 mod rule_text {
     use device_class::device::DeviceRule;
     use serde::de::{Deserialize, Deserializer, Error};

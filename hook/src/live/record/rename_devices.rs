@@ -1,5 +1,5 @@
-//! Changes the ids of devices in a record, when a device that was requested by name has another id
-//! after it was plugged in again.
+//! Changes the ids of devices in an attachment record. This is needed if a device that was
+//! requested by name has another id after it was plugged in again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,11 @@ use injection_plan::plan::StepOwner;
 use super::AttachmentRecord;
 
 impl AttachmentRecord {
-    /// Sets the new ids of devices, which are the values of `ids`. All devices are renamed at once,
-    /// because two devices may have exchanged their ids. A device is not renamed if another device
-    /// has or gets its new id. Returns the new references by the previous ones.
+    /// Sets the new ids of devices. The values of `ids` are the new ids. Returns the new
+    /// references, with the previous references as keys.
+    ///
+    /// All devices are renamed at once, because two devices may have exchanged their ids. A device
+    /// is not renamed if another device has or gets its new id.
     pub(in crate::live) fn rename_devices(
         &mut self,
         ids: &BTreeMap<DeviceRef, DeviceId>,
@@ -24,8 +26,8 @@ impl AttachmentRecord {
             .map(|device| device.device_ref())
             .collect();
         ids.retain(|device, _| recorded_refs.contains(device));
-        // If a device is not renamed, another device may have got its id in the same round. So the
-        // rounds are repeated until one round renames all remaining devices of `ids`.
+        // A device that is not renamed keeps its id, which may be the new id of another device in
+        // `ids`. So the check is repeated until all devices that are left in `ids` can be renamed.
         loop {
             renamed_refs.clear();
             let unrenamed = recorded_refs

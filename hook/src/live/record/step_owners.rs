@@ -1,5 +1,5 @@
-//! The devices that need the rules and files of a record. Several devices can share a rule or a
-//! file, which is removed together with the last device that needs it.
+//! Records which devices need the rules and files of a record. Several devices can need the same
+//! rule or file. It is removed together with the last of these devices.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, StepOwner};
@@ -7,8 +7,8 @@ use injection_plan::plan::{InjectionStep, StepOwner};
 use super::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, list_step_rules};
 
 impl AttachmentRecord {
-    /// Adds devices, rules and files to the record. If a rule or file is already recorded, its new
-    /// owners are added to the recorded owners.
+    /// Adds devices, rules and files to the record. If the record already has a rule or file, only
+    /// its new owners are added.
     pub(crate) fn add_content(
         &mut self,
         devices: Vec<ContainerDevice>,
@@ -51,8 +51,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Removes devices from the record, together with the rules and files that no other device needs.
-    /// Returns a record of the same container with the removed content.
+    /// Removes devices from the record, with the rules and files that no other device needs.
+    /// Returns a record of the same container that contains what was removed.
     pub(crate) fn remove_devices(&mut self, is_removed: impl Fn(&ContainerDevice) -> bool) -> Self {
         let (removed_devices, remaining_devices) = self.devices.drain(..).partition(is_removed);
         self.devices = remaining_devices;
@@ -86,9 +86,11 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds the owners of steps to the recorded rules and files: a shared rule or file was recorded
-    /// only for the first device that needed it. A device that needs less access than the recorded
-    /// rule gets a separate rule, which remains when the first device is detached.
+    /// Adds the owners of steps to the recorded rules and files. This is needed because a shared
+    /// rule or file was recorded only for the first device that needed it.
+    ///
+    /// If another device needs less access than the recorded rule allows, it gets a separate rule.
+    /// This rule stays when the first device is detached.
     pub(crate) fn add_step_owners(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
         let filter_recorded_owners = |owners: &[StepOwner]| -> Vec<StepOwner> {
@@ -117,8 +119,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds owners to the recorded rules that `needed_rule` includes. If only a rule with more access
-    /// is recorded, adds `needed_rule` to the record.
+    /// Adds owners to the recorded rules whose access is part of `needed_rule`. If the record has
+    /// only a rule with more access, adds `needed_rule` to the record.
     fn add_rule_owners(&mut self, needed_rule: &DeviceRule, owners: Vec<StepOwner>) {
         let mut wider_rule = None;
         for recorded_rule in &mut self.rules {
@@ -129,8 +131,8 @@ impl AttachmentRecord {
                 merge_owners(&mut recorded_rule.owners, owners.clone());
             } else if recorded_rule.rule.access.contains(needed_rule.access) {
                 if recorded_rule.owners.is_empty() {
-                    // The recorded rule includes `needed_rule` and is never revoked, so no other
-                    // rule is needed.
+                    // The recorded rule allows at least what `needed_rule` allows, and it is never
+                    // revoked. So no other rule is needed.
                     return;
                 }
                 wider_rule = Some(recorded_rule.clone());
@@ -150,8 +152,8 @@ impl AttachmentRecord {
     }
 }
 
-/// Adds owners to the owners of a rule or file. An empty list means that the rule or file is never
-/// removed, so the result is empty if one of the lists is empty.
+/// Adds `new_owners` to `owners`. An empty list of owners means that the rule or file is never
+/// removed. So the result is empty if one of the two lists is empty.
 pub(in crate::live) fn merge_owners(owners: &mut Vec<StepOwner>, new_owners: Vec<StepOwner>) {
     if owners.is_empty() || new_owners.is_empty() {
         return owners.clear();
