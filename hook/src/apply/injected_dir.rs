@@ -13,7 +13,7 @@ use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
-/// The libraries and files that will be mounted in the hook's own directory.
+/// The libraries and the other files that will be mounted in the hook's own directory.
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
     /// The libraries, grouped by directory. All directories are below [`INJECTED_DIR`].

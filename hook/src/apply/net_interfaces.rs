@@ -406,9 +406,9 @@ fn run_with_own_sysfs(
 
 /// The error of a function that runs in a child process.
 enum ChildError {
-    /// The function failed, or the child process could not be started.
+    /// The function returned this error, or the child process could not be started.
     Errno(Errno),
-    /// The child process did not answer.
+    /// The child process did not return an answer. The value says why.
     ChildFailed(String),
 }
 

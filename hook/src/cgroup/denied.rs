@@ -4,7 +4,8 @@ use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// The device accesses that a cgroup or one of its ancestors denies.
+/// What [`DeviceCgroup::find_denied_rules`] found out about the accesses that a cgroup or one of
+/// its ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeniedRules {
     /// The requested rules that are denied, completely or in part. An access is read, write or

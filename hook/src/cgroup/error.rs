@@ -31,7 +31,7 @@ pub(crate) enum CgroupError {
         /// The directory of the container's cgroup. This cgroup cannot allow more than its
         /// ancestors do.
         cgroup: PathBuf,
-        /// The directory of an ancestor that denies the rule.
+        /// The directory of an ancestor of this cgroup. The ancestor denies `rule`.
         ancestor: PathBuf,
         rule: DeviceRule,
     },

@@ -1,18 +1,18 @@
-//! Changes the device rules of a container, which decide which devices the processes of the
+//! Changes the device rules of a container. They decide which devices the processes of the
 //! container's cgroup may open.
 //!
-//! The runtime sets the rules of a container before it calls hooks. On cgroup v1 the kernel
-//! keeps a list of rules for each cgroup. On cgroup v2 there are programs, attached to the
-//! container's cgroup and to any of its ancestors, and all of them must allow an access.
+//! The runtime sets the rules of a container before it calls hooks. On cgroup v1, the kernel keeps
+//! a list of rules for each cgroup. On cgroup v2, device programs are attached to the container's
+//! cgroup and to any of its ancestors. All of them must allow an access.
 //!
-//! If systemd is the cgroup driver, the rules are first added to the unit ([`systemd`]),
-//! because systemd regenerates a unit's rules from its own record, for instance on
-//! `daemon-reload`. [`DeviceCgroup::allow`] does both.
+//! If systemd is the cgroup driver, the rules are first added to the systemd unit ([`systemd`]).
+//! This is needed because systemd generates a unit's rules again from its own data, for example at
+//! a `daemon-reload`. [`DeviceCgroup::allow`] adds the rules to the unit and to the cgroup.
 //!
 //! The devices of a container never extend the access of another container. If a cgroup that
-//! encloses the container's denies a device, the container does not start. Only slices and
+//! encloses the container's cgroup denies a device, the container does not start. Only slices and
 //! services of systemd, which an administrator configures, are changed together with the
-//! container's own cgroup, and the change is reported.
+//! container's own cgroup. Such a change is reported.
 
 mod allow;
 mod denied;
@@ -48,9 +48,10 @@ pub(crate) use v2::hides_new_programs;
 /// The cgroup that controls which devices a process may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceCgroup {
-    /// A cgroup v1 with the `devices` controller, which keeps a list of rules.
+    /// A cgroup v1 in the hierarchy of the `devices` controller. It has a list of rules.
     V1(CgroupDir),
-    /// A cgroup v2, to which device programs are attached (`BPF_PROG_TYPE_CGROUP_DEVICE`).
+    /// A cgroup v2. Its rules are device programs that are attached to it
+    /// (`BPF_PROG_TYPE_CGROUP_DEVICE`).
     V2(CgroupDir),
 }
 
@@ -65,30 +66,30 @@ pub(crate) struct CgroupDir {
     path: PathBuf,
 }
 
-/// A container's cgroup, or one of its ancestors that is visible at the cgroup mount.
+/// A container's cgroup, or one of its ancestors that is visible below the mount point of cgroups.
 #[derive(Clone, Copy, Debug)]
 struct Ancestor<'a> {
     dir: &'a Path,
-    /// The path of the cgroup in its hierarchy, which contains the names of systemd units.
+    /// The path of the cgroup in its hierarchy. It contains the names of systemd units.
     path: &'a Path,
     owner: CgroupOwner,
 }
 
-/// The component that decides the device rules of a cgroup. It determines whether a container's
-/// start may change them.
+/// The component that decides the device rules of a cgroup. This determines whether the start of a
+/// container may change the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CgroupOwner {
-    /// The container owns its cgroup, and also the systemd scope if the runtime created the
-    /// container's cgroup below the scope, as crun does.
+    /// The cgroup belongs to the container. If the runtime created the container's cgroup below a
+    /// systemd scope, as crun does, the scope belongs to the container as well.
     Container,
     /// The cgroup belongs to a systemd slice or service, which an administrator configures.
     Unit,
-    /// The cgroup belongs to an enclosing container or to the host, and is never changed.
+    /// The cgroup belongs to an enclosing container or to the host. Its rules are never changed.
     Enclosing,
 }
 
 impl CgroupDir {
-    /// Returns this cgroup and its ancestors, from this cgroup up to the mount point.
+    /// Returns this cgroup and its ancestors, in the order from this cgroup to the mount point.
     fn self_and_ancestors(&self) -> impl Iterator<Item = Ancestor<'_>> {
         let dirs = self
             .dir

@@ -13,8 +13,8 @@ pub(crate) struct AllowReport {
     /// The device rules that were requested, merged to one rule for each device.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
-    /// The results for the container's cgroup and its ancestors, in this order. A cgroup with
-    /// several device programs has one entry for each program.
+    /// The results for the container's cgroup and then for its ancestors. A cgroup that has several
+    /// device programs has one entry for each program.
     pub cgroups: Vec<CgroupReport>,
 }
 

@@ -1,4 +1,4 @@
-//! Merges device rules. A device rule has a device number and the allowed access.
+//! Merges device rules. A device rule consists of a device number and the access that is allowed.
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 

@@ -56,7 +56,7 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the directories of the cgroups that contain only this container's processes.
+    /// Returns the directories of those cgroups that contain only processes of this container.
     pub(crate) fn list_own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own_cgroups = cgroup

@@ -12,11 +12,11 @@ use super::rule::{Access, DeviceKind, DeviceRule};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpecRules(Vec<SpecRule>);
 
-/// The rules that every runtime adds after those of config.json, so that a container has a
-/// usable `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
+/// The rules that every runtime adds after those of config.json. They give a container a usable
+/// `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
 ///
-/// Devices that only some runtimes allow are omitted: `/dev/net/tun` (runc except 1.2.0 to
-/// 1.2.3, and old versions of crun) and `/dev/console` (crun).
+/// Devices that only some runtimes allow are left out: `/dev/net/tun` (runc except 1.2.0 to 1.2.3,
+/// and old versions of crun) and `/dev/console` (crun).
 const RUNTIME_DEFAULT_RULES: &[SpecRule] = &[
     default_rule(DeviceKind::Character, None, None, Access::MKNOD),
     default_rule(DeviceKind::Block, None, None, Access::MKNOD),
@@ -46,7 +46,8 @@ const fn default_rule(
 }
 
 impl SpecRules {
-    /// Appends the runtime's own rules to `spec`, the rules of config.json.
+    /// Creates the list from `spec`, the rules of config.json. Appends the runtime's own rules to
+    /// them.
     pub(crate) fn from_spec(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULT_RULES].concat())
     }

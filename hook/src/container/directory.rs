@@ -1,4 +1,4 @@
-//! Reads the entries of a directory in a container.
+//! Opens and lists the entries of a directory in a container.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,17 +1,16 @@
 //! Reads and changes the files of a container through handles.
 //!
-//! A path in a container is hostile. Any component may be a symbolic link that leads to the
-//! host, or may become one between the check and the use of the path (CVE-2024-0132,
-//! CVE-2024-0133, CVE-2024-0134, CVE-2025-23267). Each path is therefore resolved exactly once,
-//! inside the container's root, to an `O_PATH` handle. All further operations use handles and
-//! single names.
+//! A path in a container is hostile. Any component may be a symbolic link that leads to the host,
+//! or may become one between the check and the use of the path (CVE-2024-0132, CVE-2024-0133,
+//! CVE-2024-0134, CVE-2025-23267). So each path is resolved exactly once, inside the container's
+//! root, to an `O_PATH` handle. All further operations use handles and single names.
 //!
-//! A caller first uses [`ContainerNamespace::from_pid`], while this process is still in the
-//! host's mount namespace, then [`ContainerNamespace::enter`], and then the operations of
+//! A caller first uses [`ContainerNamespace::from_pid`], while this process is still in the host's
+//! mount namespace. Then it uses [`ContainerNamespace::enter`], and after that the operations of
 //! [`ContainerRoot`] and [`Directory`].
 //!
-//! [`crate::mount::SourceRoot`] resolves paths of the host in the same way, inside a directory
-//! such as `/host`.
+//! [`crate::mount::SourceRoot`] resolves paths of the host in the same way, inside a directory such
+//! as `/host`.
 
 mod creator;
 mod device;

@@ -43,12 +43,12 @@ pub struct ContainerNamespace {
     root_location: RootLocation,
     root: Handle,
     properties: RootProperties,
-    /// Whether the container's user namespace is a descendant of the host's.
+    /// Whether the container's user namespace is below the user namespace of the host.
     has_own_user_namespace: bool,
     procfs: Rc<Procfs>,
 }
 
-/// The location of the container's root in its mount namespace.
+/// Where the container's root is in the container's mount namespace.
 #[derive(Debug)]
 enum RootLocation {
     /// The path at which the engine has mounted the root of a container. Used for a container that
@@ -263,21 +263,22 @@ impl ContainerNamespace {
         }
     }
 
-    /// Moves this process into the container's mount namespace, which it cannot leave again, and
-    /// opens the container's root there. `tmpfs_paths` has the paths at which the runtime mounts a
-    /// new tmpfs, according to config.json.
+    /// Moves this process into the container's mount namespace, and opens the container's root
+    /// there. The process cannot leave this namespace again. `tmpfs_paths` contains the paths at
+    /// which the runtime mounts a new tmpfs, as config.json says.
     ///
-    /// A handle that was opened on the host leads to the host's mounts, so the path of the root
-    /// is resolved again in the container's mount namespace. The result must be the directory to
-    /// which this value holds a handle. [`Self::from_pid`] has checked that before anything was
-    /// changed; the second check detects a later replacement.
+    /// A handle that was opened on the host leads to the host's mounts. So the path of the root is
+    /// resolved again in the container's mount namespace. The result must be the directory to which
+    /// this value holds a handle. [`Self::from_pid`] has checked this before anything was changed.
+    /// The second check detects a later replacement.
     ///
-    /// The umask of this process is cleared, so that new files have exactly the given modes.
-    /// Files belong to the container's root user until the returned root is dropped.
+    /// The umask of this process is cleared, so that new files have exactly the given modes. New
+    /// files belong to the container's root user until the returned root is dropped.
     ///
     /// # Errors
-    /// [`Error::RootChanged`] if the root was replaced, and [`Error::Enter`] if the kernel
-    /// refuses setns(2), for example because this process has more than one thread.
+    ///
+    /// [`Error::RootChanged`] if the root was replaced. [`Error::Enter`] if the kernel refuses
+    /// setns(2), for example because this process has more than one thread.
     pub fn enter(&self, tmpfs_paths: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let procfs = match self.root_location {
             RootLocation::MountPath(_) => Rc::clone(&self.procfs),

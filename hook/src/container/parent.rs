@@ -61,7 +61,7 @@ impl Parent {
         self.directory().open_mount_point(name, source_kind)
     }
 
-    /// Returns the device and inode number of the directory itself.
+    /// Returns the identity (device and inode number) of the directory itself.
     pub fn identity(&self) -> Result<Identity> {
         let directory = self.directory();
         let stat =
@@ -96,7 +96,8 @@ impl Parent {
         }
     }
 
-    /// Changes the target of a symbolic link. See [`WritableDirectory::redirect_link`].
+    /// Changes the target of the symbolic link `name` to `target`. See
+    /// [`WritableDirectory::redirect_link`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.require_writable(name)?.redirect_link(name, target)
     }
@@ -106,7 +107,8 @@ impl Parent {
         Ok(procfs.read_mount_id(entry)? != procfs.read_mount_id(self.directory())?)
     }
 
-    /// Removes the file or the empty directory `name`. See [`WritableDirectory::remove`].
+    /// Removes the entry `name`, which is a file or an empty directory. See
+    /// [`WritableDirectory::remove`].
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         self.require_writable(name)?.remove(name, kind)
     }

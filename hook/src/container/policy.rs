@@ -2,17 +2,17 @@
 //! decision.
 //!
 //! A volume belongs to other containers or to the host, and a symbolic link in an image can lead
-//! any path into a volume. So the policy examines a directory handle and not a path. Only
-//! [`WritableDirectory`] has operations that create or change files, and only this module creates a
-//! [`WritableDirectory`], for a directory
+//! any path into a volume. So the policy examines the handle of a directory, and not its path. Only
+//! [`WritableDirectory`] has operations that create or change files. Only this module creates a
+//! [`WritableDirectory`], and only for a directory
 //!
 //! - on the mount of the container's root file system,
-//! - on a tmpfs that the runtime creates for this container, according to config.json (`/dev`,
-//!   and `/run` with some engines), or
-//! - on a file system that the hook itself mounted.
+//! - on a tmpfs that the runtime creates for this container, as config.json says (`/dev`, and
+//!   `/run` with some engines), or
+//! - on a file system that the hook itself has mounted.
 //!
-//! Mounts are compared by their ids. Two mounts that exist at the same time have different ids,
-//! and an open handle keeps each compared mount in existence.
+//! Mounts are compared by their ids. Two mounts that exist at the same time have different ids. As
+//! long as a handle on a compared mount is open, the mount exists.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -189,8 +189,8 @@ impl WritePolicy {
         Ok(false)
     }
 
-    /// Returns a handle on the tmpfs at `path` if the tmpfs has the mount id `mount_id` and the
-    /// runtime created it.
+    /// Returns a handle on the tmpfs at `path`. Returns `None` unless the tmpfs has the mount id
+    /// `mount_id` and the runtime created it.
     ///
     /// A symbolic link in the image can lead the mount point of a volume to `path`, or the mount
     /// point of the tmpfs to another path. Two conditions exclude both cases: no component of

@@ -26,7 +26,7 @@ pub(crate) enum ProcessState {
     Running,
     /// All threads of the process have ended. Another process may have the same id now.
     Ended,
-    /// The state is unknown, because `/proc` could not be read.
+    /// It is not known whether the process is alive, because `/proc` could not be read.
     Unknown,
 }
 

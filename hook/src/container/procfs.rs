@@ -26,7 +26,7 @@ const MAX_MOUNTINFO_BYTES: u64 = 64 << 20;
 /// The maximum size of `/proc/self/fdinfo/FD` in bytes.
 const MAX_FDINFO_BYTES: u64 = 64 << 10;
 
-/// Handles on `/proc`, `/proc/self` and `/proc/self/fd`.
+/// Open handles on the directories `/proc`, `/proc/self` and `/proc/self/fd` of the host.
 #[derive(Debug)]
 pub(crate) struct Procfs {
     proc_dir: OwnedFd,

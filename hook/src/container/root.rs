@@ -95,7 +95,8 @@ impl ContainerRoot {
         &self.procfs
     }
 
-    /// Opens the file `path` as an `O_PATH` handle. Returns `None` if the file does not exist.
+    /// Opens the file `path`, but only as an `O_PATH` handle. Returns `None` if the file does not
+    /// exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         Ok(self.root.lookup(path)?)
     }
@@ -196,14 +197,16 @@ impl ContainerRoot {
             .transpose()
     }
 
-    /// Resolves `path` to a file that can be read and replaced. The file need not exist.
+    /// Resolves `path` to a file that can be read and replaced. It is no error if the file does not
+    /// exist.
     ///
-    /// If `path` is a symbolic link, the result is the file to which the link leads, and a
-    /// replacement keeps the link.
+    /// If `path` is a symbolic link, the result is the file to which the link leads. A replacement
+    /// of this file keeps the link.
     ///
     /// # Errors
-    /// [`Error::NotWritable`] if the file is on a mount that may not be written to, or is a
-    /// mount point itself; [`Error::Dangling`] if a link leads to a missing file;
+    ///
+    /// [`Error::NotWritable`] if the file is on a mount to which the hook may not write, or is
+    /// itself a mount point; [`Error::Dangling`] if a link leads to a missing file;
     /// [`Error::WrongKind`] if the path is a directory.
     pub fn open_writable_file(&self, path: &Path) -> Result<WritableFile> {
         let ResolvedPath {

@@ -87,14 +87,16 @@ impl AsFd for Target {
 
 impl WritableDirectory {
     /// Returns the entry `name` as a mount point for a source of the kind `source_kind`. If there
-    /// is no such entry, a directory or an empty file is created.
+    /// is no such entry, creates a directory or an empty file.
     ///
     /// A directory can only be mounted on a directory. Any other file can be mounted on a regular
-    /// file or on a file of its own kind, and a device node on a device node of either kind.
+    /// file or on a file of its own kind. A device node can be mounted on a device node of either
+    /// kind.
     ///
     /// # Errors
-    /// [`Error::LinkAtLeaf`] if the name is a symbolic link, which is never followed;
-    /// [`Error::WrongKind`] if such a source cannot be mounted on the existing file;
+    ///
+    /// [`Error::LinkAtLeaf`] if the entry is a symbolic link, which is never followed;
+    /// [`Error::WrongKind`] if a source of this kind cannot be mounted on the existing file;
     /// [`Error::ReadOnly`] if a file must be created and the file system is read-only.
     pub fn open_or_create_mount_point(
         &self,

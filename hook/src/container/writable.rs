@@ -106,7 +106,7 @@ impl WritableDirectory {
         self.rename_over(&temporary_name, name)
     }
 
-    /// Creates the directory `name`. Returns false if the name exists.
+    /// Creates the directory `name`. Returns false if an entry with this name exists.
     pub(super) fn create_new_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),

@@ -37,9 +37,9 @@ pub(crate) fn write_start_record(
     // The owner of a rule or node can also be a class. The class counts as followed if one of its
     // devices is followed.
     let is_followed = |owner: &StepOwner| devices.iter().any(|device| device.matches_owner(owner));
-    // Nodes and rules that the engine added for a CDI specification or for the wrapper runtime are
-    // recorded. Nodes and rules that the user requested from the engine (`--device`) are not
-    // recorded, because they are never removed.
+    // Nodes and rules are recorded if the engine added them because of a CDI specification or the
+    // wrapper runtime. They are not recorded if the user requested them directly from the engine
+    // (`--device`), because those are never removed.
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
     // The hook revokes the stale rules of config.json. They are recorded as revoked, because the

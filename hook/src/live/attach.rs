@@ -33,8 +33,7 @@ pub(crate) struct PlannedAttachment {
 }
 
 impl PlannedAttachment {
-    /// Plans the attachment of devices to a running container, and locks it. Nothing is changed
-    /// yet.
+    /// Locks a running container, and plans how devices are attached to it. Nothing is changed yet.
     pub(crate) fn plan(
         location: &ContainerLocation,
         requested_grants: &[CdiGrant],
@@ -174,8 +173,8 @@ impl PlannedAttachment {
     }
 }
 
-/// Attaches the planned devices to the container and records them. If this fails, the change is
-/// undone. Returns warnings.
+/// Attaches the planned devices to the container, and records them. Undoes the change if it fails.
+/// Returns warnings.
 pub(crate) fn attach(
     planned_attachment: PlannedAttachment,
     config: &Config,

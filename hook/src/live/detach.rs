@@ -38,8 +38,8 @@ pub(crate) struct DetachResult {
     pub(crate) cancelled_requests: Vec<AwaitedRequest>,
     /// Whether this call removed files that a previous `detach` could not remove.
     pub(crate) has_removed_leftover_files: bool,
-    /// The reason why device nodes and files could not be removed from the container's mount
-    /// namespace.
+    /// The reason why the device nodes and files could not be removed from the container. `None`
+    /// means that they were removed.
     pub(crate) removal_error: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
     /// The processes that have a detached device open. They can use the device until they close it.
@@ -237,7 +237,7 @@ fn find_requested_devices(
             continue;
         }
         for item in grant.devices.items() {
-            // `all` in quotes is the name of a device, and not the keyword.
+            // `all` in quotes is the name of a device. It does not mean all devices.
             let is_quoted_all = item.text == "all" && item.is_quoted;
             let mut matching_devices = if is_quoted_all {
                 Vec::new()
@@ -245,8 +245,8 @@ fn find_requested_devices(
                 find_attached_devices(record, grant, &item.text)
             };
             if matching_devices.is_empty() {
-                // The item may be another name of an attached device, so the host's devices are
-                // searched for this name.
+                // The item may be another name of an attached device. So the devices of the host
+                // are searched for this name.
                 let ids = find_host_device_ids(record, grant, item, config);
                 matching_devices = ids
                     .iter()

@@ -12,7 +12,7 @@ use crate::oci::BundleError;
 use crate::planner::PlannerError;
 use crate::sys::deadline;
 
-/// The reason why a running container was not changed, or was not changed completely.
+/// The reason why a running container could not be changed, or was changed only in part.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]

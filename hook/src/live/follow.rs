@@ -72,7 +72,7 @@ pub(crate) struct Follower<'c> {
     config: &'c Config,
     device_events: UeventReceiver,
     cgroup_events: CgroupWatch,
-    /// The errors of containers whose rules could not be restored, by container id.
+    /// The containers whose rules could not be restored: the error of each, by container id.
     container_errors: BTreeMap<String, String>,
     /// The reason why the rules could not be restored in any container.
     restore_error: Option<String>,
@@ -132,7 +132,7 @@ impl<'c> Follower<'c> {
         self.update_changed_containers();
     }
 
-    /// Waits for an event or for the time of the next pass, and updates the containers.
+    /// Waits for an event, or for the time of the next pass. Then updates the containers.
     pub(crate) fn wait_and_update(&mut self) -> Result<(), Errno> {
         self.wait_for_event()?;
         let is_pass_due = self
@@ -202,7 +202,7 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Updates the containers whose devices have changed. A child process does the work, so that
+    /// Updates the containers whose devices have changed. A child process does this work, so that
     /// the memory of this process does not grow.
     fn update_changed_containers(&mut self) {
         self.next_pass_time = None;

@@ -1,11 +1,11 @@
 //! Generates the configuration files of glibc's `ldconfig`, so that it finds the hook's libraries
 //! first.
 //!
-//! `ldconfig` reads `ld.so.conf` from top to bottom, and replaces an `include` line by the files
-//! that match its patterns, in sorted order. If two libraries have the same soname, `ldconfig`
-//! uses the library in the directory that is listed first; the default directories come last.
-//! Therefore the hook's directory is listed in a drop-in file that sorts first, and `ld.so.conf`
-//! must include this file before it lists any other directory.
+//! `ldconfig` reads `ld.so.conf` from top to bottom. It replaces an `include` line by the files
+//! that match the patterns of the line, in sorted order. If two libraries have the same soname,
+//! `ldconfig` uses the library in the directory that is listed first. The default directories come
+//! last. So the hook's directory is listed in a drop-in file whose name is sorted first, and
+//! `ld.so.conf` must include this file before it lists any other directory.
 
 use super::LibraryDir;
 

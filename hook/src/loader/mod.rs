@@ -2,14 +2,14 @@
 //!
 //! The hook mounts libraries in a directory of its own, and adds them to glibc's cache (see
 //! `device_class::ld_cache`). When `ldconfig` runs in the container, it generates the cache again
-//! from the directories in its configuration file, so that file must list the hook's directory.
+//! from the directories in its configuration file. So this file must list the hook's directory.
 //! musl's loader has no cache, only a configuration file.
 //!
 //! All functions of this module are pure: they take names and bytes, and return bytes.
 //!
-//! Both configuration files list **the hook's directory first**. It contains only libraries that
-//! a device class lists, which are the user-space part of the host's driver. Their version must
-//! match the kernel module, and a copy of the same library in the image may have another version.
+//! Both configuration files list **the hook's directory first**. It contains only libraries that a
+//! device class lists. They are the user-space part of the host's driver, and their version must
+//! match the kernel module. A copy of the same library in the image may have another version.
 
 mod directory;
 pub(crate) mod glibc;
@@ -23,21 +23,22 @@ use std::ffi::OsStr;
 
 pub(crate) use directory::{LibraryDir, LibraryDirError};
 
-/// A dynamic loader that a container has.
+/// A kind of dynamic loader that a container has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Loader {
-    /// The loader of glibc, which reads a cache that `ldconfig` generates from `ld.so.conf`.
+    /// The loader of glibc. It reads a cache, which `ldconfig` generates from `ld.so.conf`.
     Glibc,
-    /// The loader of musl, which reads `/etc/ld-musl-ARCH.path`.
+    /// The loader of musl. It reads `/etc/ld-musl-ARCH.path`.
     Musl {
-        /// Musl's name of the architecture, such as `x86_64`. It consists of letters, digits, `-`
-        /// and `_`.
+        /// The name of the architecture in musl, such as `x86_64`. It consists of letters, digits,
+        /// `-` and `_`.
         arch: String,
     },
 }
 
 impl Loader {
-    /// Returns the loader whose file name is `name`, or `None` if `name` is no loader.
+    /// Returns the loader that has the file name `name`. Returns `None` if this is not the name of
+    /// a loader.
     fn from_file_name(name: &OsStr) -> Option<Self> {
         let (stem, version) = name.to_str()?.rsplit_once(".so.")?;
         if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -48,18 +49,18 @@ impl Loader {
             let is_valid = !arch.is_empty() && arch.bytes().all(is_name);
             return is_valid.then(|| Self::Musl { arch: arch.into() });
         }
-        // Examples are `ld-linux.so.2` (i386), `ld-linux-x86-64.so.2` and
-        // `ld-linux-aarch64.so.1`, and `ld64.so.1` and `ld64.so.2` on 64-bit s390 and POWER.
+        // Examples of glibc's loader: `ld-linux.so.2` on i386, `ld-linux-x86-64.so.2`,
+        // `ld-linux-aarch64.so.1`, `ld64.so.1` and `ld64.so.2` on 64-bit s390 and POWER.
         let is_glibc = stem == "ld64" || stem == "ld-linux" || stem.starts_with("ld-linux-");
         is_glibc.then_some(Self::Glibc)
     }
 }
 
-/// Returns the loaders among `names`, the names of the files in `/lib`, `/lib64` and `/usr/lib*`.
-/// Each loader is listed once, and glibc's comes first. A container may have loaders of both
-/// kinds, and of musl for several architectures.
+/// Returns the dynamic loaders among `names`, which are the names of the files in `/lib`, `/lib64`
+/// and `/usr/lib*`. Returns each loader once, and glibc's first. A container may have loaders of
+/// both kinds, and loaders of musl for several architectures.
 ///
-/// gcompat, which replaces glibc's loader on musl systems, has the same file name and counts as
+/// gcompat, which replaces glibc's loader on musl systems, has the same file name. It is treated as
 /// glibc's loader, although it ignores the configuration of glibc.
 pub(crate) fn find_loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
     let names = names.into_iter();

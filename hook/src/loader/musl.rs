@@ -1,8 +1,8 @@
 //! Generates the configuration file of musl's loader, so that it finds the hook's libraries.
 //!
-//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons, that the loader
-//! searches after RPATH. An existing file *replaces* the built-in list, even if it is empty. A
-//! new file must therefore repeat the built-in list, or the container's programs do not find the
+//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons. The loader searches
+//! them after RPATH. If the file exists, it *replaces* the built-in list, even if it is empty. So a
+//! new file must repeat the built-in list. Otherwise the container's programs do not find the
 //! container's own libraries.
 
 use super::LibraryDir;

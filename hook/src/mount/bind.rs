@@ -193,7 +193,8 @@ fn make_mount_private(mount_root: &Handle, target: &Target) -> Result<()> {
     .map_err(|errno| system_error("make private the mount on", target, errno))
 }
 
-/// Returns the path of a descriptor, relative to the working directory `/proc/self/fd`.
+/// Returns a path of an open file. The path is the number of its descriptor, relative to the
+/// working directory `/proc/self/fd`.
 fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }

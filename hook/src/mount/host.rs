@@ -94,7 +94,7 @@ impl HostFile {
         &self.root_path
     }
 
-    /// Checks that the file has the kind `expected_kind`.
+    /// Checks that the file has the kind `expected_kind`, such as a directory.
     pub fn expect_kind(&self, expected_kind: FileKind) -> Result<()> {
         if self.kind() == expected_kind {
             return Ok(());

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::container::{ContainerRoot, FileOwner, Handle, Procfs, Target};
 
-/// Makes mounts in the mount namespace of a container, which this process has entered.
+/// Mounts sources in a container. This process must have entered the container's mount namespace.
 #[derive(Debug)]
 pub struct Mounter {
     pub(super) syscall_support: SyscallSupport,

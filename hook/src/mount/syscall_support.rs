@@ -1,4 +1,4 @@
-//! Determines which of the newer system calls are available.
+//! Finds out which of the newer system calls the hook can use.
 
 use std::path::Path;
 

@@ -42,7 +42,7 @@ enum StagedMount {
     Attached(OwnedFd),
 }
 
-/// A tmpfs that is attached in the container.
+/// A tmpfs that was attached in the container.
 #[derive(Debug)]
 pub struct Tmpfs {
     mount: OwnedFd,

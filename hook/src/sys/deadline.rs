@@ -21,9 +21,9 @@ use nix::unistd::alarm;
 
 use crate::exit::ExitCode;
 
-/// The time limit of the hook in seconds, and of `boathook-runtime` until it executes the real
-/// runtime. The time of the programs of `[prepare]` does not count, because they have a limit of
-/// their own.
+/// The time limit of the hook in seconds. It is also the limit of `boathook-runtime` until it
+/// executes the real runtime. The time of the programs of `[prepare]` does not count, because they
+/// have a limit of their own.
 ///
 /// The work normally takes milliseconds. Steps that can take longer have shorter limits, such as
 /// two seconds for systemd. The kubelet waits two minutes for the start of a container.
@@ -69,8 +69,8 @@ impl Stage {
     }
 }
 
-/// Sets the container id that the report of an exceeded deadline names. The id must not contain
-/// control characters.
+/// Sets the container id for the report of an exceeded deadline. The id must not contain control
+/// characters.
 pub(crate) fn set_container_id(id: &str) {
     let prefix = format!("container {id}: ");
     REPORT_PREFIX.store(Box::into_raw(Box::new(prefix)), Ordering::Release);

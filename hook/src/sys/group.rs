@@ -2,8 +2,8 @@
 //!
 //! An engine kills a hook that takes too long. After that, no program that the hook has started may
 //! continue to change a device. `PR_SET_PDEATHSIG` would kill a program when its parent ends, but
-//! not the children of the program. So the group has a leader process, which waits for the end of
-//! this process and then kills the group.
+//! not the children of the program. So the group has a leader process. It waits until this process
+//! ends, and then kills the group.
 
 use std::os::fd::OwnedFd;
 

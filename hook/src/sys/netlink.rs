@@ -48,7 +48,8 @@ impl NetlinkSocket {
         sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()).map(drop)
     }
 
-    /// Sends a request and waits for the kernel's acknowledgement. Fails with the kernel's error.
+    /// Sends a request, and waits until the kernel acknowledges it. If the kernel answers with an
+    /// error, returns this error.
     pub(crate) fn send_request(&self, message_type: u16, payload: &[u8]) -> Result<()> {
         let answer = self.send_and_receive(message_type, NLM_F_REQUEST | NLM_F_ACK, payload)?;
         match parse_error_number(&answer) {

@@ -87,7 +87,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// process's answer.
 const POLL_TIMEOUT_MILLIS: u16 = 20;
 
-/// A child process that runs a function and writes the returned text to a pipe.
+/// A child process that calls a function. It writes the text that the function returns to a pipe.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,

@@ -106,7 +106,7 @@ fn statx(directory: RawFd, path: &CStr, flags: c_int, mask: c_uint) -> Result<li
 /// The parent and the propagation type of a mount.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MountRelations {
-    /// The unique id of the mount on which this mount is mounted.
+    /// The unique id of the parent: the mount on which this mount is mounted.
     pub(crate) parent_id: u64,
     /// The propagation type: `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
     pub(crate) propagation: u64,

@@ -42,8 +42,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to systemd's private socket, or to the system bus if the private socket cannot
-    /// be used. Returns `None` if nothing listens on either socket.
+    /// Connects to systemd's private socket. If the private socket cannot be used, connects to the
+    /// system bus. Returns `None` if nothing listens on either socket.
     pub(super) fn open(sockets: &SystemdSockets) -> Result<Option<Self>, BusError> {
         let deadline = Instant::now() + CONNECTION_TIMEOUT;
         if let Ok(Some(connection)) = Self::connect(&sockets.private_socket_path, deadline) {

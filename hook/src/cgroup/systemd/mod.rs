@@ -27,8 +27,8 @@ use super::rule::{self, Access, DeviceRule};
 use connection::Connection;
 use manager::{DeviceAllowEntry, DevicePolicy};
 
-/// The paths by which the host's systemd is reached: its D-Bus sockets, and the `/dev` where it
-/// looks up device nodes.
+/// The paths through which the host's systemd is used: its D-Bus sockets, and the `/dev` directory
+/// in which it looks up device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
     pub sockets: SystemdSockets,
@@ -44,7 +44,7 @@ impl Default for HostSystemd {
     }
 }
 
-/// Changes systemd units over one D-Bus connection, which is opened at the first change.
+/// Changes systemd units over one D-Bus connection. The connection is opened at the first change.
 pub(super) struct Systemd {
     host: HostSystemd,
     connection: Option<Connection>,
@@ -58,14 +58,14 @@ impl Systemd {
         }
     }
 
-    /// Adds the devices of `rules` to `DeviceAllow=` of `unit`, if the unit restricts devices at
-    /// all.
+    /// Adds the devices of `rules` to `DeviceAllow=` of `unit`. Does nothing if the unit does not
+    /// restrict devices.
     ///
     /// # Errors
     ///
-    /// The call fails if systemd refuses the change, or does not answer within two seconds. The
-    /// caller can still set the rules of the cgroup. They are valid until systemd writes the
-    /// rules of the unit again.
+    /// Fails if systemd refuses the change, or does not answer within two seconds. The caller can
+    /// still set the rules of the cgroup. They are valid until systemd writes the rules of the unit
+    /// again.
     pub(super) fn allow(
         &mut self,
         unit: &Unit,
@@ -94,10 +94,11 @@ impl Systemd {
     }
 
     /// Removes the devices of `rules` from `DeviceAllow=` of `unit`. Returns whether the unit was
-    /// changed; it is not if it lists none of the devices, or if systemd does not know it.
+    /// changed. It is not changed if it lists none of the devices, or if systemd does not know it.
     ///
     /// # Errors
-    /// The call fails for the same reasons as [`Self::allow`].
+    ///
+    /// Fails for the same reasons as [`Self::allow`].
     pub(super) fn revoke(
         &mut self,
         unit: &Unit,
@@ -120,7 +121,7 @@ impl Systemd {
         let paths: Vec<String> = rules.iter().map(dev_links::device_allow_path).collect();
         let mut remaining_entries = policy.allow_entries.clone();
         remaining_entries.retain(|(path, _)| !paths.contains(path));
-        // With `DevicePolicy=auto`, an empty `DeviceAllow=` would allow every device.
+        // If `DevicePolicy=auto` is set, an empty `DeviceAllow=` would allow every device.
         let would_allow_all = remaining_entries.is_empty() && policy.policy == "auto";
         if remaining_entries.len() == policy.allow_entries.len() || would_allow_all {
             return Ok(false);
@@ -162,9 +163,11 @@ impl Systemd {
     }
 }
 
-/// Returns the `DeviceAllow=` entries for devices of `rules` that the unit does not allow yet.
-/// In systemd a new entry replaces an existing entry for the same path, so the returned entry
-/// also has the letters of the existing one.
+/// Returns the entries that must be added to `DeviceAllow=` so that the unit allows the devices of
+/// `rules`.
+///
+/// A new entry replaces an existing entry for the same path. So the new entry also contains the
+/// access letters of the existing one.
 fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllowEntry> {
     let compute_missing_entry = |rule: &DeviceRule| {
         let path = dev_links::device_allow_path(rule);
@@ -182,15 +185,15 @@ fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<D
     rules.iter().filter_map(compute_missing_entry).collect()
 }
 
-/// Creates the missing links in `/dev/char` and `/dev/block` if `version`, the major version of
-/// systemd, needs them to identify devices.
+/// Creates the missing links in `/dev/char` and `/dev/block` if this version of systemd needs them
+/// to identify devices. `version` is the major version of systemd.
 fn create_missing_links(
     version: Option<u32>,
     dev_dir: &Path,
     rules: &[DeviceRule],
 ) -> Vec<LinkReport> {
-    // An unknown version of systemd counts as recent, so that no files are created in the host's
-    // `/dev` without need.
+    // An unknown version of systemd is treated as a recent one, so that no file is created in the
+    // host's `/dev` unnecessarily.
     if version.is_none_or(|version| version >= dev_links::FIRST_VERSION_WITHOUT_LINK_LOOKUP) {
         return Vec::new();
     }
@@ -208,8 +211,8 @@ fn create_missing_links(
         .collect()
 }
 
-/// Returns the outcome for a D-Bus error that is no failure: systemd does not run, does not know
-/// the unit, or does not permit the change. Returns `None` for all other errors.
+/// Returns the outcome for a D-Bus error that is not a failure: systemd is not running, does not
+/// know the unit, or does not permit the change. Returns `None` for all other errors.
 fn find_refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;

@@ -1,4 +1,4 @@
-//! Changes device rules on cgroup v1, where each cgroup has the control files `devices.list`,
+//! Changes device rules on cgroup v1. There, each cgroup has the control files `devices.list`,
 //! `devices.allow` and `devices.deny` (admin-guide/cgroup-v1/devices in the kernel's
 //! documentation).
 
@@ -19,14 +19,15 @@ use super::report::{CgroupReport, RuleChangeOutcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Writes the members of `rules` that the cgroup denies to `devices.allow`.
+/// Writes those of `rules` that the cgroup denies to `devices.allow`.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<CgroupReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // The kernel does not show the exceptions of a list that allows all devices. Writing a
-        // rule removes the exception for its device, and has no effect if there is none.
+        // The kernel does not show the exceptions of a list that allows all devices. A rule that is
+        // written removes the exception for its device. It has no effect if there is no such
+        // exception.
         DeviceList::AllDevices => match write_rules(cgroup, rules)? {
             RuleChangeOutcome::NoPermission { .. } | RuleChangeOutcome::Written { .. } => {
                 RuleChangeOutcome::AlreadyAllowed
@@ -49,14 +50,14 @@ pub(super) fn allow(
     }])
 }
 
-/// Returns whether the cgroup in the directory `dir` has a list of allowed devices, so that it
-/// denies all others.
+/// Reports whether the cgroup restricts devices: it has a list of allowed devices, and denies all
+/// others. `dir` is the directory of the cgroup.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllDevices)
 }
 
-/// Writes the entries of `earlier_list` that the cgroup no longer allows to `devices.allow`, and
-/// returns their number.
+/// Writes to `devices.allow` the entries of `earlier_list` that the cgroup no longer allows.
+/// Returns the number of these entries.
 pub(super) fn restore_entries(
     cgroup: &CgroupDir,
     earlier_list: &DeviceList,
@@ -73,8 +74,8 @@ pub(super) fn restore_entries(
     Ok(lost_entries.len())
 }
 
-/// Writes `rules` to `devices.deny`, one rule per write. In a list that allows all devices, the
-/// kernel adds an exception for each.
+/// Writes `rules` to `devices.deny`, one rule per write. If the cgroup's list allows all devices,
+/// the kernel adds an exception for each rule.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let path = cgroup.dir.join("devices.deny");
@@ -120,15 +121,17 @@ fn write_rule(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     file.write_all(rule.to_string().as_bytes())
 }
 
-/// The cause for which the kernel refused a rule.
+/// The reason why the kernel refused a rule.
 enum WriteRefusal {
     MissingPrivilege,
     Error(CgroupError),
 }
 
-/// Finds out why writing `rule` to `devices.allow` failed with `source`. With EPERM or EACCES,
-/// either an ancestor denies the device, or this process lacks CAP_SYS_ADMIN. If neither is the
-/// case, something else refuses the rule, such as a security module.
+/// Finds out why the kernel refused `rule` in `devices.allow`. `source` is the error of the write.
+///
+/// EPERM or EACCES means that an ancestor denies the device, or that this process does not have
+/// CAP_SYS_ADMIN. If neither is the case, something else refuses the rule, such as a security
+/// module.
 fn explain_refusal(
     cgroup: &CgroupDir,
     rule: &DeviceRule,

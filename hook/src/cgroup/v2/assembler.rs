@@ -23,7 +23,8 @@ const MINOR_NUMBER: Reg = Reg::R5;
 
 pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
-    // The last rule that matches a device decides, so the program tests the last rule first.
+    // If several rules match a device, the last one decides. So the program tests the last rule
+    // first.
     for rule in spec_rules.rules().iter().rev() {
         assembler.append_rule(rule);
     }

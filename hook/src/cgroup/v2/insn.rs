@@ -1,8 +1,8 @@
 //! Encodes and decodes the eBPF instructions of device programs (RFC 9669).
 //!
-//! The supported instructions are arithmetic on registers, jumps, loads from the context and
-//! exit. Calls, maps, the stack and 64-bit constants are not supported, because runtimes and
-//! systemd do not use them in device programs.
+//! The supported instructions are arithmetic on registers, jumps, loads from the context, and exit.
+//! Calls, maps, the stack and 64-bit constants are not supported, because runtimes and systemd do
+//! not use them in device programs.
 
 use crate::sys::bpf::Insn;
 

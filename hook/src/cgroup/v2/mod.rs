@@ -42,20 +42,22 @@ use kernel::{Kernel, RunningKernel};
 use level::CgroupLevel;
 use rewrite::find_rules_denied_by_program;
 
-/// The change that the device programs of a cgroup need.
+/// How the device programs of a cgroup must be changed.
 #[derive(Clone, Copy)]
 struct RequiredChange<'a> {
-    /// The devices to admit, with at most one rule for each device.
+    /// The devices that the programs must admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
-    /// The devices that the container's own device programs must no longer admit.
+    /// The rules of devices that the container's own programs must no longer admit.
     withdrawn_rules: &'a [DeviceRule],
-    /// The runtime's rules, from which a hidden device program is generated again.
+    /// The runtime's rules. If the kernel hides a device program, it is generated again from these
+    /// rules.
     spec_rules: &'a SpecRules,
 }
 
-/// Changes the device programs of the container's cgroup, and of the systemd slices and services
-/// above it, so that they admit the devices of `rules`. The programs of the container's own cgroups
-/// also stop admitting the devices of `withdrawn_rules`. Each program is replaced at most once.
+/// Changes device programs so that they admit the devices of `rules`. These are the programs of the
+/// container's cgroup, and of the systemd slices and services above it. The programs of the
+/// container's own cgroups also stop admitting the devices of `withdrawn_rules`. Each program is
+/// replaced at most once.
 pub(super) fn change_programs(
     cgroup: &CgroupDir,
     withdrawn_rules: &[DeviceRule],
@@ -70,8 +72,8 @@ pub(super) fn change_programs(
     change_programs_on(&RunningKernel, cgroup, change)
 }
 
-/// Checks that no device program of an enclosing cgroup denies one of `rules`. Such a denial is an
-/// error, because the programs of enclosing cgroups are never changed.
+/// Checks that no device program of an enclosing cgroup denies one of `rules`. If a program does,
+/// this is an error, because the programs of enclosing cgroups are never changed.
 pub(super) fn check_enclosing_cgroups(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
@@ -80,9 +82,10 @@ pub(super) fn check_enclosing_cgroups(
     check_enclosing_programs(&RunningKernel, cgroup, &levels, rules).map(drop)
 }
 
-/// Returns whether device programs are attached to the cgroup in the directory `dir`. The result
-/// is false if this process lacks the privileges to list programs, because it cannot change any
-/// program either.
+/// Reports whether device programs are attached to a cgroup. `dir` is the directory of the cgroup.
+///
+/// Returns false if this process does not have the privileges to list programs. In this case it
+/// cannot change any program either.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = RunningKernel
         .open_cgroup(dir)
@@ -97,8 +100,9 @@ pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(!ids.is_empty())
 }
 
-/// Returns an empty list if reading device programs failed with `errno` because this process
-/// lacks privileges: it cannot change any program either. Any other failure is an error.
+/// Handles an error `errno` of reading device programs. Returns an empty list if this process does
+/// not have the privileges: in this case it cannot change any program either. Otherwise returns the
+/// error.
 fn ignore_missing_privileges<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
@@ -114,7 +118,7 @@ fn ignore_missing_privileges<K: Kernel, T>(
     }
 }
 
-/// Returns whether the kernel hides the instructions of a device program that is attached to the
+/// Reports whether a device program whose instructions the kernel hides is attached to the
 /// container's own cgroups.
 pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     has_hidden_program_on(&RunningKernel, cgroup)
@@ -137,7 +141,7 @@ fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bo
     Ok(false)
 }
 
-/// Returns the members of `rules` that device programs of the cgroup or its ancestors deny, and
+/// Returns those of `rules` that device programs of the cgroup or its ancestors deny. Also returns
 /// the number of programs that cannot be evaluated.
 pub(super) fn find_denied_rules(
     cgroup: &CgroupDir,
@@ -232,10 +236,11 @@ fn open_levels<'a, K: Kernel>(
     cgroup.self_and_ancestors().map(open).collect()
 }
 
-/// Checks the device programs that apply to the container but are never changed. They are
-/// attached to cgroups that enclose the container's cgroup, or to cgroups above the mount point,
-/// which this process does not see. A program that denies a member of `rules` is an error. A
-/// program that cannot be evaluated is reported.
+/// Checks the device programs that apply to the container but are never changed. They are attached
+/// to cgroups that enclose the container's cgroup, or to cgroups above the mount point, which this
+/// process does not see.
+///
+/// Fails if such a program denies one of `rules`. Reports a program that cannot be evaluated.
 fn check_enclosing_programs<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
@@ -251,7 +256,7 @@ fn check_enclosing_programs<K: Kernel>(
             .and_then(|opened_program| kernel.dump(&opened_program))
         {
             Ok(code) => code,
-            // Another process removed the program since it was listed.
+            // Another process has removed the program since the programs were listed.
             Err(Errno::ENOENT) => continue,
             Err(errno) => {
                 check_privileges(errno)?;
@@ -286,9 +291,9 @@ fn check_enclosing_programs<K: Kernel>(
     Ok(reports)
 }
 
-/// Returns the ids of the device programs that apply to the container but are attached to cgroups
-/// that are never changed. Each id comes with the directory of its cgroup, or `None` if this
-/// process does not see the cgroup.
+/// Returns the ids of the device programs that apply to the container but are never changed. Each
+/// id has the directory of the cgroup to which the program is attached, or `None` if this process
+/// does not see this cgroup.
 fn list_enclosing_programs<'a, K: Kernel>(
     kernel: &K,
     levels: &[CgroupLevel<'a, K>],
@@ -313,7 +318,7 @@ fn list_enclosing_programs<'a, K: Kernel>(
         }
     }
     if !programs.is_empty() {
-        // A program that was replaced while the cgroups were queried is not in the result.
+        // Programs that were replaced while the cgroups were queried are left out.
         let effective_ids = query_effective()?.ids;
         programs.retain(|(id, _)| effective_ids.contains(id));
     }

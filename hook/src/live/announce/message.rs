@@ -5,7 +5,7 @@
 
 use crate::live::record::Announcement;
 
-/// The size in bytes of the longest message that libudev reads.
+/// The maximum size in bytes of a message that libudev reads.
 const MAX_MESSAGE_BYTES: usize = 8192;
 
 /// The magic number in the header of a udev message.
@@ -34,7 +34,8 @@ impl Announcement {
         message.into_bytes()
     }
 
-    /// Returns the message in udev's format. `boot_micros` is the time since boot in microseconds.
+    /// Returns the message in udev's format. `boot_micros` is the time since the boot in
+    /// microseconds.
     pub(in crate::live) fn to_udev_message(
         &self,
         action: UeventAction,
@@ -65,9 +66,9 @@ impl Announcement {
         for number in [HEADER_BYTES, HEADER_BYTES, length] {
             message.extend(number.to_ne_bytes());
         }
-        // The first two numbers are hashes of the subsystem and the device type, which the socket
-        // filters of libudev compare. The last two are the Bloom filter of tags: zero, because the
-        // message has no tags.
+        // The first two numbers are hashes of the subsystem and the device type. The socket filters
+        // of libudev compare them. The last two are the Bloom filter of the tags. They are zero,
+        // because the message has no tags.
         let hashes = [
             murmur_hash2(&self.subsystem),
             devtype.map_or(0, murmur_hash2),

@@ -38,7 +38,7 @@ use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
 use crate::sys::uevent::UeventSender;
 
-/// The file with the sequence number of the kernel's last uevent.
+/// The file that contains the sequence number of the kernel's last uevent.
 const UEVENT_SEQNUM_PATH: &str = "/sys/kernel/uevent_seqnum";
 
 /// How the devices of a container have changed. This determines which messages are sent.
@@ -281,8 +281,8 @@ fn send_messages(
                     continue;
                 }
             };
-        // A container in the host's network namespace needs no messages, because its programs get
-        // the uevents of the host.
+        // If a container is in the host's network namespace, its programs get the uevents of the
+        // host. So no messages are sent to it.
         if host_inode.is_some_and(|host_inode| host_inode != inode) {
             match namespaces.get_mut(&inode) {
                 Some(existing_namespace) => existing_namespace.messages.extend(namespace.messages),
@@ -413,8 +413,8 @@ impl NetworkNamespace {
     fn send(&self) -> Result<(), Errno> {
         setns(&self.file, CloneFlags::CLONE_NEWNET)?;
         let sender = UeventSender::open()?;
-        // libudev accepts messages only from the user that is root in its user namespace. The
-        // effective user id does not change, so that this process keeps its capabilities.
+        // libudev accepts only messages from the root user of its user namespace. The effective
+        // user id does not change, so that this process keeps its capabilities.
         let root = Uid::from_raw(0);
         setresuid(Uid::from_raw(self.root_uid), root, root)?;
         for (action, announcement) in &self.messages {

@@ -60,8 +60,8 @@ impl AttachmentRecord {
         self.cgroup_inode != 0 || self.has_cgroup_path_only()
     }
 
-    /// Reports whether an older version of Boathook wrote the record, with the path of the
-    /// container's cgroup but without its inode number.
+    /// Reports whether the record has the path of the container's cgroup, but not its inode number.
+    /// Such a record was written by an older version of Boathook.
     fn has_cgroup_path_only(&self) -> bool {
         self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup_path.parent().is_some()
     }
@@ -95,8 +95,8 @@ impl AttachmentRecord {
             return Ok(recorded_cgroup);
         }
         let process_cgroup = DeviceCgroup::from_pid(self.pid);
-        // If the first process has ended, another process may have its id, and `process_cgroup` may
-        // be the cgroup of that process.
+        // If the first process has ended, another process may have its id now. Then
+        // `process_cgroup` may be the cgroup of that other process.
         if !self.is_first_process_running() {
             return Ok(None);
         }

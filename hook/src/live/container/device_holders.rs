@@ -1,5 +1,5 @@
 //! Finds the processes of a container that have a device open. Such a process can use the device
-//! even after the device's rules and nodes are removed.
+//! even after the rules and nodes of the device were removed.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;

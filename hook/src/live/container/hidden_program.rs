@@ -16,11 +16,11 @@ use crate::live::record::{AttachmentRecord, RecordedRule, to_device_rules};
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 
-/// Reports whether the kernel hides a container's device program.
+/// Reports whether the kernel hides the instructions of a container's device program.
 ///
 /// # Errors
 ///
-/// Fails if the kernel hides the program and the record does not have all of the container's rules.
+/// Fails if the kernel hides the program and `record` does not contain all rules of the container.
 pub(in crate::live) fn check_hidden_program(
     cgroup: &DeviceCgroup,
     record: &AttachmentRecord,
@@ -63,8 +63,8 @@ impl AttachmentRecord {
 }
 
 impl LockedContainer {
-    /// Reports whether the kernel hides the container's device program ([`check_hidden_program`]).
-    /// Returns false for a container without a device cgroup.
+    /// Reports whether the kernel hides the instructions of the container's device program
+    /// ([`check_hidden_program`]). Returns false if the container has no device cgroup.
     pub(in crate::live) fn has_hidden_program(&self, config: &Config) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => {

@@ -19,7 +19,8 @@ use rooted_path::open_lock_file;
 /// The time that a command which a user started waits for a container's lock before it fails.
 pub(in crate::live) const COMMAND_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that `follow` waits for a container's lock before it gives up and retries later.
+/// The time that `boathook follow` waits for a container's lock before it gives up. It retries the
+/// change later.
 pub(in crate::live) const FOLLOW_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts to acquire a lock.

@@ -79,7 +79,7 @@ pub(in crate::live) struct LockedContainer {
     pub(in crate::live) container: RunningContainer,
     pub(in crate::live) record_file: LockedRecord,
     pub(in crate::live) record: AttachmentRecord,
-    /// The record as it was read from its file, or `None` if there was no file.
+    /// The record as this process read it from the file. `None` means that there was no file.
     original_record: Option<AttachmentRecord>,
 }
 

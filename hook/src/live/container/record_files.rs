@@ -22,7 +22,7 @@ use crate::oci::Bundle;
 /// the log.
 const RECORD_DIR_NAME: &str = "attached";
 
-/// The size in bytes of the largest record file that is read or written.
+/// The maximum size in bytes of a record file.
 const MAX_RECORD_BYTES: u64 = 4 << 20;
 
 /// The record file of one container. This process holds the lock of the container as long as this
@@ -331,7 +331,7 @@ pub(crate) fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, root
         record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
 }
 
-/// Returns the directory of records. Creates it if it does not exist.
+/// Returns the directory that contains the attachment records. Creates it if it does not exist.
 pub(in crate::live) fn create_record_dir(root: &Path) -> io::Result<PathBuf> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::list_log_directories(root) {

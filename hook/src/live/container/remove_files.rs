@@ -17,7 +17,8 @@ use crate::mount;
 const MAX_STACKED_MOUNTS: usize = 32;
 
 impl CreatedFile {
-    /// Removes the file from a container's root, if the file at its path is still the created one.
+    /// Removes the file from a container's root. Does nothing if the file at its path is not the
+    /// file that was created.
     pub(crate) fn remove(&self, root: &ContainerRoot) -> Result<(), LiveError> {
         let parent = match root.open_parent(&self.path) {
             // The container has replaced a directory of the path by a file of another kind, so the
@@ -119,7 +120,7 @@ impl CreatedFile {
     }
 }
 
-/// Returns the topmost mount at a path, if anything is mounted there.
+/// Returns the topmost mount at the path of `name`. Returns `None` if nothing is mounted there.
 fn find_top_mount(
     root: &ContainerRoot,
     parent: &Parent,

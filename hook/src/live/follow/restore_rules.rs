@@ -37,7 +37,7 @@ pub(super) struct CgroupWatch {
     ids_by_watch: BTreeMap<WatchDescriptor, String>,
 }
 
-/// The ids of containers that inotify reported.
+/// The ids of the containers that inotify events are about.
 #[derive(Default)]
 pub(super) struct ReportedContainers {
     /// The containers that have a new record. Their cgroups are not watched yet.
@@ -90,7 +90,7 @@ impl CgroupWatch {
         for file in files {
             match self.inotify.add_watch(&file, AddWatchFlags::IN_MODIFY) {
                 Ok(watch) => drop(self.ids_by_watch.insert(watch, id.to_owned())),
-                // The container has ended.
+                // The file does not exist, because the container has ended.
                 Err(Errno::ENOENT | Errno::ENODEV) => {}
                 Err(errno) => return Err(LiveError::CgroupWatch(errno)),
             }
@@ -257,8 +257,8 @@ fn find_reallowed_rules(
             continue;
         }
         let mut is_allowed = is_hidden;
-        // The mknod access is not compared, because runtimes allow it for all devices. It is harmless
-        // without read or write access.
+        // Only read and write access are compared. Runtimes allow mknod access for all devices,
+        // which is harmless without read or write access.
         for access in [Access::READ, Access::WRITE] {
             let rule = DeviceRule { number, access };
             let was_revoked = revoked_rule.rule.access.contains(access);

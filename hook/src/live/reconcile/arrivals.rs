@@ -1,4 +1,4 @@
-//! Adds the awaited devices that have arrived on the host to attachment records. This module
+//! Adds awaited devices to attachment records when they have arrived on the host. This module
 //! changes no container.
 
 use device_class::config::Config;

@@ -31,8 +31,8 @@ pub(in crate::live) struct ContainerChange<'a> {
     /// The plan, which contains only the injection steps whose results the container does not have
     /// yet.
     pub(in crate::live) plan: &'a InjectionPlan,
-    /// All rules that the container has after the change. If the kernel hides the container's device
-    /// program, the program is generated again from these rules.
+    /// All rules that the container has after the change. If the kernel hides the container's
+    /// device program, the program is generated again from these rules.
     pub(in crate::live) final_rules: &'a [DeviceRule],
     /// The injection steps for all devices and classes that the container has after the change.
     pub(in crate::live) final_steps: &'a [InjectionStep],

@@ -1,4 +1,4 @@
-//! Predicts the files that a plan will create in a container. The files are recorded before they are
+//! Predicts which files a plan will create in a container. The files are recorded before they are
 //! created, so that the record is complete even if this process is killed.
 
 use std::path::{Path, PathBuf};

@@ -27,7 +27,7 @@ pub(crate) struct AwaitedRequest {
 }
 
 impl AwaitedRequest {
-    /// Returns the requests of a plan for devices that the host does not have yet.
+    /// Returns the requests for devices that the host does not have yet, from the grants of a plan.
     pub(in crate::live) fn from_plan(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::apply::{InjectedDir, is_same_library};
 use crate::live::record::device_text;
 
-/// The identity of a file: the numbers `st_dev`, `st_ino` and `st_rdev` of stat(2).
+/// The identity of a file: `st_dev`, `st_ino` and `st_rdev` of stat(2), in this order.
 pub(in crate::live) type FileIdentity = [u64; 3];
 
-/// A file, directory or mount that was created in a container.
+/// A file, a directory or a mount that was created in a container, as an attachment record
+/// describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,

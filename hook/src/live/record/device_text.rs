@@ -68,7 +68,7 @@ pub(in crate::live) mod owners {
     }
 }
 
-/// Deserializes the id of one device, for `#[serde(deserialize_with)]`.
+/// Deserializes the id of a single device, for `#[serde(deserialize_with)]`.
 pub(in crate::live) mod device_id {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};

@@ -36,7 +36,7 @@ use crate::oci::AttachRequest;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttachmentRecord {
     pub(crate) id: String,
-    /// The process id of the container's first process.
+    /// The id of the container's first process.
     pub(crate) pid: i32,
     /// The start time of the first process, in clock ticks since the boot (proc_pid_stat(5), field
     /// 22). It distinguishes this container from one that is started later with the same id.
@@ -70,7 +70,7 @@ pub(crate) struct AttachmentRecord {
     /// arrived before.
     #[serde(default, rename = "detached", skip_serializing_if = "Vec::is_empty")]
     pub(crate) cancelled_requests: Vec<AwaitedRequest>,
-    /// The device rules that were added to the container's cgroup.
+    /// The device rules that were added to the container's cgroup, by the hook or later.
     pub(crate) rules: Vec<RecordedRule>,
     /// The files that were created in the container's root.
     #[serde(rename = "made")]

@@ -1,4 +1,5 @@
-//! The device rules of attachment records, each with the devices and the classes that need it.
+//! The device rules in attachment records. Each rule is recorded with the devices and classes that
+//! need it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::{Resolver, RootDir};
 use crate::live::record::{FileIdentity, device_text, to_st_rdev};
 
-/// A device rule that was added to a container's cgroup.
+/// A device rule that was added to a container's cgroup, as an attachment record describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordedRule {
     #[serde(with = "rule_text")]
