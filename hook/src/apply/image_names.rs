@@ -87,8 +87,8 @@ enum ImageLinkTarget {
     UnrelatedPath,
 }
 
-/// Adds the names of injected libraries to directories of the image. If a name cannot be added,
-/// this is not an error: the name is added to `name_problems`.
+/// Adds the names of injected libraries to directories of the image, by links or by mounts. If a
+/// name cannot be added, this is not an error: its path is stored in `name_problems`.
 struct LibraryNameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
@@ -99,8 +99,8 @@ struct LibraryNameWriter<'a, 'r> {
 /// each with the reason.
 type NameProblems = Vec<(PathBuf, String)>;
 
-/// Adds the names of all libraries to the directories of the image. Adds a warning if some names
-/// could not be added.
+/// Adds the names of all libraries to the directories of the image, by links or by mounts. Adds a
+/// warning if some names could not be added.
 pub(super) fn add_library_name_files(
     root: &ContainerRoot,
     mounter: &mut Mounter,
@@ -345,9 +345,9 @@ impl LibraryNameWriter<'_, '_> {
     }
 }
 
-/// Follows a library link of the image as long as it stays in its directory. Returns the file at
-/// the end only if it is a version of the same library, because the caller mounts the injected
-/// library over it.
+/// Follows a library link of the image as long as it stays in its directory, and returns where it
+/// leads. A file at the end counts as the library only if it is a version of the same library,
+/// because the caller mounts the injected library over it.
 fn follow_link(
     parent: &Parent,
     link: Handle,

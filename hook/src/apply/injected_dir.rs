@@ -61,7 +61,7 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds a file of the host. The container gets a symbolic link to the file at `path`.
+    /// Adds a file of the host. At `path`, the container gets a symbolic link to the file.
     pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }

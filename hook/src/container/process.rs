@@ -33,8 +33,8 @@ pub(crate) enum ProcessState {
 /// Returns the state of the process that has the id `pid` and the start time `start_time`. The
 /// start time is in clock ticks since the boot (field 22 of `/proc/PID/stat`).
 pub(crate) fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
-    // A single failed read does not prove that the process has ended. So the start time is read
-    // twice.
+    // A single failed read does not prove that the process has ended. So a failed read is repeated
+    // once.
     for _ in 0..2 {
         match find_start_time(pid) {
             Ok(current_start_time) if current_start_time == start_time => {

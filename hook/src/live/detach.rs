@@ -39,7 +39,7 @@ pub(crate) struct DetachResult {
     /// Whether this call removed files that a previous `detach` could not remove.
     pub(crate) has_removed_leftover_files: bool,
     /// The reason why the device nodes and files could not be removed from the container. `None`
-    /// means that they were removed.
+    /// means that no error occurred.
     pub(crate) removal_error: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
     /// The processes that have a detached device open. They can use the device until they close it.

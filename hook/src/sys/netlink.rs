@@ -151,7 +151,7 @@ impl LinkSocket {
     ///
     /// # Errors
     /// EEXIST if the namespace already has an interface with this name. EINVAL if the driver does
-    /// not allow that its interfaces are moved.
+    /// not allow its interfaces to be moved.
     pub(crate) fn move_link(
         &self,
         link: LinkInfo,
@@ -167,7 +167,7 @@ impl LinkSocket {
         self.0.send_request(RTM_NEWLINK, &payload.concat())
     }
 
-    /// Sets a network interface up.
+    /// Brings a network interface up.
     pub(crate) fn set_link_up(&self, link: LinkInfo) -> Result<()> {
         self.0
             .send_request(RTM_NEWLINK, &encode_link_header(link.index, IFF_UP, IFF_UP))

@@ -211,8 +211,8 @@ impl Child {
     }
 }
 
-/// A guard that ends the child process if its function panics. It prevents that the child process
-/// continues with code of the parent process when its stack is unwound.
+/// A guard that ends the child process if its function panics. Without the guard, the panic would
+/// unwind the stack into code of the parent process, and the child process would continue there.
 struct ExitOnDrop;
 
 impl Drop for ExitOnDrop {

@@ -89,8 +89,8 @@ impl<K: Kernel> CgroupLevel<'_, K> {
         let attached_programs = kernel
             .query(&self.cgroup, ProgramScope::Attached)
             .map_err(to_list_error)?;
-        // If a program was attached without BPF_F_ALLOW_MULTI, a descendant can override it. It
-        // then does not apply to the container, and is not changed.
+        // If a program was attached without BPF_F_ALLOW_MULTI, a descendant can override it. Then
+        // the program does not apply to the container, and is not changed.
         let effective_programs = kernel
             .query(leaf_cgroup, ProgramScope::Effective)
             .map_err(to_list_error)?;

@@ -95,7 +95,7 @@ pub(in crate::live) fn announce_devices(
     announce_changes(&[(device_record, change)], &snapshot, config);
 }
 
-/// Announces the changed devices of containers if the classes of the devices have `announce`.
+/// Announces the changed devices of containers whose classes have `announce = true`.
 ///
 /// For each container, a child process looks for the device nodes. Then, for each network
 /// namespace, a child process sends the messages. So a hanging container delays only the messages

@@ -83,8 +83,8 @@ impl LockedContainer {
         }
     }
 
-    /// Reports whether the record has no rule for the device of `rule`, and the specification does
-    /// not allow the device or no longer does after a revocation. `is_in_spec` is true if the
+    /// Reports whether neither the record nor the specification has a valid rule for the device of
+    /// `rule`. A revoked rule of the specification is not valid. `is_in_spec` is true if the
     /// specification allows the device.
     pub(in crate::live) fn lacks_rule(&self, rule: &DeviceRule, is_in_spec: bool) -> bool {
         let has_rule_for_device = |rules: &[RecordedRule]| {

@@ -1,10 +1,10 @@
-//! Restores the device rules that an update of a container has removed. At each update, crun sets
-//! all device rules of the engine's specification again. So the rules that the hook or `attach`
-//! added are lost. runc does not do this.
+//! Restores the device rules that an update of a container has removed. At each update, crun, unlike
+//! runc, sets all device rules of the engine's specification again. So the rules that the hook or
+//! `attach` added are lost.
 //!
 //! On cgroup v1, an update writes rules to a file, which is watched. On cgroup v2, the rules are a
-//! program, and nothing reports that the program is replaced. But after that, runtimes write limits
-//! to other files of the cgroup, so these files are watched.
+//! program, and nothing reports that the program is replaced. But runtimes write limits to other
+//! files of the cgroup after they have replaced the program. So these files are watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -140,7 +140,7 @@ impl AsFd for CgroupWatch {
     }
 }
 
-/// Returns the directories of the cgroups of the containers `ids`. The keys are the container ids.
+/// Returns the cgroup directories of the containers `ids`, with the container ids as keys.
 pub(super) fn find_cgroup_directories(
     ids: &BTreeSet<String>,
     config: &Config,

@@ -38,8 +38,8 @@ pub(super) struct ContainerState {
     pub(super) followed_devices: Vec<(DeviceRef, Option<PresentDevice>)>,
     /// The device nodes that belong to a whole class, and not to one of its devices.
     pub(super) class_nodes: Vec<PresentNode>,
-    /// The announcements of each device. `None` means that the class of the device has no
-    /// `announce`.
+    /// The announcements of each device. `None` means that the class of the device does not have
+    /// `announce = true`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
     pub(super) removed_devices: RemovedDevices,
     /// The recorded rules before the change. Another process may revoke a rule during the change.

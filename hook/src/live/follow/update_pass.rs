@@ -152,8 +152,8 @@ impl UpdatePass<'_> {
         self.remove_ended_containers(&records);
     }
 
-    /// Looks up on the host the devices of all classes that the containers use. Logs each class
-    /// that cannot be used once.
+    /// Looks up on the host the devices of all classes that the containers use. Logs a warning for
+    /// each class that cannot be used, but only once.
     fn take_snapshot(&mut self, records: &[AttachmentRecord]) -> HostSnapshot {
         let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         Stage::Planning.begin();

@@ -67,7 +67,8 @@ struct RequestedNames<'r> {
 #[derive(Default)]
 pub(in crate::live) struct HostSnapshot {
     followed_classes: BTreeMap<ClassName, ScannedClass>,
-    /// The announcements of each device, by class. The map contains only classes with `announce`.
+    /// The announcements of each device, by class. The map contains only classes that have
+    /// `announce = true`.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
     /// The classes whose devices are not tracked (no `follow = true`).
     unfollowed_classes: BTreeSet<ClassName>,
@@ -250,7 +251,7 @@ impl HostSnapshot {
     }
 
     /// Returns the announcements of a device. The list is empty if the host does not have the
-    /// device. Returns `None` if the class of the device has no `announce`.
+    /// device. Returns `None` if the class of the device does not have `announce = true`.
     pub(in crate::live) fn find_announcements(
         &self,
         device: &ContainerDevice,

@@ -136,8 +136,8 @@ pub(in crate::live) fn replace_devices(
     let is_planned = |file: &CreatedFile| plan.steps.iter().any(|step| file.is_created_by(step));
     let files = &locked_container.record.files;
     for (index, file) in files.iter().enumerate() {
-        // A planned node is mounted over the engine's node at the same path. The engine's node
-        // stays recorded as long as this mount is recorded.
+        // If a planned node has the same path as a node of the engine, it is mounted over the
+        // engine's node. The engine's node stays recorded as long as this mount is recorded.
         let mut files_at_path = files[index..]
             .iter()
             .filter(|other_file| other_file.path == file.path);

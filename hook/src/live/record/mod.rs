@@ -109,8 +109,8 @@ impl AttachmentRecord {
             .collect()
     }
 
-    /// Returns the requests whose devices were detached, from the container's own request. The
-    /// planner does not plan these devices.
+    /// Returns those of the container's own requests whose devices were detached. The planner does
+    /// not plan these devices.
     pub(crate) fn list_detached_requests(&self) -> Vec<DetachedRequest> {
         let cancelled_requests = self
             .cancelled_requests
