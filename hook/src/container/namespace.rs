@@ -333,9 +333,9 @@ fn check_root(
     }
 }
 
-/// Returns the identity of `rootfs` in the mount namespace of conmon, the parent of the container's
-/// process. If a container has its own user namespace, podman mounts the container's root only in
-/// the mount namespace of conmon.
+/// Returns the identity of `rootfs` in the mount namespace of the parent process. If the engine is
+/// podman, the parent of the container's process is conmon. If a container has its own user
+/// namespace, podman mounts the container's root only in the mount namespace of conmon.
 ///
 /// Returns `None` if the parent has another user namespace or root directory than this process. In
 /// that case, a user other than root could have mounted a file system there.

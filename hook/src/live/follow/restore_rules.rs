@@ -1,5 +1,5 @@
-//! Restores the device rules that an update of a container has removed. At each update, crun, unlike
-//! runc, sets all device rules of the engine's specification again. So the rules that the hook or
+//! Restores the device rules that an update of a container has removed. At each update, crun sets
+//! all device rules of the engine's specification again, unlike runc. So the rules that the hook or
 //! `attach` added are lost.
 //!
 //! On cgroup v1, an update writes rules to a file, which is watched. On cgroup v2, the rules are a
