@@ -64,7 +64,8 @@ fn late(vm: &mut Vm) -> Result<String> {
 
     // The engine has created the container, and not yet started it.
     vm.run("docker rm -f docker-late; docker create --name docker-late --network none --runtime boathook -e SERIAL_VISIBLE_DEVICES=F074? busybox sleep 9999")?;
-    pull_out(vm)?;
+    vm.monitor("device_del", json!({ "id": "late" }))?;
+    wait_for_ports(vm, "podman", "ports:\n")?;
     vm.run("docker start docker-late")?;
     plug_in(vm, 4)?;
     wait_until_usable(vm)?;
