@@ -12,8 +12,9 @@ fn no_node_is_of_a_camera_and_of_a_codec() {
     for (recorded, of_cameras, of_codecs) in [
         (
             "v4l2-camera",
-            "/dev/video0 /dev/video10 /dev/video40 /dev/video41",
-            "/dev/video20 /dev/video30",
+            "/dev/video0 /dev/video10 /dev/video40 /dev/video41 /dev/video50 /dev/video52 \
+             /dev/video60 /dev/video61 /dev/video70 /dev/video71",
+            "/dev/video20 /dev/video30 /dev/video86",
         ),
         ("v4l2-codec", "", "/dev/video10"),
     ] {
