@@ -52,6 +52,9 @@ impl PlanBuilder {
             };
             steps.push(InjectionStep::new(action, mask.owners));
         }
+        // A request can place a node at the path of a link, also of the link to this node.
+        let mut links = self.links;
+        links.retain(|path, _| !self.nodes.contains_key(path));
         for (path, (node, owners)) in self.nodes {
             if spec.has_node(&path, node.number) {
                 notes.push(format!("{} is made by the runtime already", path.display()));
@@ -76,7 +79,7 @@ impl PlanBuilder {
             };
             steps.push(InjectionStep::new(action, owners));
         }
-        for (path, (node, owners)) in self.links {
+        for (path, (node, owners)) in links {
             let target = make_relative_target(&path, &node);
             steps.push(InjectionStep::new(Action::Link { path, target }, owners));
         }

@@ -193,6 +193,19 @@ fn a_node_is_where_the_request_wants_it() {
             format!("{by_id}:/dev/stick"),
             format!("/dev/stick from /dev/ttyACM0; {by_id} -> ../../stick"),
         ),
+        // The node takes the place of the link.
+        (
+            format!("{by_id}:{by_id}"),
+            format!("{by_id} from /dev/ttyACM0"),
+        ),
+        (
+            format!("{by_id}:{by_id},ttyACM0"),
+            format!("{by_id} from /dev/ttyACM0; /dev/ttyACM0 from /dev/ttyACM0"),
+        ),
+        (
+            format!("ttyACM0,ttyUSB0:{by_id}"),
+            format!("{by_id} from /dev/ttyUSB0; /dev/ttyACM0 from /dev/ttyACM0"),
+        ),
         // Also at its own path, since it is requested by its name alone as well.
         (
             "ttyUSB0,/dev/any:/dev/modem".to_owned(),
