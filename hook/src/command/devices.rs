@@ -225,9 +225,9 @@ pub(super) fn print_table_with_column(
     style.write_table(out, &rows)
 }
 
-/// Returns the names of the device except those of its device nodes. The kernel numbers device
-/// nodes in the order in which devices appear, so the name of a node may later belong to another
-/// device.
+/// Returns the names of the device that stay when it is plugged in elsewhere. The names of device
+/// nodes are left out, because the kernel numbers device nodes in the order in which devices appear,
+/// and so are the names of USB ports, such as 1-2.4.
 fn find_stable_names<'a>(
     device: &Device,
     names: impl Iterator<Item = &'a RequestText>,
@@ -237,7 +237,16 @@ fn find_stable_names<'a>(
         nodes.any(|node| node.host_path.file_name() == Some(name.as_ref()))
     };
     names
+        .filter(|name| !is_usb_port(name.text.trim_matches('"')))
         .map(|name| name.text.clone())
         .filter(|name| !is_node_name(name))
         .collect()
+}
+
+/// Returns whether a name has the form of a USB port: the number of the bus, and those of the ports of
+/// hubs (Documentation/ABI/stable/sysfs-bus-usb, "X-Y.Z").
+fn is_usb_port(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let ports = name.split_once('-').filter(|(bus, _)| is_number(bus));
+    ports.is_some_and(|(_, ports)| ports.split('.').all(is_number))
 }

@@ -48,7 +48,7 @@ fn a_container_waits_for_what_the_host_does_not_have() {
         ("ttyUSB0?", "serial-1-2:1.0"),
         ("x9?", "?\"x9\""),
         ("HD Pro \"C920\"?", "?\"HD Pro \"\"C920\"\"\""),
-        ("ttyUSB0,x9?,\"1-2\"?", "serial-1-2:1.0 ?\"x9\" ?\"1-2\""),
+        ("ttyUSB0,x9?,\"1-9\"?", "serial-1-2:1.0 ?\"x9\" ?\"1-9\""),
         (
             "/dev/ttyZigbee:/dev/ttyACM0?",
             "?\"/dev/ttyZigbee\":/dev/ttyACM0",
@@ -149,7 +149,7 @@ fn others_who_choose_the_devices_do_not_wait() {
 fn a_similar_device_is_named_beside_an_awaited_name() {
     let (class, host) = serial_ports();
     let meant = "(also called serial-1-2:1.0, ttyUSB0, \
-                 usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus_V2_f074cc5adcc9ed11-if00-port0)?";
+                 usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus_V2_f074cc5adcc9ed11-if00-port0, \"1-2\")?";
     for (value, name) in [
         ("f074cc5adcc9ed12?", Some("f074cc5adcc9ed11")),
         ("f074cc5adcc9?", Some("f074cc5adcc9ed11")),
