@@ -11,6 +11,9 @@ use crate::name::DeviceId;
 /// The prefix by which an item of a request is recognised as a path. No device name begins with it.
 const DEV_PREFIX: &str = "/dev/";
 
+/// The maximum number of devices that a message lists for a directory.
+const MAX_LISTED_DEVICES: usize = 8;
+
 /// Returns an item of a request as a path if it begins with `/dev/`. Any other item is the name of
 /// a device; `None` is returned for it.
 pub fn parse_dev_path(text: &str) -> Option<&Path> {
@@ -98,8 +101,32 @@ impl<'a> NodePaths<'a> {
             Presence::Unusable(reason) if matches!(self.host.find_trusted_file(path), Ok(None)) => {
                 PathTarget::Absent(reason)
             }
-            Presence::Unusable(reason) => PathTarget::NoDevice(reason),
+            Presence::Unusable(reason) => {
+                let devices = self.list_devices_below(path);
+                PathTarget::NoDevice(if devices.is_empty() {
+                    reason
+                } else {
+                    format!("{reason}; name the devices in it, {devices}, or request `all`")
+                })
+            }
         }
+    }
+
+    /// Returns the ids of the devices with a node in `directory`, at most
+    /// [`MAX_LISTED_DEVICES`], as text for a message.
+    fn list_devices_below(&self, directory: &Path) -> String {
+        let mut ids: Vec<&str> = Vec::new();
+        for entry in &self.entries {
+            let id = entry.id.as_str();
+            if entry.path.starts_with(directory) && !ids.contains(&id) {
+                ids.push(id);
+            }
+            if ids.len() > MAX_LISTED_DEVICES {
+                ids[MAX_LISTED_DEVICES] = "and others";
+                break;
+            }
+        }
+        ids.join(", ")
     }
 
     /// Returns the devices that have a node at exactly this path. A linear search is fast enough,

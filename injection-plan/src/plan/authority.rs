@@ -112,10 +112,7 @@ impl Authority {
         inventory: &'a Inventory,
     ) -> Result<ClassGrant<'a>, RefusedRequest> {
         let devices = inventory.devices.as_slice();
-        let refuse = |error| RefusedRequest {
-            requested_by: request.source.to_string(),
-            error,
-        };
+        let refuse = |error| RefusedRequest::new(&request.source, error);
         let choose_requested_devices = || {
             request
                 .selection

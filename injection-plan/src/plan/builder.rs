@@ -119,10 +119,7 @@ impl PlanBuilder {
         } = input;
         let grant = authority.choose_devices(class, request, inventory)?;
         let devices = grant.devices;
-        let refuse = |error| RefusedRequest {
-            requested_by: request.source.to_string(),
-            error,
-        };
+        let refuse = |error| RefusedRequest::new(&request.source, error);
         let restricted_edits;
         let edits = match grant.files {
             GrantedFiles::WithoutDeviceAccess => {

@@ -64,6 +64,16 @@ impl PlanBuilder {
         }
         owners.insert(owner.clone());
         for link in &node.links {
+            // Two requests can place the node of one device at two paths. The link leads to the first.
+            if let Some((first_path, link_owners)) = self.links.get_mut(link)
+                && self
+                    .nodes
+                    .get(first_path)
+                    .is_some_and(|(first, _)| *first == planned_node)
+            {
+                link_owners.insert(owner.clone());
+                continue;
+            }
             add_source(&mut self.links, link, node.container_path.clone(), owner)?;
         }
         Ok(())

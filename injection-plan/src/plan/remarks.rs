@@ -73,15 +73,15 @@ impl PlanBuilder {
                 let version_name = version_name
                     .filter(|name| requirement::can_be_met_with_major(text, values, name));
                 let Some(name) = version_name else {
-                    return Err(PlanError::from(RefusedRequest {
-                        requested_by: input.request.source.to_string(),
-                        error: RequestError::Requirement {
+                    return Err(PlanError::from(RefusedRequest::new(
+                        &input.request.source,
+                        RequestError::Requirement {
                             env: env.clone(),
                             text: text.clone(),
                             disable_settings: disable_settings.clone(),
                             error: Box::new(error),
                         },
-                    }));
+                    )));
                 };
                 warnings.insert(format!(
                     "{}={} is not met: {error}; the major version of {} is the same, so most \

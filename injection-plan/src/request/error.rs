@@ -22,7 +22,10 @@ pub enum RequestError {
         excerpt(.0)
     )]
     UnfinishedQuotes(String),
-    #[error("`{first}-{last}` ends before it begins; write {last}-{first}")]
+    #[error(
+        "`{first}-{last}` ends before it begins; write {last}-{first}, or \"{first}-{last}\" for the \
+         device with this name"
+    )]
     BackwardsRange { first: u32, last: u32 },
     #[error(
         "`{}` is of the kind {}, which is not a resource of the class",
@@ -105,6 +108,12 @@ pub enum RequestError {
         excerpt(.path)
     )]
     InvalidContainerPath { path: String, reason: &'static str },
+    /// The item has its `?` before the path in the container.
+    #[error("the `?` of `{}` is not at its end; write {}", excerpt(.item), excerpt(.corrected_item))]
+    MisplacedMark {
+        item: String,
+        corrected_item: String,
+    },
     /// The item sets one path in the container but stands for several device nodes.
     #[error("`{}` is {meaning}, and {} is for one of them", excerpt(.item), excerpt(.path))]
     SeveralNodesForPath {

@@ -1,6 +1,7 @@
 //! Parses a container's request for devices, and finds the requested devices on the host. The
 //! request is a variable, an annotation, an argument of the hook, or a user's command.
 
+mod advice;
 mod environment;
 mod error;
 mod list;
@@ -185,10 +186,7 @@ impl Request {
     ) -> Result<Option<Self>, RefusedRequest> {
         let spec = &class.spec.request;
         let get_env = |name: &str| variables.get(name);
-        let refuse = |error| RefusedRequest {
-            requested_by: source.to_string(),
-            error,
-        };
+        let refuse = |error| RefusedRequest::new(&source, error);
         let selection = match &source {
             RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => {
                 Selection::parse(value, &class.spec)

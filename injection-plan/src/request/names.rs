@@ -136,17 +136,38 @@ impl<'a> RequestNames<'a> {
         &self,
         awaited_device: &AwaitedDevice,
     ) -> Option<SimilarDevice> {
-        let awaited_name = awaited_device.short_name()?;
+        self.find_device_like(awaited_device.short_name()?)
+    }
+
+    /// Returns the device of the host that a request probably means by `mistyped_name`: the one with
+    /// a node or a network interface of this name, or the one whose name is most similar, if it is
+    /// similar enough, and if no other device has a name that is as similar.
+    pub(super) fn find_device_like(&self, mistyped_name: &str) -> Option<SimilarDevice> {
         let devices = &self.inventory.devices;
         let list_names = |device: &'a Device| {
             let aliases = device.aliases.iter().map(String::as_str);
             std::iter::once(device.id.as_str()).chain(aliases)
         };
-        let intended_name =
-            similar::find_intended_name(awaited_name, devices.iter().flat_map(list_names))?;
-        let device = devices
+        let mut devices_with_part = devices
             .iter()
-            .find(|device| list_names(device).any(|name| name == intended_name))?;
+            .filter(|device| has_part(device, mistyped_name));
+        let (device, intended_name) = if let Some(device) = devices_with_part.next() {
+            (device, device.id.as_str())
+        } else {
+            let intended_name =
+                similar::find_intended_name(mistyped_name, devices.iter().flat_map(list_names))?;
+            let device = devices
+                .iter()
+                .find(|device| list_names(device).any(|name| name == intended_name))?;
+            let other_devices = devices.iter().filter(|other| other.id != device.id);
+            let other_names = other_devices.flat_map(list_names);
+            let other_names = other_names.filter(|name| *name != intended_name);
+            let candidates = other_names.chain([intended_name]);
+            if similar::find_intended_name(mistyped_name, candidates) != Some(intended_name) {
+                return None;
+            }
+            (device, intended_name)
+        };
         let name = self.format_name(device, intended_name)?.text;
         let other_aliases = device.aliases.iter().filter_map(|alias| {
             let request_text = self.format_name(device, alias)?;
@@ -157,6 +178,12 @@ impl<'a> RequestNames<'a> {
             device: device.id.clone(),
             name,
         })
+    }
+
+    /// Returns whether the class has only this device, and the similar name is its id.
+    pub(super) fn is_only_device(&self, similar_device: &SimilarDevice) -> bool {
+        let id = similar_device.device.as_str();
+        self.inventory.devices.len() == 1 && similar_device.name == id
     }
 
     /// Returns whether `name` selects only `device`, and no other device of the same resource.
@@ -432,6 +459,15 @@ impl<'a> RequestNames<'a> {
             _ => format!("{description}; `only` or `except` in config.toml hides {hidden_count}"),
         }
     }
+}
+
+/// Returns whether a node or a network interface of a device has this name on the host.
+fn has_part(device: &Device, name: &str) -> bool {
+    let mut nodes = device.nodes.iter();
+    let interfaces = device.net_interfaces.iter();
+    let mut interfaces = interfaces.flat_map(|interfaces| &interfaces.host_interfaces);
+    nodes.any(|node| node.host_path.file_name() == Some(name.as_ref()))
+        || interfaces.any(|interface| interface.name == name)
 }
 
 /// Returns the host path of an item such as HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS.

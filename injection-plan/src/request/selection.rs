@@ -126,7 +126,7 @@ impl Selection {
                 Ok(ResolvedItem::Range(range)) => ranges.push(range),
                 Err(error) if waiting::is_awaited(item, &error, &class.spec) => {}
                 Err(error) if ignores_unknown && error.is_unknown_device() => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(names.add_advice(item, error)),
             }
         }
         for IndexRange { first, last } in merge_ranges(ranges) {

@@ -120,7 +120,10 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ),
         ("4", no_fourth),
         ("2-4294967295", no_fourth),
-        ("3-0", "`3-0` ends before it begins; write 0-3"),
+        (
+            "3-0",
+            "`3-0` ends before it begins; write 0-3, or \"3-0\" for the device with this name",
+        ),
         (
             &"npu-1,".repeat(20_000),
             "120000 bytes is too long; a request may have at most 65536",

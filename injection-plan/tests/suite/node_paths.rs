@@ -67,6 +67,34 @@ fn a_path_is_the_node_that_the_host_has_there() {
     }
 }
 
+/// The engines' option `--device` gives all nodes of a directory.
+#[test]
+fn a_directory_is_refused_with_the_devices_in_it() {
+    for (class, directory_path, ids) in [
+        ("sound", "/dev/snd", "Headset"),
+        ("vfio", "/dev/vfio", "vfio-7, vfio-12"),
+        (
+            "usb-reader",
+            "/dev/bus/usb",
+            "felica-0512345, felica-1-10.3",
+        ),
+        ("serial-port", "/dev/serial/by-id", ""),
+    ] {
+        let path = directory(&format!("testdata/{class}/host.txt"));
+        let host = RecordedHost::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let class = shipped_class(class);
+        for value in [
+            directory_path.to_owned(),
+            format!("{directory_path}:{directory_path}"),
+        ] {
+            let refused = chosen(&class, &host, &value).unwrap_err();
+            let advice = format!("name the devices in it, {ids}, or request `all`");
+            assert!(refused.contains("is a directory"), "{refused}");
+            assert_eq!(refused.contains(&advice), !ids.is_empty(), "{refused}");
+        }
+    }
+}
+
 #[test]
 fn a_form_of_the_engines_that_no_request_has_is_refused_with_what_to_write() {
     let (class, host) = serial_ports();
@@ -262,6 +290,35 @@ fn a_node_is_where_the_request_wants_it() {
         let refused = placed(&class, &host, value).unwrap_err();
         assert!(refused.contains(reason), "{value}: {refused}");
     }
+}
+
+/// As when a device is attached to a container that has it at another path.
+#[test]
+fn two_requests_place_one_device_at_two_paths() {
+    let (class, host) = serial_ports();
+    let requests = ["ttyACM0:/dev/ttyUSB9", "ttyACM0"];
+    let requests = requests.map(|value| request(&class, value).unwrap().unwrap());
+    let found = requests
+        .each_ref()
+        .map(|request| discover::look_up_class(&class, request.edit_selection(), &host).unwrap());
+    let authority = asker();
+    let inputs = [0, 1].map(|number| PlanInput {
+        class: &class,
+        request: &requests[number],
+        found_class: &found[number],
+        authority: &authority,
+    });
+    let plan = plan::plan_injection(&inputs, &SpecDevices::default()).unwrap();
+    let nodes = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Node { mount, .. } => Some(mount.path.display().to_string()),
+        Action::Link { target, .. } => Some(format!("link to {}", target.display())),
+        _ => None,
+    });
+    let nodes: Vec<String> = nodes.collect();
+    assert_eq!(
+        nodes,
+        ["/dev/ttyACM0", "/dev/ttyUSB9", "link to ../../ttyUSB9"]
+    );
 }
 
 #[test]

@@ -82,6 +82,14 @@ fn a_container_waits_for_what_the_host_does_not_have() {
         ("/dev/serial/by-id?", "is a directory, not a device node"),
         ("/dev/ttyS0?", "it is a node of none of them"),
         ("other.com/x=y?", "is of the kind other.com/x"),
+        (
+            "x9?:/dev/ttyACM0",
+            "the `?` of `x9?:/dev/ttyACM0` is not at its end; write x9:/dev/ttyACM0?",
+        ),
+        (
+            "/dev/ttyZigbee?:/dev/ttyACM0",
+            "write /dev/ttyZigbee:/dev/ttyACM0?",
+        ),
     ] {
         let refused = planned(&class, &host, value, &asker()).unwrap_err();
         assert!(refused.contains(reason), "{value}: {refused}");
@@ -142,6 +150,66 @@ fn others_who_choose_the_devices_do_not_wait() {
         let refused = with_causes(refused);
         assert!(refused.contains(reason), "{refused}");
     }
+}
+
+/// A mistyped name that does not wait is refused, and the device that was probably meant is named.
+#[test]
+fn a_refused_name_is_named_with_a_similar_one() {
+    let (class, host) = serial_ports();
+    for (value, meant) in [
+        ("ttyUSB9", Some("ttyUSB0")),
+        ("/dev/ttyUSB9", Some("ttyUSB0")),
+        ("/dev/ttyusb0", Some("ttyUSB0")),
+        ("devices.boathook.dev/serial=ttyUSB9", Some("ttyUSB0")),
+        ("f074cc5adcc9ed12", Some("f074cc5adcc9ed11")),
+        ("9f3ad8e21b44c001", None),
+        ("7", None),
+        // Three ports have names with one letter less, more or other.
+        ("ttyUSB2", None),
+    ] {
+        let refused = planned(&class, &host, value, &asker()).unwrap_err();
+        let advice = refused.split_once("; did you mean ");
+        let name = advice.and_then(|(_, advice)| advice.split(' ').next());
+        assert_eq!(name, meant, "{value}: {refused}");
+    }
+}
+
+/// A CAN bus is not requested by its interface.
+#[test]
+fn the_device_of_an_interface_is_named() {
+    let path = directory("testdata/can/host.txt");
+    let host = RecordedHost::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let class = shipped_class("can");
+    let refused = planned(&class, &host, "can2", &asker()).unwrap_err();
+    assert!(
+        refused.ends_with("; did you mean can-0000:03:00.0?"),
+        "{refused}"
+    );
+}
+
+/// Compose's list form and files of variables keep the quotes that a shell removes.
+#[test]
+fn quotes_around_a_whole_value_are_pointed_out() {
+    let (class, host) = serial_ports();
+    for (value, unquoted) in [
+        ("'ttyUSB0'", "ttyUSB0"),
+        ("\"f074cc5adcc9ed11?\"", "f074cc5adcc9ed11?"),
+        (
+            "\"/dev/ttyZigbee:/dev/ttyACM0\"",
+            "/dev/ttyZigbee:/dev/ttyACM0",
+        ),
+        ("\"all\"", "all"),
+        (" 'all' ", "all"),
+        ("'ttyUSB0,ttyUSB1'", "ttyUSB0,ttyUSB1"),
+        ("x9", ""),
+        ("\"x9\",\"x8\"", ""),
+    ] {
+        let refused = planned(&class, &host, value, &asker()).unwrap_err();
+        let advice = format!("write - 'SERIAL_VISIBLE_DEVICES={unquoted}' in a list of compose");
+        assert_eq!(refused.contains(&advice), !unquoted.is_empty(), "{refused}");
+    }
+    // A name whose quotes are needed is no mistake.
+    assert!(planned(&class, &host, "\"ttyUSB0\"", &asker()).is_ok());
 }
 
 /// A mistyped name waits for ever, so the device that was probably meant is named.

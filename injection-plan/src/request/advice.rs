@@ -1,0 +1,70 @@
+//! Adds advice to the errors of requests: the name or the form that the user probably meant.
+
+use device_class::name::excerpt;
+
+use super::error::RefusedRequest;
+use super::list::Item;
+use super::names::RequestNames;
+use super::{RequestError, RequestSource};
+
+impl RequestNames<'_> {
+    /// Returns the error of an item that selects no device, with the device whose name is similar, or
+    /// with the item's correct form.
+    pub(super) fn add_advice(&self, item: &Item, mut error: RequestError) -> RequestError {
+        if let Some(path) = &item.container_path
+            && let Some(name) = item.text.strip_suffix('?')
+        {
+            let path = path.display();
+            return RequestError::MisplacedMark {
+                item: item.to_text(),
+                corrected_item: format!("{name}:{path}?"),
+            };
+        }
+        let (name, text) = match &mut error {
+            RequestError::UnknownDevice {
+                name,
+                known_devices,
+                ..
+            } => (name, known_devices),
+            RequestError::UnknownPath { path, reason, .. } => (path, reason),
+            _ => return error,
+        };
+        let short_name = name.rsplit(['/', '=']).next().unwrap_or_default();
+        if let Some(similar_device) = self.find_device_like(short_name)
+            && !self.is_only_device(&similar_device)
+        {
+            *text = format!("{text}; {similar_device}");
+        }
+        error
+    }
+}
+
+impl RefusedRequest {
+    pub(crate) fn new(source: &RequestSource, error: RequestError) -> Self {
+        let mut requested_by = source.to_string();
+        if let RequestSource::Env { name, value } = source
+            && let Some(value) = strip_outer_quotes(value)
+        {
+            let value = excerpt(value);
+            requested_by += &format!(
+                " (the quotes are part of the value: write - '{name}={value}' in a list of compose, \
+                 and {name}={value} in a file for --env-file)"
+            );
+        }
+        RefusedRequest {
+            requested_by,
+            error,
+        }
+    }
+}
+
+/// Returns the text between the quotes that enclose all of a value, as in `"all"`. A shell and YAML
+/// remove such quotes, but compose's list form `- "NAME"="VALUE"` and files of variables keep them.
+fn strip_outer_quotes(value: &str) -> Option<&str> {
+    let value = value.trim();
+    let mut enclosed_values = ['"', '\''].into_iter().filter_map(|quote| {
+        let value = value.strip_prefix(quote)?.strip_suffix(quote)?;
+        (!value.contains(quote)).then_some(value)
+    });
+    enclosed_values.next()
+}
