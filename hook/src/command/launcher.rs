@@ -111,7 +111,7 @@ impl Launcher {
             Launcher::Docker => format!(
                 "`docker run --runtime {HANDLER} -e {variable}={quoted_value} IMAGE`, with compose \
                  `runtime: {HANDLER}` and `{variable}: {}` below `environment:`",
-                quote_for_yaml(value)
+                quote_for_compose(value)
             ),
             Launcher::Podman => format!("`podman run -e {variable}={quoted_value} IMAGE`"),
             Launcher::RuntimeHandler => {
@@ -275,6 +275,25 @@ pub(super) fn quote_for_shell(text: &str) -> String {
     }
 }
 
-pub(super) fn quote_for_yaml(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+/// Quotes a text for a value in a file of compose, which is YAML. Compose itself replaces variables
+/// such as `$HOME`, and reads `$$` as a dollar sign.
+pub(super) fn quote_for_compose(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''").replace('$', "$$"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_hardware_is_quoted_for_the_shell_and_for_compose() {
+        for (name, shell, compose) in [
+            ("ttyUSB0", "ttyUSB0", "'ttyUSB0'"),
+            ("a$HOME?", "'a$HOME?'", "'a$$HOME?'"),
+            ("it's", "'it'\\''s'", "'it''s'"),
+        ] {
+            assert_eq!(quote_for_shell(name), shell);
+            assert_eq!(quote_for_compose(name), compose);
+        }
+    }
 }

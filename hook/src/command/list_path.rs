@@ -1,13 +1,14 @@
 //! Implements `boathook list PATH`, which finds the device of a device node or symbolic link of the
 //! host. It prints the device's names, and the commands that start a container with the device.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass};
-use device_class::host::{HostView, RealHost};
+use device_class::host::{Entry, HostView, RealHost};
 use device_class::load;
 use device_class::name::excerpt;
 use injection_plan::request::{
@@ -17,9 +18,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::devices::ListedDevice;
-use super::launcher::{quote_for_shell, quote_for_yaml};
+use super::launcher::{quote_for_compose, quote_for_shell};
 use super::output::Style;
-use super::{CommandError, print_json};
+use super::{CommandError, list_directory, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -51,6 +52,14 @@ pub(super) fn run(
     let host = planner::open_host(config)?;
     let (mut devices, mut code) = (Vec::new(), ExitCode::Success);
     for path in paths {
+        if matches!(host.entry(path), Ok(Some(Entry::Directory))) {
+            let devices_below = find_devices_below(path, config, &host)?;
+            if devices_below.is_empty() {
+                code = ExitCode::Request;
+            }
+            devices.extend(devices_below);
+            continue;
+        }
         let previous_count = devices.len();
         for source in load::read_each_source(&config.classes)?
             .into_iter()
@@ -91,6 +100,47 @@ pub(super) fn run(
     Ok(code)
 }
 
+/// Returns the devices of all classes with a node below a directory, and prints the nodes that no
+/// class has to the log.
+fn find_devices_below(
+    directory: &Path,
+    config: &Config,
+    host: &RealHost,
+) -> Result<Vec<DeviceOfPath>, CommandError> {
+    let sources = load::read_each_source(&config.classes)?;
+    let classes = sources.into_iter().flatten();
+    let classes = classes.filter_map(|source| config.class(&source).ok());
+    let classes: Vec<(DeviceClass, FoundClass)> = classes
+        .filter_map(|class| {
+            let found_class = discover::look_up_class(&class, (&BTreeSet::new()).into(), host);
+            Some((class, found_class.ok()?))
+        })
+        .collect();
+    let devices = classes.iter().flat_map(|(class, found_class)| {
+        let inventory = &found_class.inventory;
+        let names = RequestNames::new(class, inventory);
+        let devices = list_directory::find_devices_below(directory, inventory);
+        devices.map(move |(device, node)| {
+            let listed_device = ListedDevice::new(class, device, &names);
+            let name = listed_device.stable_names.first();
+            let name = name.unwrap_or(&listed_device.id).clone();
+            DeviceOfPath::new(node, class, listed_device, &name)
+        })
+    });
+    let devices: Vec<DeviceOfPath> = devices.collect();
+    let unclaimed_nodes = list_directory::describe_unclaimed_nodes(directory, &classes, host);
+    let directory = excerpt(&directory.to_string_lossy());
+    match unclaimed_nodes {
+        Some(text) if devices.is_empty() => crate::log::error(&text),
+        Some(text) => crate::log::warning(&text),
+        None if devices.is_empty() => {
+            crate::log::error(&format!("the directory {directory} has no device nodes"));
+        }
+        None => {}
+    }
+    Ok(devices)
+}
+
 fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<DeviceOfPath> {
     let text = path.to_str()?;
     let source = RequestSource::Attach {
@@ -105,20 +155,33 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Devi
     };
     let names = RequestNames::new(class, &inventory);
     let listed_device = ListedDevice::new(class, device, &names);
-    let names = listed_device.stable_names.clone();
-    let is_node_path = device.nodes.iter().any(|node| node.host_path == path);
-    let name = match is_node_path {
+    let names = &listed_device.stable_names;
+    let is_node = device.nodes.iter().any(|node| node.host_path == path);
+    let name = match is_node {
         false => text.to_owned(),
         true => names.first().unwrap_or(&listed_device.id).clone(),
     };
-    Some(DeviceOfPath {
-        path: path.to_owned(),
-        is_enabled: class.spec.is_enabled,
-        is_followed: class.spec.is_followed,
-        request: listed_device.suggest_request_with_name(&name),
-        names,
-        listed_device,
-    })
+    let mut device_of_path = DeviceOfPath::new(path, class, listed_device, &name);
+    // A link of udev stays, unless it is named after the port.
+    let is_link = host.canonicalize(path).is_ok_and(|target| target != path);
+    if is_link && !text.contains("/by-path/") {
+        device_of_path.names.push(text.to_owned());
+    }
+    Some(device_of_path)
+}
+
+impl DeviceOfPath {
+    /// Returns a device that a request should mean by `name`.
+    fn new(path: &Path, class: &DeviceClass, listed_device: ListedDevice, name: &str) -> Self {
+        DeviceOfPath {
+            path: path.to_owned(),
+            is_enabled: class.spec.is_enabled,
+            is_followed: class.spec.is_followed,
+            request: listed_device.suggest_request_with_name(name),
+            names: listed_device.stable_names.clone(),
+            listed_device,
+        }
+    }
 }
 
 fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), CommandError> {
@@ -149,7 +212,7 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
         let text = "none of them stays when it is plugged in elsewhere";
         style.write_paragraph(out, text)?;
     }
-    let (shell, yaml) = (quote_for_shell(request), quote_for_yaml(request));
+    let (shell, yaml) = (quote_for_shell(request), quote_for_compose(request));
     let value = request.replace('%', "%%");
     for (program, line) in [
         (

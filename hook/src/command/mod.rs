@@ -16,11 +16,13 @@ mod follow;
 mod holders;
 mod launcher;
 mod list;
+mod list_directory;
 mod list_path;
 mod missing_follower;
 mod node_log;
 mod output;
 mod running_root;
+mod unknown_variable;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -214,6 +216,11 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             };
             let Some(directory) = directory else {
                 let bundle = Bundle::from_variables(Path::new("/"), env)?;
+                let unknown_variables = unknown_variable::describe_unknown_variables(env, &config)?;
+                if let Some(text) = unknown_variables {
+                    log::error(&text);
+                    return Ok(ExitCode::Request);
+                }
                 print_plan(&bundle, cli, &config)?;
                 return Ok(ExitCode::Success);
             };

@@ -164,6 +164,15 @@ fn a_first_class_file_can_be_used() {
             &[&variable, &resource, &format!("as {name}.toml")],
         );
     }
+    // Nodes that differ in a number are of two devices.
+    let ran = succeeds(&host, &["class", "new", "/dev/hidraw1", "/dev/hidraw2"]);
+    let said = "/dev/hidraw1 and /dev/hidraw2 are two devices in this class";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("nodes = [\"/dev/hidraw{index}\"]\n"),
+        "{}",
+        ran.stdout
+    );
     // A path that may be a slip of the pen is no error, but is said.
     host.add_file("/dev/log0", "not a device").unwrap();
     for (device, said) in [
@@ -198,6 +207,7 @@ fn a_host_is_recorded_once() {
         "{recorded}"
     );
     assert!(!recorded.contains("hidden"), "{recorded}");
+    assert_eq!(ran.stderr, "");
     let ran = boathook(&host, &arguments, b"");
     assert_refused(&ran, code::FAILURE, &["host.txt", "exists"]);
     let before = fs::read_to_string(directory.join("host.txt")).unwrap();
@@ -208,6 +218,25 @@ fn a_host_is_recorded_once() {
     let ran = boathook(&host, &["class", "record", file.to_str().unwrap()], b"");
     assert_refused(&ran, code::FAILURE, &["file/host.txt", "cannot write"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+}
+
+/// A recording without the devices of a class that was named helps nobody.
+#[test]
+fn a_named_class_without_devices_is_reported_when_a_host_is_recorded() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", GOOD).unwrap();
+    for (number, class, is_reported) in [
+        (1, Some("thing"), true),
+        (2, Some("dummy-npu"), false),
+        (3, None, false),
+    ] {
+        let directory = host.path().join(format!("recorded{number}"));
+        let mut arguments = vec!["class", "record", directory.to_str().unwrap()];
+        arguments.extend(class.iter().flat_map(|class| ["--class", class]));
+        let ran = succeeds(&host, &arguments);
+        let text = "class thing finds no device on this host";
+        assert_eq!(ran.stderr.contains(text), is_reported, "{class:?}: {ran:?}");
+    }
 }
 
 /// A class file need not be installed, and a recording has nothing else of /dev and /proc.

@@ -57,8 +57,21 @@ fn variables_are_explained_without_a_container() {
     let json = succeeds(&host, &["explain", "--json", "--env", &variable("1")]).stdout;
     let plan: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(plan["grants"][0]["devices"][0], device);
-    let other = succeeds(&host, &["explain", "--env", "OTHER=1"]);
-    assert!(other.stdout.contains("no request"), "{other:?}");
+    let nothing = succeeds(&host, &["explain", "--env", &variable("void")]);
+    assert!(nothing.stdout.contains("no request"), "{nothing:?}");
+    // A mistyped variable would be a container without devices.
+    for (other, advice) in [
+        ("OTHER=1", "`boathook list --all` shows the variables"),
+        (
+            "DUMY_VISIBLE_DEVICES=1",
+            "did you mean DUMMY_VISIBLE_DEVICES?",
+        ),
+    ] {
+        let refused = boathook(&host, &["explain", "--env", other], b"");
+        let name = other.split('=').next().unwrap();
+        let text = format!("no class of this host has the variable {name}; {advice}");
+        assert_refused(&refused, code::REQUEST, &[&text]);
+    }
     let absent = boathook(&host, &["explain", "--env", &variable("64")], b"");
     assert_refused(&absent, code::REQUEST, &["no device `64`"]);
 }

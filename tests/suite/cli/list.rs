@@ -281,6 +281,35 @@ fn other_names_of_devices_are_listed_with_their_class() {
     assert_eq!(listed["devices"][1]["aliases"], names);
 }
 
+/// A directory, as in the engines' option `--device /dev/snd`, has the devices with a node in it.
+#[test]
+fn a_directory_is_listed_with_its_devices() {
+    let host = host_with_thing(
+        "discover = [{ count = 2 }]\n[device]\n\
+         id = 'thing-{index}'\nnodes = ['/dev/things/{index}']\n",
+    );
+    for file in ["/dev/things/text", "/dev/empty/text"] {
+        host.add_file(file, "").unwrap();
+    }
+    let ran = succeeds(&host, &["list", "/dev/things"]);
+    assert_says(
+        &ran.stdout,
+        &[
+            "/dev/things/0 is thing-0 of class thing",
+            "/dev/things/1 is thing-1 of class thing",
+        ],
+    );
+    let json = succeeds(&host, &["list", "--json", "/dev/things"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["devices"][1]["path"], "/dev/things/1");
+    let ran = boathook(&host, &["list", "/dev/empty"], b"");
+    assert_refused(
+        &ran,
+        code::REQUEST,
+        &["the directory /dev/empty has no device nodes"],
+    );
+}
+
 /// A name that a request would not understand is not printed, and one with a comma or like a range is quoted.
 #[test]
 fn a_listed_name_can_be_requested() {

@@ -16,6 +16,7 @@ use crate::lab::{Lab, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
     a_link_and_a_path_stay_with_their_device,
+    a_node_at_the_path_of_its_link_stays_with_its_device,
     a_device_is_attached_at_a_path_and_detached,
     a_path_is_listed_with_the_lines_to_paste,
     no_device_is_attached_over_another_one,
@@ -133,6 +134,29 @@ fn a_link_and_a_path_stay_with_their_device(lab: &Lab) {
     }
 }
 
+/// `/dev/by-id/X:/dev/by-id/X`, as compose's `devices:` has it.
+fn a_node_at_the_path_of_its_link_stays_with_its_device(lab: &Lab) {
+    let host = with_sticks();
+    let nodes = "nodes = [{ path = '/dev/{name}', links = ['/dev/by-id/{serial}'] }]";
+    let class = STICKS.replace("nodes = ['/dev/{name}']", nodes);
+    host.add_class("sticks", &class).unwrap();
+    let link = "/dev/by-id/x1";
+    let request = format!("{link}:{link}");
+    let bundle = requesting(&host, Rootfs::Busybox, "STICKS", &request);
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let number = || running.look(link).unwrap().number();
+    assert_eq!(number(), Some(host.device(1).number()));
+    // The number of the node changes between two looks of the follower.
+    lead(&host, link, 7);
+    fs::remove_file(host.node(1)).unwrap();
+    let _follower = Follower::start(lab, &host);
+    tell();
+    let is_moved = wait_until(|| number() == Some(host.device(7).number()));
+    assert!(is_moved, "{:?}", number());
+    assert_eq!(running.look(link).unwrap().read, Access::Granted);
+}
+
 fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
     let host = with_sticks();
     for (path, request) in [("/dev/zigbee", "/dev/zigbee?"), ("/dev/dummy-npu1", "x1?")] {
@@ -170,6 +194,17 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
         (&stick["id"], &stick["names"][0]),
         (&"stick-x1".into(), &"x1".into())
     );
+    // A link of udev stays, also where a class has no other name that does.
+    let class = "version = 1\nresource = 'example.com/link'\nrequest = { env = 'LINKS' }\n\
+        discover = [{ path = '/dev/zigbee' }]\n\
+        device = { id = 'link', nodes = ['/dev/zigbee'] }\n";
+    host.add_class("link", class).unwrap();
+    for (path, is_node) in [("/dev/zigbee", false), ("/dev/dummy-npu1", true)] {
+        let listed = done(lab, &host, &["list", path]);
+        assert!(listed.contains("is link of class link"), "{listed}");
+        let none_stays = listed.contains("none of them stays when it is plugged in");
+        assert_eq!(none_stays, is_node, "{listed}");
+    }
     let list_other = |expected: &str| {
         let none = boathook(lab, &host, &["list", "/dev/other"]);
         assert_eq!(none.status.code(), Some(5), "{none:?}");

@@ -17,7 +17,8 @@ use serde_json::json;
 
 pub(super) use starter::TargetError;
 
-use starter::{InstalledNames, Target, find_offered_devices};
+pub(super) use starter::name_target;
+use starter::{InstalledNames, Target, find_offered_devices, find_usb_ids_of_node};
 
 use super::{CommandError, print_json};
 use crate::cli::ClassCommand;
@@ -43,10 +44,13 @@ pub(super) fn run(
             let host = planner::open_host(config)?;
             let target = Target::parse(device)?.resolve(&host)?;
             let class_file_text =
-                target.format_class_file(nodes, &InstalledNames::read(config)?)?;
+                target.format_class_file(nodes, &InstalledNames::read(config)?, &host)?;
             let target_node = matches!(target, Target::Node { .. }).then_some(device);
             for node in target_node.into_iter().chain(nodes) {
                 warn_if_not_device_node(Path::new(node), &host);
+            }
+            for node in target.find_nodes_of_other_devices(nodes) {
+                warn_of_other_device(Path::new(device), node, &host);
             }
             let classes = load::read_each_source(&config.classes)?
                 .into_iter()
@@ -97,5 +101,20 @@ fn warn_if_not_device_node(path: &Path, host: &dyn HostView) {
     crate::log::warning(&format!(
         "{} {problem}; the class file is printed nevertheless",
         path.display()
+    ));
+}
+
+/// Logs a warning that `other_node` is not a node of the device with `node`, because their names
+/// differ in the number, and names the command for one device with both.
+fn warn_of_other_device(node: &Path, other_node: &str, host: &dyn HostView) {
+    let ids = find_usb_ids_of_node(node, host);
+    let target = ids.map_or("usb:VENDOR:PRODUCT".to_owned(), |(vendor, product)| {
+        format!("usb:{vendor}:{product}")
+    });
+    let node = node.display();
+    crate::log::warning(&format!(
+        "{node} and {other_node} are two devices in this class, since their names differ in a number: \
+         for one device with both name it by its ids, as in `boathook class new {target} {node} \
+         {other_node}`"
     ));
 }

@@ -47,7 +47,15 @@ pub(super) fn run(
     for source in sources {
         let class = config.class(&source?)?;
         match discover::look_up_class(&class, (&class.spec.capabilities()).into(), &recording) {
-            Ok(found_class) if found_class.inventory.devices.is_empty() => {}
+            Ok(found_class) if found_class.inventory.devices.is_empty() => {
+                if !class_file_paths.is_empty() || !class_names.is_empty() {
+                    crate::log::warning(&format!(
+                        "class {} finds no device on this host, so that the recording has none of it; \
+                         `boathook class check` says what a class looks for",
+                        class.name
+                    ));
+                }
+            }
             Ok(_) => classes_with_devices.push(class.name.to_string()),
             // This is only a warning. The recorded host does not have the missing files either, so
             // the class fails there in the same way.

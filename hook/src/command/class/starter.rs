@@ -1,18 +1,25 @@
 //! Implements `boathook class new`, which prints a class file for a device as a start for its
 //! author. Comments in the class file explain each setting.
 
+mod bus_nodes;
 mod directory;
 mod hardware;
 mod names;
+#[cfg(test)]
+mod tests;
+mod toml_text;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::HostView;
 use device_class::host::Entry;
 use device_class::name::excerpt;
 
-pub(super) use hardware::find_offered_devices;
+pub(in crate::command) use hardware::name_target;
+pub(super) use hardware::{find_offered_devices, find_usb_ids_of_node};
 pub(super) use names::InstalledNames;
+
+use toml_text::{escape_toml, format_nodes_line, quote_toml};
 
 /// The device for which a class file is generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +34,8 @@ pub(super) enum Target {
         /// The text of the path after the device's number.
         suffix: String,
     },
+    /// A symbolic link in /dev that leads to a device node, such as those of udev.
+    Link { path: String },
     /// A directory in /dev. All device nodes in it belong to one device.
     Directory {
         path: String,
@@ -76,15 +85,16 @@ impl Target {
                 product: product.to_ascii_lowercase(),
             });
         }
-        // Links that udev creates contain bus addresses (`pci-0000:00:14.0`) and all characters
-        // that udev does not encode.
-        let is_allowed_char = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
+        // The names of udev's links contain bus addresses (`pci-0000:00:14.0`), model names with any
+        // letters, and `\x20` in place of a blank. The other characters have a meaning in patterns.
+        let is_allowed_char = |c: char| !c.is_control() && !"\"'{}*?$`".contains(c);
         let path = Path::new(text);
         let is_device_path = text.starts_with("/dev/") && path.file_name().is_some();
         if !is_device_path
             || !text.chars().all(is_allowed_char)
             || text.contains("..")
             || text.contains("//")
+            || !text[5..].contains(|c: char| c.is_ascii_alphanumeric())
         {
             return Err(create_error());
         }
@@ -109,7 +119,8 @@ impl Target {
 
     /// Returns the target that a class file can describe. The node of a USB device is replaced by
     /// the device's ids, because the number in the path changes when the device is plugged in
-    /// again. A directory is replaced by its device nodes. Any other target is not changed.
+    /// again, and so is a link to it. A link to another device node becomes [`Target::Link`]. A
+    /// directory is replaced by its device nodes. Any other target is not changed.
     ///
     /// # Errors
     /// The call fails if the host has no such USB device, or if the directory has no device node.
@@ -123,14 +134,22 @@ impl Target {
             return Ok(self);
         };
         let path = format!("{stem}{number}{suffix}");
-        if hardware::parse_usb_node_path(&path).is_some() {
-            let ids = hardware::find_usb_ids(&path, host);
+        let node_path = host.canonicalize(Path::new(&path));
+        let node_path = node_path.unwrap_or_else(|_| PathBuf::from(&path));
+        let node_text = node_path.to_string_lossy();
+        if hardware::parse_usb_node_path(&node_text).is_some() {
+            let ids = hardware::find_usb_ids(&node_text, host);
             let (vendor, product) = ids.ok_or(TargetError::NoUsbDevice(path))?;
             return Ok(Target::BusIds {
                 bus: "usb",
                 vendor,
                 product,
             });
+        }
+        let leads_to_node = node_path.starts_with("/dev")
+            && matches!(host.entry(&node_path), Ok(Some(Entry::Device(_))));
+        if leads_to_node && node_path != Path::new(&path) {
+            return Ok(Target::Link { path });
         }
         if !matches!(host.entry(Path::new(&path)), Ok(Some(Entry::Directory))) {
             return Ok(self);
@@ -148,20 +167,68 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. A path in `sibling_paths` with the same text before the
-    /// number as the target becomes a device node of each device. Every container of the class gets
-    /// the other paths. The names in the class file are not used by any installed class.
+    /// Returns the text of the class file. Each device gets a node of `sibling_paths` if its path
+    /// differs from the target only in the number and the text after it, or if it belongs to hardware
+    /// with the target's ids. Every container of the class gets the other nodes. No name in the class
+    /// file is used by an installed class.
     pub(super) fn format_class_file(
         &self,
         sibling_paths: &[String],
         installed_names: &InstalledNames,
+        host: &dyn HostView,
     ) -> Result<String, TargetError> {
         for path in sibling_paths {
             if !matches!(Target::parse(path)?, Target::Node { .. }) {
                 return Err(TargetError::MalformedTarget(path.clone()));
             }
         }
-        let target = match self {
+        let target = self.choose_number(sibling_paths);
+        let mut device_nodes = target.list_node_items();
+        let old_nodes_line = format_nodes_line(&device_nodes);
+        let mut class_nodes = Vec::new();
+        for path in sibling_paths {
+            let pattern = target.to_sibling_pattern(path);
+            let item = pattern.map(|pattern| quote_toml(&pattern));
+            match item.or_else(|| bus_nodes::format_node(&target, path, host)) {
+                Some(item) if device_nodes.contains(&item) => {}
+                Some(item) => device_nodes.push(item),
+                None => class_nodes.push(quote_toml(path)),
+            }
+        }
+        let class_name = installed_names.choose_name(&target.derive_class_name());
+        let text = target.fill_template(&class_name);
+        let mut text = text.replacen(&old_nodes_line, &format_nodes_line(&device_nodes), 1);
+        if !class_nodes.is_empty() {
+            text += "\n# For every container with a device.\n[[edits]]\n";
+            text += &format_nodes_line(&class_nodes);
+        }
+        Ok(text)
+    }
+
+    /// Returns the paths of `sibling_paths` that differ from the target in the number of the device.
+    /// In the class file they are nodes of other devices.
+    pub(super) fn find_nodes_of_other_devices<'n>(
+        &self,
+        sibling_paths: &'n [String],
+    ) -> Vec<&'n str> {
+        let target = self.choose_number(sibling_paths);
+        let Target::Node { stem, number, .. } = &target else {
+            return Vec::new();
+        };
+        let other_paths = sibling_paths.iter().filter(|path| {
+            let after_stem = path.strip_prefix(stem.as_str()).unwrap_or_default();
+            let after_number = after_stem.strip_prefix(number.as_str());
+            let has_same_number =
+                after_number.is_some_and(|text| !text.starts_with(|c: char| c.is_ascii_digit()));
+            target.to_sibling_pattern(path).is_some() && !has_same_number
+        });
+        other_paths.map(String::as_str).collect()
+    }
+
+    /// Returns the target with the number of the device that fits `sibling_paths`, because its file
+    /// name may have several numbers.
+    fn choose_number(&self, sibling_paths: &[String]) -> Self {
+        match self {
             Target::Node {
                 stem,
                 number,
@@ -170,26 +237,7 @@ impl Target {
                 Self::parse_node_path(&format!("{stem}{number}{suffix}"), sibling_paths)
             }
             _ => self.clone(),
-        };
-        let mut device_nodes = vec![target.to_node_pattern()];
-        let mut class_nodes = Vec::new();
-        for path in sibling_paths {
-            match target.to_sibling_pattern(path) {
-                Some(pattern) if device_nodes.contains(&pattern) => {}
-                Some(pattern) => device_nodes.push(pattern),
-                None => class_nodes.push(path.clone()),
-            }
         }
-        let to_nodes_line = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
-        let old_nodes_line = to_nodes_line(&device_nodes[..1]);
-        let class_name = installed_names.choose_name(&target.derive_class_name());
-        let text = target.fill_template(&class_name);
-        let mut text = text.replacen(&old_nodes_line, &to_nodes_line(&device_nodes), 1);
-        if !class_nodes.is_empty() {
-            text += "\n# For every container with a device.\n[[edits]]\n";
-            text += &to_nodes_line(&class_nodes);
-        }
-        Ok(text)
     }
 
     /// Parses the path of a device node. If the file name contains several numbers, selects the
@@ -220,12 +268,18 @@ impl Target {
         is_numbered.then(|| format!("{stem}{{index}}{suffix}"))
     }
 
-    /// Returns the path of the target's device node with `{index}` instead of the device's number.
-    fn to_node_pattern(&self) -> String {
+    /// Returns the items of the key `nodes` in the template of the target. The node has `{index}` in
+    /// place of the device's number.
+    fn list_node_items(&self) -> Vec<String> {
         match self {
-            Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
-            Target::Node { stem, suffix, .. } => format!("{stem}{{index}}{suffix}"),
-            Target::BusIds { .. } | Target::Directory { .. } => String::new(),
+            Target::Node { stem, number, .. } if number.is_empty() => vec![quote_toml(stem)],
+            Target::Node { stem, suffix, .. } => {
+                vec![quote_toml(&format!("{stem}{{index}}{suffix}"))]
+            }
+            Target::BusIds { bus: "usb", .. } => {
+                vec![quote_toml("/dev/bus/usb/{bus:03}/{number:03}")]
+            }
+            Target::BusIds { .. } | Target::Directory { .. } | Target::Link { .. } => Vec::new(),
         }
     }
 
@@ -238,7 +292,9 @@ impl Target {
                 vendor,
                 product,
             } => format!("{bus}-{vendor}-{product}"),
-            Target::Node { stem: path, .. } | Target::Directory { path, .. } => {
+            Target::Node { stem: path, .. }
+            | Target::Directory { path, .. }
+            | Target::Link { path } => {
                 let relative_path = path.strip_prefix("/dev/").unwrap_or(path);
                 let parts = relative_path.split(|c: char| !c.is_ascii_alphanumeric());
                 let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
@@ -252,6 +308,7 @@ impl Target {
         let class_file_text = match self {
             Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
             Target::Node { .. } => include_str!("starter/nodes.toml"),
+            Target::Link { .. } => include_str!("starter/link.toml"),
             Target::Directory { .. } => include_str!("starter/directory.toml"),
             Target::BusIds { bus: "pci", .. } => include_str!("starter/pci.toml"),
             Target::BusIds { .. } => include_str!("starter/usb.toml"),
@@ -262,10 +319,11 @@ impl Target {
             .replace("@RESOURCE@", &names::to_resource(class_name));
         match self {
             Target::Node { stem, suffix, .. } => class_file_text
-                .replace("@STEM@", stem)
-                .replace("@REST@", suffix),
+                .replace("@STEM@", &escape_toml(stem))
+                .replace("@REST@", &escape_toml(suffix)),
+            Target::Link { path } => class_file_text.replace("@STEM@", &escape_toml(path)),
             Target::Directory { path, nodes } => class_file_text
-                .replace("@STEM@", path)
+                .replace("@STEM@", &escape_toml(path))
                 .replace("@NODES@", &directory::format_nodes_key(path, nodes)),
             Target::BusIds {
                 vendor, product, ..
@@ -294,182 +352,4 @@ fn split_at_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         )
     });
     split_paths.filter(|(_, _, suffix)| !suffix.starts_with(|c: char| c.is_ascii_alphanumeric()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use device_class::class::DeviceClass;
-    use device_class::discover;
-    use device_class::host::RecordedHost;
-    use device_class::name::ClassName;
-
-    fn parse(text: &str) -> (String, DeviceClass) {
-        let name = ClassName::try_from("new".to_owned()).unwrap();
-        let class = DeviceClass::parse(name, Path::new("new.toml"), text);
-        (
-            text.to_owned(),
-            class.unwrap_or_else(|error| panic!("{error}\n{text}")),
-        )
-    }
-
-    #[test]
-    fn a_first_class_file_finds_the_device() {
-        let host = "char /dev/mychip0 240:0\nchar /dev/mychip10 240:10\n\
-            char /dev/net/tun 10:200\nchar /dev/card3_ctl 1:4\nchar /dev/v4l2loop 1:5\n\
-            char /dev/iio:device0 245:0\nchar /dev/iio:device1 245:1\n\
-            char /dev/serial/by-path/pci-0000:00:14.0-usb-0:2:1.0-port0 188:0\n\
-            char /dev/a+b#c@d=e 1:7\n\
-            char /dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus-if00-port0 1:6\nchar /dev/vend/chip3 1:3\n\
-            file /sys/bus/pci/devices/0000:01:00.0/vendor\n| 0x10ee\n\
-            file /sys/bus/pci/devices/0000:01:00.0/device\n| 0x5000\n\
-            file /sys/bus/usb/devices/1-2/idVendor\n| 054c\n\
-            file /sys/bus/usb/devices/1-2/idProduct\n| 06c1\n\
-            file /sys/bus/usb/devices/1-2/busnum\n| 1\n\
-            file /sys/bus/usb/devices/1-2/devnum\n| 7\n\
-            char /dev/bus/usb/001/007 189:6\n\
-            char /dev/snd/controlC0 116:1\nchar /dev/snd/seq 116:2\ndir /dev/snd/by-path\n";
-        let host = RecordedHost::parse(host).unwrap();
-        for (text, name, ids) in [
-            ("/dev/mychip0", "mychip", "mychip-0 mychip-10"),
-            ("/dev/net/tun", "net-tun", "net-tun"),
-            ("/dev/card3_ctl", "card", "card-3"),
-            ("/dev/v4l2loop", "v4l2loop", "v4l2loop"),
-            (
-                "/dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus-if00-port0",
-                "serial-by-id-usb-itead-sonoff-z-e6008bf6",
-                "serial-by-id-usb-itead-sonoff-z-e6008bf6",
-            ),
-            ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
-            (
-                "/dev/iio:device0",
-                "iio-device",
-                "iio-device-0 iio-device-1",
-            ),
-            (
-                "/dev/serial/by-path/pci-0000:00:14.0-usb-0:2:1.0-port0",
-                "serial-by-path-pci-0000-00-14-0-f94eecc6",
-                "serial-by-path-pci-0000-00-14-0-f94eecc6",
-            ),
-            ("/dev/a+b#c@d=e", "a-b-c-d-e", "a-b-c-d-e"),
-            ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
-            ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),
-            ("/dev/bus/usb/001/007", "usb-054c-06c1", "usb-1-2"),
-            ("/dev/snd", "snd", "snd"),
-        ] {
-            let target = Target::parse(text).unwrap().resolve(&host).unwrap();
-            let file = target.format_class_file(&[], &InstalledNames::default());
-            let (file, class) = parse(&file.unwrap());
-            assert!(file.contains(&format!("as {name}.toml")), "{text}: {file}");
-            let found = discover::find_devices(&class, &host).devices;
-            assert!(found.iter().all(|device| device.health.is_healthy()));
-            let found: Vec<_> = found.iter().map(|device| device.id.as_str()).collect();
-            assert_eq!(found.join(" "), ids, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_usb_device_is_named_by_its_port_and_its_serial_number() {
-        const PORTS: &str = "\
-            file /sys/bus/usb/devices/@/idVendor\n| 0bda\nfile /sys/bus/usb/devices/@/idProduct\n| 2838\n\
-            file /sys/bus/usb/devices/@/busnum\n| 1\nfile /sys/bus/usb/devices/@/devnum\n| #\n\
-            char /dev/bus/usb/001/00# 189:#\n";
-        let port = |port: &str, number: &str| PORTS.replace('@', port).replace('#', number);
-        // Two sticks as sold have one serial number, and a third has none.
-        let text = format!(
-            "{}{}{}file /sys/bus/usb/devices/1-1/serial\n| 00000001\n\
-             file /sys/bus/usb/devices/1-2/serial\n| 00000001\n",
-            port("1-1", "3"),
-            port("1-2", "4"),
-            port("1-3", "5")
-        );
-        let host = RecordedHost::parse(&text).unwrap();
-        let target = Target::parse("usb:0bda:2838").unwrap();
-        let file = target.format_class_file(&[], &InstalledNames::default());
-        let file = file.unwrap();
-        // The keys in comments are right too.
-        let uncommented = file
-            .replace("# follow", "follow")
-            .replace("# unmask", "unmask")
-            .replace("# [[edits]]\n# masks", "[[edits]]\nmasks");
-        assert_eq!(uncommented.matches("\n[[edits]]\nmasks").count(), 1);
-        for file in [file, uncommented] {
-            let found = discover::find_devices(&parse(&file).1, &host);
-            assert!(found.warnings.is_empty(), "{:?}", found.warnings);
-            let devices = found.devices.iter();
-            let ids: Vec<&str> = devices.map(|device| device.id.as_str()).collect();
-            assert_eq!(ids, ["usb-1-1", "usb-1-2", "usb-1-3"]);
-            let aliases = found.devices.iter().map(|device| device.aliases.join(" "));
-            let aliases: Vec<String> = aliases.collect();
-            assert_eq!(aliases, ["00000001", "00000001", ""]);
-        }
-    }
-
-    #[test]
-    fn a_path_of_no_device_is_refused() {
-        let host = RecordedHost::parse("dir /dev/empty\ndir /dev/empty/by-path\n").unwrap();
-        for (path, says) in [
-            (
-                "/dev/bus/usb/001/009",
-                "no USB device of this host has the node",
-            ),
-            ("/dev/empty", "the directory /dev/empty has no device nodes"),
-        ] {
-            let error = Target::parse(path).unwrap().resolve(&host).unwrap_err();
-            assert!(error.to_string().starts_with(says), "{error}");
-        }
-    }
-
-    /// Each line has the given nodes, the expected nodes of each device, and the expected nodes
-    /// of the class.
-    const NODES: &str = "
-acme0 acme0_dma1 acme_ctl | acme{index} acme{index}_dma1 | acme_ctl
-acme0_ctl acme0_dma0 acme0_dma1 | acme{index}_ctl acme{index}_dma0 acme{index}_dma1
-acme0_dma0 acme0_dma1 acme0_ctl acme | acme{index}_dma0 acme{index}_dma1 acme{index}_ctl | acme
-# Those of other devices.
-acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{index}_dma0
-";
-
-    #[test]
-    fn a_device_has_several_nodes() {
-        for row in NODES.trim().lines().filter(|row| !row.starts_with('#')) {
-            let [nodes, lists @ ..] = &row.split(" | ").collect::<Vec<_>>()[..] else {
-                panic!("{row}");
-            };
-            let mut paths = nodes.split(' ').map(|name| format!("/dev/{name}"));
-            let target = Target::parse(&paths.next().unwrap()).unwrap();
-            let sibling_paths = paths.collect::<Vec<_>>();
-            let text = target.format_class_file(&sibling_paths, &InstalledNames::default());
-            let (text, _) = parse(&text.unwrap());
-            let written = text
-                .lines()
-                .filter_map(|line| line.strip_prefix("nodes = "));
-            let written: Vec<String> = written
-                .map(|list| list.replace(['[', ']', '"', ','], "").replace("/dev/", ""))
-                .collect();
-            assert_eq!(written, lists, "{nodes}: {text}");
-        }
-        let target = Target::parse("/dev/acme0").unwrap();
-        let sibling_paths = ["pci:10ee:5000".to_owned()];
-        let error = target.format_class_file(&sibling_paths, &InstalledNames::default());
-        assert!(error.is_err());
-    }
-
-    #[test]
-    fn other_texts_are_refused() {
-        for text in [
-            "",
-            "mychip0",
-            "/dev",
-            "/dev/",
-            "/dev/../etc/x",
-            "/dev/a\"b",
-            "10ee:5000",
-            "pci:1:2",
-            "usb:054c",
-            "/dev/7",
-        ] {
-            assert!(Target::parse(text).is_err(), "{text}");
-        }
-    }
 }

@@ -5,7 +5,6 @@ use device_class::inserted;
 use std::collections::BTreeSet;
 
 use device_class::DeviceClass;
-use device_class::class::ClassSpec;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, Health};
 use device_class::load;
@@ -20,6 +19,7 @@ use super::unrequested::UnrequestedDevices;
 use crate::command::example::find_example;
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::{DeliveryMethods, Launcher};
+use crate::command::unknown_variable::list_variables;
 use crate::exit::ExitCode;
 use crate::log::format_error_chain;
 use crate::planner::{self, ContainerRequests};
@@ -253,12 +253,6 @@ fn find_similar_variables(
         }
     }
     suggestions.into_iter()
-}
-
-fn list_variables(spec: &ClassSpec) -> impl Iterator<Item = &str> {
-    let request = &spec.request;
-    let names = [Some(&request.env), request.capabilities_env.as_ref()];
-    names.into_iter().flatten().map(|name| name.as_str())
 }
 
 fn examine_devices_on_host(

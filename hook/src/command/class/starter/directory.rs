@@ -14,6 +14,16 @@ pub(super) fn format_nodes_key(directory: &str, node_names: &[String]) -> String
 }
 
 fn format_node_line(directory: &str, node_name: &str) -> String {
+    let (pattern, template) = replace_numbers(node_name);
+    if pattern == node_name {
+        return format!("  {{ path = \"{directory}/{node_name}\", optional = true }},\n");
+    }
+    format!("  {{ for_each = \"{directory}/{pattern}\", path = \"{directory}/{template}\" }},\n")
+}
+
+/// Returns the pattern that matches a name with other numbers, and the template of the name that it
+/// matches. A name without a number is returned unchanged.
+pub(super) fn replace_numbers(node_name: &str) -> (String, String) {
     let (mut pattern, mut template) = (String::new(), String::new());
     let mut capture_names = 'a'..='z';
     let mut remaining_name = node_name;
@@ -27,12 +37,7 @@ fn format_node_line(directory: &str, node_name: &str) -> String {
         template += &format!("{text}{{{capture}}}");
         remaining_name = after_number;
     }
-    if pattern.is_empty() {
-        return format!("  {{ path = \"{directory}/{node_name}\", optional = true }},\n");
-    }
-    format!(
-        "  {{ for_each = \"{directory}/{pattern}{remaining_name}\", path = \"{directory}/{template}{remaining_name}\" }},\n"
-    )
+    (pattern + remaining_name, template + remaining_name)
 }
 
 #[cfg(test)]

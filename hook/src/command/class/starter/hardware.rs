@@ -15,6 +15,14 @@ const USB_DEVICE_DIR: &str = "/sys/bus/usb/devices";
 /// Returns the vendor and product ids of the USB device whose device node is `node_path`. Returns
 /// `None` if the path does not have the form /dev/bus/usb/BUS/NUMBER, or if no such device exists.
 pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(String, String)> {
+    let device_dir = find_usb_device_dir(node_path, host)?;
+    let [vendor, product] =
+        ["idVendor", "idProduct"].map(|file| read_line(&device_dir.join(file), host));
+    Some((vendor?, product?))
+}
+
+/// Returns the directory in sysfs of the USB device with the device node `node_path`.
+fn find_usb_device_dir(node_path: &str, host: &dyn HostView) -> Option<PathBuf> {
     let (bus, number) = parse_usb_node_path(node_path)?;
     let entry_names = host.list(Path::new(USB_DEVICE_DIR)).ok()?;
     let mut device_dirs = entry_names
@@ -24,10 +32,22 @@ pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(Stri
         let read_number = |file: &str| read_line(&device_dir.join(file), host)?.parse::<u32>().ok();
         read_number("busnum") == Some(bus) && read_number("devnum") == Some(number)
     };
-    let device_dir = device_dirs.find(has_number)?;
-    let [vendor, product] =
-        ["idVendor", "idProduct"].map(|file| read_line(&device_dir.join(file), host));
-    Some((vendor?, product?))
+    device_dirs.find(has_number)
+}
+
+/// Returns the argument of `boathook class new` for a device node: its path, or the ids of its USB
+/// device. Returns `None` for a USB hub, which no container needs.
+pub(in crate::command) fn name_target(node: &Path, host: &dyn HostView) -> Option<String> {
+    let path = node.to_str()?;
+    let Some(directory) = find_usb_device_dir(path, host) else {
+        return Some(path.to_owned());
+    };
+    let (vendor, product) = find_usb_ids(path, host)?;
+    // Class 09 of "USB Class Codes" (usb.org). The vendor of root hubs is the Linux Foundation
+    // (drivers/usb/core/hcd.c).
+    let device_class = read_line(&directory.join("bDeviceClass"), host);
+    let is_hub = device_class.as_deref() == Some("09") || vendor == "1d6b";
+    (!is_hub).then(|| format!("usb:{vendor}:{product}"))
 }
 
 /// Parses the path of a USB device node, /dev/bus/usb/BUS/NUMBER. Returns the bus number and the
@@ -41,6 +61,66 @@ fn read_line(path: &Path, host: &dyn HostView) -> Option<String> {
     let bytes = host.read(path, MAX_ATTRIBUTE_BYTES).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     Some(text.lines().next()?.trim().to_owned())
+}
+
+/// Returns the directory in sysfs of a device node's device, with all symbolic links resolved.
+pub(super) fn find_sysfs_dir(number: DeviceNumber, host: &dyn HostView) -> Option<PathBuf> {
+    let DeviceNumber { kind, major, minor } = number;
+    let kind = match kind {
+        DeviceKind::Character => "char",
+        DeviceKind::Block => "block",
+    };
+    let link_path = format!("/sys/dev/{kind}/{major}:{minor}");
+    host.canonicalize(Path::new(&link_path)).ok()
+}
+
+/// Returns the vendor and product ids of the USB device to which the node `node_path` belongs, such
+/// as that of a serial port.
+pub(in crate::command::class) fn find_usb_ids_of_node(
+    node_path: &Path,
+    host: &dyn HostView,
+) -> Option<(String, String)> {
+    let Ok(Some(Entry::Device(number))) = host.entry(node_path) else {
+        return None;
+    };
+    let sysfs_dir = find_sysfs_dir(number, host)?;
+    sysfs_dir.ancestors().find_map(|dir| {
+        let [vendor, product] =
+            ["idVendor", "idProduct"].map(|file| read_line(&dir.join(file), host));
+        Some((vendor?, product?))
+    })
+}
+
+/// Returns the directories in sysfs, with all symbolic links resolved, of the devices with the ids of
+/// a target. The result is empty for a target without ids.
+pub(super) fn list_device_dirs(target: &Target, host: &dyn HostView) -> Vec<PathBuf> {
+    let Target::BusIds {
+        bus,
+        vendor,
+        product,
+    } = target
+    else {
+        return Vec::new();
+    };
+    let (vendor_file, product_file, prefix) = match *bus {
+        "usb" => ("idVendor", "idProduct", ""),
+        _ => ("vendor", "device", "0x"),
+    };
+    let bus_dir = PathBuf::from(format!("/sys/bus/{bus}/devices"));
+    let names = host.list(&bus_dir).unwrap_or_default();
+    let device_dirs = names.iter().map(|name| bus_dir.join(name));
+    let has_ids = |device_dir: &PathBuf| {
+        [(vendor_file, vendor), (product_file, product)]
+            .into_iter()
+            .all(|(file, id)| {
+                let line = read_line(&device_dir.join(file), host);
+                line.is_some_and(|line| line == format!("{prefix}{id}"))
+            })
+    };
+    let device_dirs = device_dirs.filter(has_ids);
+    device_dirs
+        .filter_map(|device_dir| host.canonicalize(&device_dir).ok())
+        .collect()
 }
 
 /// A device of an installed class that is the same hardware as the target of a new class file.
@@ -102,37 +182,14 @@ impl TargetHardware {
                 let node_number = find_device_number(format!("{stem}{index}{suffix}"));
                 TargetHardware::NodeNumbers(node_number.into_iter().collect())
             }
+            Target::Link { path } => {
+                TargetHardware::NodeNumbers(find_device_number(path.clone()).into_iter().collect())
+            }
             Target::Directory { path, nodes } => {
                 let nodes = nodes.iter().map(|name| format!("{path}/{name}"));
                 TargetHardware::NodeNumbers(nodes.filter_map(find_device_number).collect())
             }
-            Target::BusIds {
-                bus,
-                vendor,
-                product,
-            } => {
-                let (vendor_file, product_file, prefix) = match *bus {
-                    "usb" => ("idVendor", "idProduct", ""),
-                    _ => ("vendor", "device", "0x"),
-                };
-                let devices_dir = PathBuf::from(format!("/sys/bus/{bus}/devices"));
-                let names = host.list(&devices_dir).unwrap_or_default();
-                let directories = names.iter().map(|name| devices_dir.join(name));
-                let has_ids = |directory: &PathBuf| {
-                    [(vendor_file, vendor), (product_file, product)]
-                        .into_iter()
-                        .all(|(file, id)| {
-                            let line = read_line(&directory.join(file), host);
-                            line.is_some_and(|line| line == format!("{prefix}{id}"))
-                        })
-                };
-                let directories = directories.filter(has_ids);
-                TargetHardware::SysfsDirs(
-                    directories
-                        .filter_map(|directory| host.canonicalize(&directory).ok())
-                        .collect(),
-                )
-            }
+            Target::BusIds { .. } => TargetHardware::SysfsDirs(list_device_dirs(target, host)),
         }
     }
 
@@ -141,14 +198,7 @@ impl TargetHardware {
         match self {
             TargetHardware::NodeNumbers(numbers) => numbers.contains(&number),
             TargetHardware::SysfsDirs(sysfs_dirs) => {
-                let DeviceNumber { kind, major, minor } = number;
-                let kind = match kind {
-                    DeviceKind::Character => "char",
-                    DeviceKind::Block => "block",
-                };
-                let link_path = format!("/sys/dev/{kind}/{major}:{minor}");
-                let sysfs_path = host.canonicalize(Path::new(&link_path));
-                sysfs_path.is_ok_and(|sysfs_path| {
+                find_sysfs_dir(number, host).is_some_and(|sysfs_path| {
                     sysfs_dirs
                         .iter()
                         .any(|sysfs_dir| sysfs_path.starts_with(sysfs_dir))

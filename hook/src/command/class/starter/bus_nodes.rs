@@ -1,0 +1,49 @@
+//! Describes further nodes of a device on a bus, such as /dev/hidraw1 of a security key, by their
+//! places below the device in sysfs, because their numbers are other ones after the next start.
+
+use std::path::Path;
+
+use device_class::HostView;
+use device_class::host::Entry;
+
+use super::Target;
+use super::directory::replace_numbers;
+use super::hardware::{find_sysfs_dir, list_device_dirs};
+
+/// Returns the item of the key `nodes` for the node `node_path` of a device with the target's ids.
+/// Returns `None` if the node does not belong to one, or has another name than in sysfs.
+pub(super) fn format_node(target: &Target, node_path: &str, host: &dyn HostView) -> Option<String> {
+    let node_path = host.canonicalize(Path::new(node_path)).ok()?;
+    let Ok(Some(Entry::Device(number))) = host.entry(&node_path) else {
+        return None;
+    };
+    let sysfs_dir = find_sysfs_dir(number, host)?;
+    let device_dirs = list_device_dirs(target, host);
+    let mut device_dirs = device_dirs.iter();
+    let relative_path = device_dirs.find_map(|dir| sysfs_dir.strip_prefix(dir).ok())?;
+    let mut names = relative_path.to_str()?.split('/');
+    let name = names.next_back()?;
+    if node_path.file_name()? != name {
+        return None;
+    }
+    let mut pattern_path = match target {
+        // The links of interfaces are beside those of the devices to which they belong.
+        Target::BusIds { bus: "usb", .. } => {
+            names.next().filter(|interface| interface.contains(':'))?;
+            "/sys/bus/usb/devices/{port}:*".to_owned()
+        }
+        Target::BusIds { .. } => "/sys/bus/pci/devices/{bdf}".to_owned(),
+        _ => return None,
+    };
+    for name in names {
+        // A directory with a number has another name for the next device.
+        let has_digit = name.contains(|c: char| c.is_ascii_digit());
+        pattern_path += "/";
+        pattern_path += if has_digit { "*" } else { name };
+    }
+    let (pattern, template) = replace_numbers(name);
+    let node_dir = node_path.parent()?.display();
+    Some(format!(
+        "{{ for_each = \"{pattern_path}/{pattern}\", path = \"{node_dir}/{template}\" }}"
+    ))
+}

@@ -1,0 +1,20 @@
+//! Writes values of a class file as TOML.
+
+/// Returns the line of the key `nodes` with these items, or several lines if an item is a table.
+pub(super) fn format_nodes_line(items: &[String]) -> String {
+    if items.iter().any(|item| item.starts_with('{')) {
+        let lines: String = items.iter().map(|item| format!("  {item},\n")).collect();
+        return format!("nodes = [\n{lines}]\n");
+    }
+    format!("nodes = [{}]\n", items.join(", "))
+}
+
+pub(super) fn quote_toml(text: &str) -> String {
+    format!("\"{}\"", escape_toml(text))
+}
+
+/// Returns a text as a basic string of TOML contains it. A path that [`super::Target::parse`] accepts has no
+/// other character that needs a backslash.
+pub(super) fn escape_toml(text: &str) -> String {
+    text.replace('\\', "\\\\")
+}
