@@ -1,5 +1,6 @@
 //! `boathook doctor`: the fault decides the exit code, and the fix is printed.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use harness::binaries;
@@ -59,8 +60,23 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
          discover = [{ path = '/sys/class/tty/{name}' }]\n\
          device = { id = 'port-{name}', nodes = ['/dev/{name}'] }\n";
     host.add_class("port", class).unwrap();
-    host.add_file("/sys/class/tty/ttyUSB1/dev", "188:1")
-        .unwrap();
+    let modem = class
+        .replace("port", "modem")
+        .replace("PORTS", "MODEMS")
+        .replace("tty/{name}", "modem/{name}")
+        .replace("version = 1", "version = 1\nfollow = true");
+    host.add_class("modem", &modem).unwrap();
+    let cable = class
+        .replace("port", "cable")
+        .replace("PORTS", "CABLES")
+        .replace("tty/{name}", "cable/ttyCH{name}");
+    host.add_class("cable", &cable).unwrap();
+    for file in ["tty/ttyUSB1", "modem/ttyACM1"] {
+        host.add_file(&format!("/sys/class/{file}/dev"), "")
+            .unwrap();
+    }
+    host.add_file("/dev/ttyACM1", "").unwrap();
+    symlink("ttyACM1", host.root().join("dev/zigbee")).unwrap();
     host.add_file("/sys/dev/char/188:7/dev", "188:7").unwrap();
     for (path, minor, code, words) in [
         (
@@ -69,8 +85,41 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
             15,
             [
                 "/dev/ttyUSB0 is c 188:0 in config.json, a device that the host has no more, and it",
-                "in place of `--device`, set PORTS=NAME? with a name that stays",
+                "in place of `--device`, set PORTS=NAME with a name that stays",
                 "`boathook list port`",
+            ],
+        ),
+        // A class that is followed.
+        (
+            "/dev/ttyACM0",
+            0,
+            15,
+            [
+                "and it has no /dev/ttyACM0",
+                "in place of `--device`, set MODEMS=NAME? with a name that stays",
+                "`boathook follow` gives it again",
+            ],
+        ),
+        // The only device that its class would find.
+        (
+            "/dev/ttyCH3",
+            0,
+            15,
+            [
+                "and it has no /dev/ttyCH3",
+                "in place of `--device`, set CABLES=NAME with a name that stays",
+                "`boathook list cable`",
+            ],
+        ),
+        // A link of udev, whose name is similar to no node.
+        (
+            "/dev/zigbee",
+            0,
+            15,
+            [
+                "/dev/zigbee is c 188:0 in config.json",
+                "set MODEMS=NAME? with a name that stays",
+                "`boathook list modem`",
             ],
         ),
         (

@@ -38,7 +38,15 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
     let may_not = "uid 1000 may not open /dev/dummy-npu4";
     // With CDI the engine makes the node, which the plan then does not have.
     let by_engine = with_node_of_engine(busybox("npu-4"), &host, 4).user(1000, 1000);
+    // The hook places the device over the node that `--device` left with an earlier number.
+    let over_stale_node = busybox("npu-3").char_device(node(3), (188, 9), "rwm");
     for (case, bundle, code, word) in [
+        (
+            "a stale node below that of the hook",
+            over_stale_node,
+            0,
+            "every device is allowed",
+        ),
         (
             "all is well",
             busybox("npu-3"),
@@ -107,6 +115,13 @@ fn devices_of_an_engine_are_recognised(lab: &Lab) {
     let misspelled = given().env("DUMMY_VISIBLE_DEVICE", "4");
     let did_you_mean = "did you mean DUMMY_VISIBLE_DEVICES";
     examine(given(), 0, &words);
+    // `--device A:B`.
+    let (major, minor) = host.device(3).number();
+    let sysfs_dir = host.root().join(format!("sys/dev/char/{major}:{minor}"));
+    fs::create_dir_all(sysfs_dir).unwrap();
+    let moved = plain().char_device("/dev/moved", (major, minor), "rwm");
+    let moved_words = ["npu-3 of dummy-npu", words[1], words[2]];
+    examine(moved, 0, &moved_words);
     examine(plain(), 11, &["no variable of any class"]);
     examine(given().user(1000, 1000), 19, &[may_not]);
     examine(misspelled, 0, &[did_you_mean, words[0]]);

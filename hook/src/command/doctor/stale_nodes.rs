@@ -2,26 +2,28 @@
 //! `--device`, the engine writes the device number when it creates the container. Later the device
 //! may be unplugged or get another number.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::device::{DeviceKind, DeviceNumber};
 use device_class::discover;
 use device_class::host::{Entry, HostView, RealHost};
-use injection_plan::plan::SpecNode;
+use injection_plan::plan::{Action, SpecNode};
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Severity};
 use crate::exit::ExitCode;
-use crate::planner;
+use crate::planner::{self, Caller};
 
 /// The maximum number of stale device nodes that are reported. A privileged container has all
 /// device nodes of the host, so it can have many stale ones.
 const MAX_REPORTED_NODES: usize = 8;
 
-/// Returns a finding for each stale device node. Returns none if the nodes are from a CDI
-/// specification that calls the hook, because the hook replaces stale nodes.
+/// Returns a finding for each stale device node. Nothing is reported if a CDI specification with
+/// the hook added the nodes, because the hook replaces stale nodes, nor for a node that the hook
+/// covers with that of a requested device.
 pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
@@ -38,7 +40,15 @@ pub(super) fn examine_stale_nodes(
         let text = compare_with_host_node(node, &host)?;
         Some((node, text))
     });
+    let stale_nodes: Vec<(&SpecNode, (bool, String))> = stale_nodes.collect();
+    let covered_paths = if stale_nodes.is_empty() {
+        BTreeSet::new()
+    } else {
+        find_planned_paths(spec, config)
+    };
     let findings = stale_nodes
+        .into_iter()
+        .filter(|(node, _)| !covered_paths.contains(&node.path))
         .take(MAX_REPORTED_NODES)
         .map(|(node, (is_gone, text))| {
             let finding = if is_gone {
@@ -49,6 +59,22 @@ pub(super) fn examine_stale_nodes(
             finding.with_fix(describe_class_alternative(node, known_classes, &host))
         });
     findings.collect()
+}
+
+/// Returns the paths in the container at which the hook places the nodes of requested devices. The
+/// result is empty if the container has no hook, or if the hook would refuse the container.
+fn find_planned_paths(spec: &ContainerSpec, config: &Config) -> BTreeSet<PathBuf> {
+    if spec.bundle.hooks.find_boathook_hooks().next().is_none() {
+        return BTreeSet::new();
+    }
+    let plan = planner::plan_container_injection(&spec.bundle, &Caller::PlanInspector, config);
+    let steps = plan.map(|plan| plan.steps).unwrap_or_default();
+    let paths = steps.into_iter().filter_map(|step| match step.action {
+        Action::Node { mount, .. } => Some(mount.path),
+        Action::MakeNode { path, .. } => Some(path),
+        _ => None,
+    });
+    paths.collect()
 }
 
 /// Compares a device node of config.json with the host's node at the same path. Returns `None` if
@@ -101,8 +127,8 @@ fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Describes how a user can request the device through a class instead of the option `--device`.
-/// The class is one that has a device node with a similar path.
+/// Describes how a user can request the device by a class instead of the option `--device`. The
+/// class has a device node with a similar path, or is the only one that would find such a node.
 fn describe_class_alternative(
     node: &SpecNode,
     known_classes: &[DeviceClass],
@@ -113,17 +139,41 @@ fn describe_class_alternative(
         text.trim_end_matches(|c: char| c.is_ascii_digit())
             .to_owned()
     };
-    let node_stem = find_stem(&node.path);
+    // A link of udev is similar to no node, but leads to one.
+    let node_path = host.canonicalize(&node.path);
+    let node_stem = find_stem(node_path.as_deref().unwrap_or(&node.path));
     let has_similar_node = |class: &&DeviceClass| {
         let devices = discover::find_devices(class, host).devices;
         let mut nodes = devices.iter().flat_map(|device| &device.nodes);
         nodes.any(|node| find_stem(&node.host_path) == node_stem)
     };
-    match known_classes.iter().find(has_similar_node) {
-        Some(class) => format!(
+    // The device may have been the only one of its class.
+    let node_name = Path::new(&node_stem).file_name().unwrap_or_default();
+    let finds_such_nodes = |class: &&DeviceClass| {
+        let sources = class.spec.discover.iter();
+        let mut patterns = sources.filter_map(|source| source.path.as_ref());
+        patterns.any(|pattern| {
+            let pattern = pattern.to_string();
+            let name_pattern = pattern.rsplit('/').next().unwrap_or_default();
+            let fixed_start = name_pattern.split_once('{').map(|(start, _)| start);
+            fixed_start.is_some_and(|start| !start.is_empty() && node_name == start)
+        })
+    };
+    let mut finding_classes = known_classes.iter().filter(finds_such_nodes);
+    let only_finding_class = finding_classes
+        .next()
+        .filter(|_| finding_classes.next().is_none());
+    let class = known_classes.iter().find(has_similar_node);
+    match class.or(only_finding_class) {
+        Some(class) if class.spec.is_followed => format!(
             "in place of `--device`, set {}=NAME? with a name that stays, such as its serial number \
              (`boathook list {}`), and use the runtime boathook: the device is looked up when the \
              container starts, and `boathook follow` gives it again when it comes back",
+            class.spec.request.env, class.name
+        ),
+        Some(class) => format!(
+            "in place of `--device`, set {}=NAME with a name that stays (`boathook list {}`), and use \
+             the runtime boathook: the device is looked up when the container starts",
             class.spec.request.env, class.name
         ),
         None => "create the container again, or request the device by a class (`boathook list \

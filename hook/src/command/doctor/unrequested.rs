@@ -2,11 +2,13 @@
 //! config.json, because of `--device` or of a CDI specification that does not call the hook.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::device::{DeviceNumber, DeviceRule};
 use device_class::discover::{self, FoundClass, FoundNode, Health, Presence};
+use device_class::host::{Entry, HostView, RealHost};
 use injection_plan::plan::{
     Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
 };
@@ -45,6 +47,7 @@ impl UnrequestedDevices {
         let Some(host) = host else {
             return unrequested_devices;
         };
+        let nodes = &list_placed_nodes(nodes, &host);
         for class in known_classes {
             let found_class = discover::look_up_class(class, (&BTreeSet::new()).into(), &host);
             if let Ok(found_class) = found_class {
@@ -62,14 +65,14 @@ impl UnrequestedDevices {
         &mut self,
         class: &DeviceClass,
         found_class: &FoundClass,
-        spec_nodes: &[SpecNode],
+        spec_nodes: &[PlacedNode<'_>],
     ) {
         let mut nodes_by_owner = Vec::new();
         for device in &found_class.inventory.devices {
             let required_nodes = list_required_nodes(&device.nodes);
             if !required_nodes
                 .iter()
-                .any(|required_node| required_node.is_in_spec_nodes(spec_nodes))
+                .any(|required_node| required_node.find_spec_path(spec_nodes).is_some())
             {
                 continue;
             }
@@ -88,8 +91,8 @@ impl UnrequestedDevices {
         }
         for (owner_label, required_nodes) in nodes_by_owner {
             for required_node in required_nodes {
-                if required_node.is_in_spec_nodes(spec_nodes) {
-                    required_node.add_to_plan(&mut self.plan, &owner_label)
+                if let Some(path) = required_node.find_spec_path(spec_nodes) {
+                    required_node.add_to_plan(path, &mut self.plan, &owner_label)
                 } else {
                     let path = required_node.node.container_path.display();
                     self.add_warning(&format!(
@@ -141,6 +144,26 @@ impl UnrequestedDevices {
     }
 }
 
+/// A device node of config.json.
+struct PlacedNode<'a> {
+    node: &'a SpecNode,
+    /// Whether the host has no such node at this path: the engine has placed the node there.
+    is_moved: bool,
+}
+
+fn list_placed_nodes<'a>(nodes: &'a [SpecNode], host: &RealHost) -> Vec<PlacedNode<'a>> {
+    let placed_nodes = nodes.iter().map(|node| {
+        let host_entry = host.entry(&node.path);
+        let is_same =
+            matches!(host_entry, Ok(Some(Entry::Device(number))) if number == node.number);
+        PlacedNode {
+            node,
+            is_moved: !is_same,
+        }
+    });
+    placed_nodes.collect()
+}
+
 /// A device node of a class that exists on the host.
 struct RequiredNode<'a> {
     node: &'a FoundNode,
@@ -148,20 +171,25 @@ struct RequiredNode<'a> {
 }
 
 impl RequiredNode<'_> {
-    fn is_in_spec_nodes(&self, spec_nodes: &[SpecNode]) -> bool {
-        let is_same_node =
-            |node: &SpecNode| node.path == self.node.container_path && node.number == self.number;
-        spec_nodes.iter().any(is_same_node)
+    /// Returns the path of this node in config.json: its own path, or another one as with
+    /// `--device A:B`.
+    fn find_spec_path<'n>(&self, spec_nodes: &[PlacedNode<'n>]) -> Option<&'n Path> {
+        let is_this_node = |placed: &&PlacedNode| {
+            let is_at_own_path = placed.node.path == self.node.container_path;
+            placed.node.number == self.number && (is_at_own_path || placed.is_moved)
+        };
+        let placed_node = spec_nodes.iter().find(is_this_node)?;
+        Some(&placed_node.node.path)
     }
 
-    fn add_to_plan(&self, plan: &mut InjectionPlan, owner_labels: &str) {
+    fn add_to_plan(&self, path: &Path, plan: &mut InjectionPlan, owner_labels: &str) {
         let rule = DeviceRule {
             number: self.number,
             access: self.node.access,
         };
         let mount = BindMount {
             source: self.node.host_path.clone(),
-            path: self.node.container_path.clone(),
+            path: path.to_owned(),
             source_kinds: &[SourceKind::Device],
             recursive: false,
             attributes: MountAttributes::default(),
