@@ -180,7 +180,7 @@ name! {
 }
 
 name! {
-    /// A name that an image's requirements may use, such as `cuda` in `cuda>=12.4`.
+    /// A name that an image's requirements may use, such as `driver` in `driver>=535`.
     RequirementName("name in requirements", 63, "a-z A-Z 0-9", |c| c.is_ascii_alphanumeric())
 }
 

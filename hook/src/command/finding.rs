@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::output::Style;
 use crate::exit::ExitCode;
 
-/// How serious a finding is. The variants are in ascending order.
+/// How serious a finding is. The most serious variant is the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
