@@ -1,7 +1,7 @@
 //! Vendors are known to class files, which say where their facts are from, and
 //! to nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use device_class::load::{self, ClassSource};
@@ -21,6 +21,24 @@ fn every_class_names_its_source() {
             .iter()
             .any(|word| comment.contains(word));
         assert!(said || made_up, "{}", source.name);
+    }
+}
+
+/// With a version in one table and without it in another, a container would get two files of one
+/// name where an older driver has left its libraries.
+#[test]
+fn a_library_has_one_version_in_all_tables() {
+    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+        let class = source.parse().unwrap();
+        let mut versions = BTreeMap::new();
+        for edits in &class.spec.edits {
+            let version = edits.library_version.as_ref().map(ToString::to_string);
+            for library in &edits.libraries {
+                let soname = library.soname.template().to_string();
+                let first = versions.entry(soname.clone()).or_insert(version.clone());
+                assert_eq!(*first, version, "{}: {soname}", class.name);
+            }
+        }
     }
 }
 
