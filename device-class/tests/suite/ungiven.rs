@@ -96,3 +96,38 @@ fn one_gpu_of_two_is_offered() {
         assert_eq!(healthy(&inventory).len(), expected);
     }
 }
+
+/// The recorded hosts of the classes whose devices have render nodes of DRM.
+const RENDERING: [&str; 8] = [
+    "amd-gpu/mixed",
+    "amd-gpu-monitoring",
+    "hygon-dcu",
+    "intel-gpu",
+    "intel-gpu-monitoring",
+    "metax-gpu",
+    "mthreads-gpu",
+    "rockchip-npu",
+];
+
+/// Guides for LXC give a container /dev/dri/renderD128 alone. Only a display needs the node of
+/// the card, while nothing computes and codes video without the render node.
+#[test]
+fn a_render_node_is_enough() {
+    for case in RENDERING {
+        let path = shipped::root().join(format!("testdata/{case}/host.txt"));
+        let host = std::fs::read_to_string(path).unwrap();
+        let class = shipped::class(case.split('/').next().unwrap());
+        let count_healthy = |kinds: &[&str]| {
+            let is_given = |line: &&str| !kinds.iter().any(|kind| line.starts_with(kind));
+            let lines: Vec<&str> = host.lines().filter(is_given).collect();
+            let host = RecordedHost::parse(&lines.join("\n")).unwrap();
+            healthy(&discover::find_devices(&class, &host)).len()
+        };
+        let (card, render) = ("char /dev/dri/card", "char /dev/dri/renderD");
+        let all = count_healthy(&[]);
+        assert!(all > 0, "{case}");
+        assert_eq!(count_healthy(&[card]), all, "{case}");
+        assert_eq!(count_healthy(&[render]), 0, "{case}");
+        assert_eq!(count_healthy(&[card, render]), 0, "{case}");
+    }
+}
