@@ -41,6 +41,10 @@ pub struct File {
     /// always read-only.
     #[serde(default)]
     pub writable: bool,
+    /// Whether the container also gets the libraries that the file names by absolute paths, such as a
+    /// manifest of Vulkan, at these paths. Libraries that the host lacks are omitted.
+    #[serde(default)]
+    pub names_libraries: bool,
     /// Whether the file may be missing on the host.
     #[serde(default)]
     pub optional: bool,

@@ -9,6 +9,7 @@ use super::file_lists::{ListSelection, ListTable};
 use super::files::{find_directory, find_file};
 use super::found::{FoundEdits, FoundMask, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
+use super::named_libraries::add_named_libraries;
 use super::nodes::find_nodes;
 use super::paths::list_attribute_sets;
 use super::{DeviceError, mask, source};
@@ -107,6 +108,9 @@ pub(super) fn find_edits(
                 list_attribute_sets(spec.path_pattern.as_ref(), attributes, driver_root.view)?;
             for attributes in captures.iter() {
                 let file = find_file(spec, program_directories, attributes, optional, driver_root)?;
+                if spec.names_libraries {
+                    add_named_libraries(&file, driver_root, &mut found_edits);
+                }
                 found_edits.files.push(file);
             }
         }

@@ -23,6 +23,7 @@ mod links;
 mod loaded_driver;
 mod look_up;
 mod mask;
+mod named_libraries;
 mod names;
 mod naming;
 mod net_devices;

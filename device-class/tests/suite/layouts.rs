@@ -43,7 +43,7 @@ fn found_in(tree: &str, nodes: &str, config: &str) -> FoundClass {
     let class = config.with_settings(shipped::class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
     let class = class.unwrap();
     let host = RecordedHost::parse(&format!("{tree}{DRIVER}{nodes}")).unwrap();
-    let capabilities = ["utility", "compute", "compat32"];
+    let capabilities = ["utility", "compute", "graphics", "compat32"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
     let capabilities = BTreeSet::from(capabilities);
     discover::look_up_class(&class, (&capabilities).into(), &host).unwrap()
@@ -292,4 +292,50 @@ fn libraries_of_another_version_are_named_with_both_versions() {
          version 580.159.03, that of the driver that is loaded; after an update of the driver \
          reboot the host, otherwise install the libraries of version 580.159.03"
     );
+}
+
+/// A manifest, the library that it names, and the library's file. Debian names no path, Fedora's
+/// packages (negativo17/nvidia-driver#195) and NixOS's do, and a container of another
+/// distribution has nothing there.
+const MANIFESTS: &str = "
+/usr/share/vulkan/icd.d/nvidia_icd.json | libGLX_nvidia.so.0 | /usr/lib64/libGLX_nvidia.so.580.159.03 | -
+/usr/share/vulkan/icd.d/nvidia_icd.json | /usr/lib64/libGLX_nvidia.so.0 | /usr/lib64/libGLX_nvidia.so.580.159.03 | /usr/lib64/libGLX_nvidia.so.0
+/run/opengl-driver/share/vulkan/icd.d/nvidia_icd.x86_64.json | /nix/store/a/lib/libGLX_nvidia.so.0 | /nix/store/a/lib/libGLX_nvidia.so.580.159.03 | /nix/store/a/lib/libGLX_nvidia.so.0
+/run/opengl-driver/share/glvnd/egl_vendor.d/10_nvidia.json | /nix/store/a/lib/libEGL_nvidia.so.0 | /nix/store/a/lib/libEGL_nvidia.so.580.159.03 | /nix/store/a/lib/libEGL_nvidia.so.0
+/run/opengl-driver/share/egl/egl_external_platform.d/15_nvidia_gbm.json | /nix/store/a/lib/libnvidia-egl-gbm.so.1 | /nix/store/a/lib/libnvidia-egl-gbm.so.1.1.2 | /nix/store/a/lib/libnvidia-egl-gbm.so.1
+/run/opengl-driver/etc/OpenCL/vendors/nvidia.icd | /nix/store/a/lib/libnvidia-opencl.so.1 | /nix/store/a/lib/libnvidia-opencl.so.580.159.03 | /nix/store/a/lib/libnvidia-opencl.so.1
+# It names a library that the host lacks, and a directory.
+/usr/share/vulkan/icd.d/nvidia_icd.json | /usr/lib64/libGLX_other.so.0 | /usr/lib64/libGLX_nvidia.so.580.159.03 | -
+/usr/share/vulkan/icd.d/nvidia_icd.json | /usr/lib64/vdpau.so | /usr/lib64/vdpau.so/a | -
+";
+
+#[test]
+fn a_library_is_also_at_the_path_that_a_manifest_names() {
+    for [manifest, named, file, expected] in rows(MANIFESTS) {
+        let link = Path::new(&file).parent().unwrap();
+        let soname = named.rsplit('/').next().unwrap();
+        let mut tree =
+            format!("file {manifest}\n| {{\"library_path\": \"{named}\"}}\nfile {file}\n");
+        if file.contains(soname.trim_end_matches(char::is_numeric)) {
+            tree += &format!("link {}/{soname} {file}\n", link.display());
+        }
+        let host = found_in(&tree, NODES, "");
+        let libraries = host
+            .edits
+            .files
+            .iter()
+            .filter_map(|found| match &found.file {
+                Presence::Found(source) if source.path == Path::new(&file) => {
+                    Some(found.container_path.display().to_string())
+                }
+                _ => None,
+            });
+        let wanted: Vec<String> = Some(expected)
+            .filter(|path| path != "-")
+            .into_iter()
+            .collect();
+        assert_eq!(libraries.collect::<Vec<_>>(), wanted, "{manifest}: {named}");
+        let is_given = sources(&host, manifest.rsplit('/').next().unwrap());
+        assert_eq!(is_given, [manifest]);
+    }
 }
