@@ -157,6 +157,9 @@ pub struct FoundLibrary {
     pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,
+    /// The reason why an optional library that the host has is not injected, such as another
+    /// version.
+    pub omission_reason: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,7 +41,9 @@ impl LibrarySearch<'_> {
             .map(|version| version.fill(attributes))
             .transpose()?;
         let version = version.as_deref();
-        let is_present = |library: &FoundLibrary| library.file != Presence::Optional;
+        let is_present = |library: &FoundLibrary| {
+            library.file != Presence::Optional || library.omission_reason.is_some()
+        };
         let mut found_libraries = Vec::new();
         for spec in &edits.libraries {
             let soname = spec.soname.fill(attributes).map_err(DeviceError)?;
@@ -65,7 +67,10 @@ impl LibrarySearch<'_> {
             let abis = [ProgramAbi::Native, ProgramAbi::Bits32];
             for abi in &abis[..1 + usize::from(self.includes_32bit)] {
                 for soname in self.list_matching_names(names, *abi)? {
-                    let library = self.find_library(&soname, &[], version, *abi, true)?;
+                    let mut library = self.find_library(&soname, &[], version, *abi, true)?;
+                    // The patterns also match libraries of other software, such as the vendor's
+                    // container toolkit.
+                    library.omission_reason = None;
                     found_libraries.extend(Some(library).filter(is_present));
                 }
             }
@@ -105,6 +110,31 @@ impl LibrarySearch<'_> {
         host_file.map_or_else(
             || path.to_owned(),
             |host_file| self.driver_root.to_host_path(host_file.path),
+        )
+    }
+
+    /// Returns whether the host has a file at the path, or something that cannot be looked up.
+    fn exists(&self, path: &Path) -> bool {
+        !matches!(self.driver_root.view.entry(path), Ok(None))
+    }
+
+    /// Describes a library of another version than that of the driver. Only a version of the same
+    /// form is left by an update of the driver: a driver of another kind may have a version of its
+    /// own.
+    fn describe_other_version(&self, soname: &str, path: &Path, version: &str) -> String {
+        let path = self.resolve_for_message(path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let file_version = name.rsplit_once(".so.").map(|(_, version)| version);
+        let count_digits = |version: &str| version.find(|c: char| !c.is_ascii_digit());
+        let advice = if file_version.is_some_and(|v| count_digits(v) == count_digits(version)) {
+            "after an update of the driver reboot the host, otherwise install"
+        } else {
+            "install"
+        };
+        format!(
+            "{soname} is on the host as {}, which is not of version {version}, that of the driver \
+             that is loaded; {advice} the libraries of version {version}",
+            path.display()
         )
     }
 
@@ -154,27 +184,30 @@ impl LibrarySearch<'_> {
                 }
             }
         }
-        let file = match (
-            find_version(&paths, version, driver_root)?,
-            paths.first(),
-            version,
-        ) {
-            (Ok(Some(file)), _, _) => Presence::Found(file),
-            _ if is_optional => Presence::Optional,
-            (Err(error), _, _) => {
-                Presence::Unusable(format!("{soname} cannot be trusted: {error}"))
+        let mut omission_reason = None;
+        let file = match find_version(&paths, &soname, version, driver_root)? {
+            Ok(Some(file)) => Presence::Found(file),
+            result => {
+                let reason = match (result, paths.first(), version) {
+                    (Err(error), _, _) => format!("{soname} cannot be trusted: {error}"),
+                    (_, None, _) => self.describe_absence(&soname),
+                    (_, Some(path), Some(version)) if self.exists(path) => {
+                        self.describe_other_version(&soname, path, version)
+                    }
+                    (_, Some(path), _) => format!(
+                        "{soname} is in the host's ld.so.cache as {}, which cannot be used; run \
+                         ldconfig",
+                        path.display()
+                    ),
+                };
+                if is_optional {
+                    let is_on_host = paths.iter().any(|path| self.exists(path));
+                    omission_reason = is_on_host.then_some(reason);
+                    Presence::Optional
+                } else {
+                    Presence::Unusable(reason)
+                }
             }
-            (Ok(None), None, _) => Presence::Unusable(self.describe_absence(&soname)),
-            (Ok(None), Some(path), None) => Presence::Unusable(format!(
-                "{soname} is in the host's ld.so.cache as {}, which cannot be used; run ldconfig",
-                path.display()
-            )),
-            (Ok(None), Some(path), Some(version)) => Presence::Unusable(format!(
-                "{soname} is on the host as {}, which is not of version {version}, that of the \
-                 driver that is loaded; after an update of the driver reboot the host, otherwise \
-                 install the libraries of version {version}",
-                self.resolve_for_message(path).display()
-            )),
         };
         let mut links: BTreeSet<String> =
             inserted(links.iter().map(|name| name.as_str().to_owned()));
@@ -193,6 +226,7 @@ impl LibrarySearch<'_> {
             link_names: links,
             image_link_names: image_links,
             file,
+            omission_reason,
         })
     }
 
@@ -202,18 +236,22 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// Returns the first path with a file of this version, with symbolic links resolved. The inner
-/// error means that there are such files, but users other than root can replace all of them.
+/// Returns the first path with a file of this version, with symbolic links resolved. Some packages
+/// install a library without a version in the name of its file: if no path has the version, the
+/// first file that is named as the soname is returned. The inner error means that there are such
+/// files, but users other than root can replace all of them.
 ///
 /// # Errors
 /// The outer error means that the look-up of a path failed. Then the library may exist, so it must
 /// not be treated as missing. Otherwise an optional library would be left out without a message.
 fn find_version(
     paths: &[PathBuf],
+    soname: &str,
     version: Option<&str>,
     driver_root: DriverRoot<'_>,
 ) -> Result<Result<Option<PathBuf>, OwnershipError>, DeviceError> {
     let mut ownership_error = None;
+    let mut unversioned_file = None;
     for path in paths {
         let file = match driver_root.view.find_trusted_file(path) {
             Ok(Some(host_file)) => driver_root.to_host_path(host_file.path),
@@ -235,6 +273,12 @@ fn find_version(
         if version.is_none_or(has_version) {
             return Ok(Ok(Some(file)));
         }
+        if file.file_name().is_some_and(|name| name == soname) {
+            unversioned_file.get_or_insert(file);
+        }
+    }
+    if unversioned_file.is_some() {
+        return Ok(Ok(unversioned_file));
     }
     Ok(ownership_error.map_or(Ok(None), Err))
 }

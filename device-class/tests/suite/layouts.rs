@@ -139,14 +139,14 @@ fn an_older_driver_of_the_host_is_not_taken() {
 /// Any other place is named in config.toml, and goes before the class's.
 #[test]
 fn libraries_are_found_in_the_configured_directories() {
-    let tree = "file /opt/driver/lib/libcuda.so.1\n\
-         file /opt/driver/lib/libcuda.so.580.159.03\n\
+    let tree = "file /opt/driver/lib/libcuda.so.580.159.03\n\
          link /opt/driver/lib/libcuda.so.1 libcuda.so.580.159.03\n\
-         file /home/kubernetes/bin/nvidia/lib64/libcuda.so.1\n";
+         file /home/kubernetes/bin/nvidia/lib64/libcuda.so.535.1\n\
+         link /home/kubernetes/bin/nvidia/lib64/libcuda.so.1 libcuda.so.535.1\n";
     let cuda = |config: &str| sources(&found_in(tree, NODES, config), "libcuda.so");
     let config = "[class.nvidia-gpu]\nlibrary_directories = ['/opt/driver/lib']";
     assert_eq!(cuda(config), ["/opt/driver/lib/libcuda.so.580.159.03"]);
-    // What is there is of no version, or not of the driver's.
+    // What is there is not of the driver's version.
     assert_eq!(cuda(""), [""; 0]);
 }
 
@@ -337,5 +337,42 @@ fn a_library_is_also_at_the_path_that_a_manifest_names() {
         assert_eq!(libraries.collect::<Vec<_>>(), wanted, "{manifest}: {named}");
         let is_given = sources(&host, manifest.rsplit('/').next().unwrap());
         assert_eq!(is_given, [manifest]);
+    }
+}
+
+/// Files on the host and what the names in the loader's cache lead to, and the library that a
+/// container gets, or the warning.
+const VERSIONS: &str = "
+libGLX_nvidia.so.0 | /usr/lib64/libGLX_nvidia.so.580.159.03 | /usr/lib64/libGLX_nvidia.so.580.159.03
+# negativo17's packages for Fedora (negativo17/nvidia-driver#195).
+libGLX_nvidia.so.0 | /usr/lib64/libGLX_nvidia.so.0 | /usr/lib64/libGLX_nvidia.so.0
+libcuda.so.1 | /usr/lib64/libcuda.so.1 | /usr/lib64/libcuda.so.1
+# A file with the driver's version goes before one without, and one of another version is named.
+libGLX_nvidia.so.0 | /opt/lib/libGLX_nvidia.so.0 /usr/lib64/libGLX_nvidia.so.580.159.03 | /usr/lib64/libGLX_nvidia.so.580.159.03
+libGLX_nvidia.so.0 | /usr/lib64/libGLX_nvidia.so.535.1 | libGLX_nvidia.so.0 is on the host as
+    /usr/lib64/libGLX_nvidia.so.535.1, which is not of version 580.159.03, that of the driver that is
+    loaded; after an update of the driver reboot the host, otherwise install the libraries of version
+    580.159.03
+# A Tegra's library, whose version has another form.
+libnvidia-opencl.so.1 | /usr/lib64/libnvidia-opencl.so.1.1 | libnvidia-opencl.so.1 is on the host as
+    /usr/lib64/libnvidia-opencl.so.1.1, which is not of version 580.159.03, that of the driver that is
+    loaded; install the libraries of version 580.159.03
+";
+
+#[test]
+fn a_library_on_the_host_is_given_or_named() {
+    for [soname, files, expected] in rows(VERSIONS) {
+        let lines = files
+            .split(' ')
+            .map(|file| format!("file {file}\nlib {soname} {file}\n"));
+        let host = found_in(&lines.collect::<String>(), NODES, "");
+        let mut libraries = host.edits.libraries.iter();
+        let library = libraries.find(|library| library.soname == soname).unwrap();
+        let result = match (&library.file, &library.omission_reason) {
+            (Presence::Found(path), None) => path.display().to_string(),
+            (Presence::Optional, Some(reason)) => reason.clone(),
+            other => panic!("{soname}: {other:?}"),
+        };
+        assert_eq!(result, expected, "{files}");
     }
 }

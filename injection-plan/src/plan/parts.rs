@@ -137,6 +137,10 @@ impl PlanBuilder {
         class: &StepOwner,
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
+            if let Some(reason) = &library.omission_reason {
+                self.warnings.push(format!("{}: {reason}", class.label()));
+                continue;
+            }
             let soname = Path::new(&library.soname);
             let Some(source) = self
                 .resolve_presence(&library.file, soname, class)?
