@@ -29,7 +29,9 @@ pub use crate::authorization::Caller;
 pub use container_requests::UnknownClass;
 use container_requests::class_name_of_file;
 pub(crate) use container_requests::{ContainerRequests, class_file_path};
-pub(crate) use other_classes::{DOMAIN_WITHOUT_VENDOR, describe_other_classes};
+pub(crate) use other_classes::{
+    DOMAIN_WITHOUT_VENDOR, describe_classes_with_resource, describe_other_classes,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
@@ -228,6 +230,13 @@ fn compute_plan(
             known_devices.extend(
                 other_classes_note.map(|other_classes_note| format!("; {other_classes_note}")),
             );
+        }
+        if let PlannerError::Plan(PlanError::Unusable { owner, problem }) = &mut error {
+            let mut class_requests = authorized_requests.iter().map(|(request, _)| request);
+            let class_request = class_requests.find(|request| request.class.name == **owner);
+            let note = class_request
+                .and_then(|request| describe_classes_with_resource(&request.class, config));
+            problem.extend(note.map(|note| format!("; {note}")));
         }
         error
     })

@@ -42,6 +42,42 @@ pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Op
     })
 }
 
+/// Returns a text that names the other classes that have devices on this host with the same
+/// resource as those of the class. Such a class is for another kind of host, whose driver has
+/// other files: if those of the requested class cannot be used, the other one is probably meant.
+/// Returns `None` if there is no such class.
+pub(crate) fn describe_classes_with_resource(
+    class: &DeviceClass,
+    config: &Config,
+) -> Option<String> {
+    let host = open_host(config).ok()?;
+    let list_resources = |class: &DeviceClass| {
+        let devices = discover::find_devices(class, &host).devices.into_iter();
+        devices.map(|device| device.resource).collect::<Vec<_>>()
+    };
+    let resources = list_resources(class);
+    let sources = load::read_each_source(&config.classes).ok()?;
+    let classes = sources
+        .into_iter()
+        .filter_map(|source| load_class(source, config));
+    let other_classes = classes.filter(|other| {
+        let mut other_resources = list_resources(other).into_iter();
+        other.name != class.name && other_resources.any(|resource| resources.contains(&resource))
+    });
+    let names = other_classes.map(|other| {
+        let env = &other.spec.request.env;
+        format!("class {} (variable {env})", other.name)
+    });
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "on this host the same resource is also of {}: request that, or let a class file \
+             extend that class (docs/class-tutorial.md)",
+            names.join(", ")
+        )
+    })
+}
+
 fn load_class(source: Result<ClassSource, FileError>, config: &Config) -> Option<DeviceClass> {
     config.class(&source.ok()?).ok()
 }

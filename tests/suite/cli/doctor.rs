@@ -235,6 +235,41 @@ fn the_class_that_has_devices_is_named() {
     }
 }
 
+/// A Jetson whose driver lists its GPU in /proc too: the class finds the device, and not its
+/// libraries.
+#[test]
+fn the_class_with_the_same_resource_is_named_if_libraries_cannot_be_used() {
+    let host = HostDirectory::new().unwrap();
+    for class in ["nvidia-gpu", "nvidia-tegra"] {
+        host.add_shipped_class(class).unwrap();
+    }
+    let csv = "/etc/nvidia-container-runtime/host-files-for-container.d/drivers.csv";
+    let version = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  595.78  Release\n";
+    let gpu = "Model: NVIDIA Thor\nGPU UUID: GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10\n\
+               Device Minor: 0\n";
+    for (file, text) in [
+        ("/etc/nv_tegra_release", ""),
+        (csv, ""),
+        ("/proc/driver/nvidia/version", version),
+        ("/proc/driver/nvidia/gpus/0000:01:00.0/information", gpu),
+        (
+            "/proc/devices",
+            "Character devices:\n195 nvidia\n195 nvidiactl\n",
+        ),
+        ("/sys/bus/pci/devices/0000:01:00.0/config", "(the space)"),
+    ] {
+        host.add_file(file, text).unwrap();
+    }
+    let named = "class nvidia-tegra (variable NVIDIA_TEGRA_VISIBLE_DEVICES)";
+    let all = bundle(&[("NVIDIA_VISIBLE_DEVICES", "all")]);
+    let (code, text) = doctor(&host, all.path());
+    assert_eq!(code, Some(15), "{text}");
+    assert_says(&text, &["libcuda.so.1 is not in", named]);
+    let arguments = ["explain", "--bundle", all.path().to_str().unwrap()];
+    let explained = boathook(&host, &arguments, b"");
+    assert_refused(&explained, code::REQUEST, &["libnvidia-ml.so.1", named]);
+}
+
 #[test]
 fn a_device_that_is_plugged_in_later_is_not_sought_in_other_classes() {
     let host = HostDirectory::new().unwrap();

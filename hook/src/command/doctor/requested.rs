@@ -323,11 +323,13 @@ fn examine_devices_on_host(
         }
     }
     for reason in edits.unusable_reasons() {
-        findings.push(Finding::new_fault(
-            ExitCode::NoDevice,
-            subject.clone(),
-            reason,
-        ));
+        let finding = Finding::new_fault(ExitCode::NoDevice, subject.clone(), reason);
+        findings.push(
+            match planner::describe_classes_with_resource(class, config) {
+                Some(others) => finding.with_fix(others),
+                None => finding,
+            },
+        );
     }
     let text = format!("{healthy_count} of {} devices healthy", devices.len());
     findings.push(match healthy_count {
