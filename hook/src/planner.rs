@@ -233,7 +233,7 @@ fn compute_plan(
         }
         if let PlannerError::Plan(PlanError::Unusable { owner, problem }) = &mut error {
             let mut class_requests = authorized_requests.iter().map(|(request, _)| request);
-            let class_request = class_requests.find(|request| request.class.name == **owner);
+            let class_request = class_requests.find(|request| request.class.name.as_str() == owner);
             let note = class_request
                 .and_then(|request| describe_classes_with_resource(&request.class, config));
             problem.extend(note.map(|note| format!("; {note}")));

@@ -17,6 +17,7 @@ mod masks;
 mod nested;
 mod net_interfaces;
 mod nothing_asked;
+mod optional_files;
 mod owners;
 mod programming;
 mod refusals;

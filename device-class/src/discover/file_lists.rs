@@ -230,6 +230,7 @@ fn to_found_file(path: PathBuf, file: Presence<FileSource>) -> FoundFile {
         container_path: path.clone(),
         path,
         is_program: false,
+        is_optional: true,
         file,
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn find_file(
         path,
         container_path: container,
         is_program,
+        is_optional,
         file,
     })
 }

@@ -169,6 +169,9 @@ pub struct FoundFile {
     pub container_path: PathBuf,
     /// Whether the file is a program that is run in the container.
     pub is_program: bool,
+    /// Whether a container starts without the file, if the host or the container has no place for
+    /// it.
+    pub is_optional: bool,
     pub file: Presence<FileSource>,
 }
 

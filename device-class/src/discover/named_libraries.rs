@@ -37,6 +37,7 @@ pub(super) fn add_named_libraries(
                 container_path: path.clone(),
                 path,
                 is_program: false,
+                is_optional: true,
                 file: library,
             });
         }

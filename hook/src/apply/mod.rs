@@ -105,6 +105,20 @@ impl ApplyError {
             error: Box::new(self),
         }
     }
+
+    /// Returns whether the container has no place for a file: something else is at its path, or a
+    /// directory of the path is a file.
+    fn means_no_place(&self) -> bool {
+        match self {
+            ApplyError::Container(
+                container::Error::WrongKind { .. } | container::Error::Occupied { .. },
+            ) => true,
+            ApplyError::Container(container::Error::File(error)) => {
+                error.errno() == nix::errno::Errno::ENOTDIR
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Runs the programs of `[prepare]` in the class files. Then opens and checks the source of every

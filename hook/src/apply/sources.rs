@@ -61,6 +61,7 @@ pub(crate) enum OpenedAction<'p> {
     File {
         source: Source,
         path: &'p Path,
+        is_optional: bool,
     },
     /// A library, with its file name and additional names.
     Library {
@@ -156,6 +157,7 @@ fn open_step<'p>(
         Action::File(mount) => OpenedAction::File {
             source: open(mount)?,
             path: &mount.path,
+            is_optional: mount.is_optional,
         },
         Action::Library {
             mount,
@@ -259,6 +261,7 @@ mod tests {
             source_kinds: kinds,
             recursive: false,
             attributes: MountAttributes::default(),
+            is_optional: false,
         }
     }
 

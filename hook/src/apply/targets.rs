@@ -13,6 +13,7 @@ use super::injected_dir::InjectedDir;
 use super::loader;
 use super::sources::{OpenedAction, OpenedStep, to_device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
+use crate::log::format_error_chain;
 use crate::mount::{Mounter, Source, SyscallSupport};
 
 /// Carries out all injection steps: creates and mounts the files in the container. Adds a warning
@@ -72,13 +73,30 @@ pub(crate) fn attach_steps(
                 }
             }
             OpenedAction::Link { path, target } => create_link(path, target, &mut parent_cache),
-            OpenedAction::File { source, path } => mount_file(
+            OpenedAction::File {
                 source,
                 path,
-                &mut parent_cache,
-                &mut mounter,
-                &mut injected_dir,
-            ),
+                is_optional,
+            } => {
+                let result = mount_file(
+                    source,
+                    path,
+                    &mut parent_cache,
+                    &mut mounter,
+                    &mut injected_dir,
+                );
+                match result {
+                    Err(error) if is_optional && error.means_no_place() => {
+                        let reason = format_error_chain(&error);
+                        warnings.push(format!(
+                            "{owner_labels}: {reason}; the container starts without this file, \
+                             which is optional: remove what is there from the image or its mounts"
+                        ));
+                        Ok(())
+                    }
+                    result => result,
+                }
+            }
             OpenedAction::Library {
                 source,
                 path,

@@ -83,6 +83,8 @@ pub(super) struct PlanBuilder {
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepOwner>)>,
     pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<StepOwner>)>,
+    /// The paths in the container of the files that are not optional.
+    pub(super) required_files: BTreeSet<PathBuf>,
     pub(super) libraries: BTreeMap<(ProgramAbi, String), PlannedLibrary>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,

@@ -21,6 +21,10 @@ pub struct BindMount {
     pub recursive: bool,
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
+    /// Whether the container starts without the file if it has no place for it, such as a directory
+    /// at the path.
+    #[serde(skip)]
+    pub is_optional: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -108,6 +112,7 @@ impl BindMount {
             source_kinds: &[SourceKind::Device],
             recursive: false,
             attributes: MountAttributes::DEVICE,
+            is_optional: false,
         }
     }
 
@@ -133,6 +138,7 @@ impl BindMount {
             source_kinds: &[SourceKind::File],
             recursive: false,
             attributes: MountAttributes::FILE,
+            is_optional: false,
         }
     }
 

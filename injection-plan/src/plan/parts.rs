@@ -201,6 +201,9 @@ impl PlanBuilder {
             else {
                 continue;
             };
+            if !file.is_optional {
+                self.required_files.insert(file.container_path.clone());
+            }
             let entry = self.files.entry(file.container_path.clone());
             let (first_source, owners) = entry.or_insert((source.clone(), BTreeSet::new()));
             if *first_source != source {

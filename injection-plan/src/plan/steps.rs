@@ -89,7 +89,11 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(Action::Directory(directory), owners));
         }
         for (path, (source, owners)) in self.files {
-            let file = Action::File(BindMount::file(source, path));
+            let is_optional = !self.required_files.contains(&path);
+            let file = Action::File(BindMount {
+                is_optional,
+                ..BindMount::file(source, path)
+            });
             steps.push(InjectionStep::new(file, owners));
         }
         let mut libraries = Vec::new();

@@ -193,6 +193,7 @@ impl RequiredNode<'_> {
             source_kinds: &[SourceKind::Device],
             recursive: false,
             attributes: MountAttributes::default(),
+            is_optional: false,
         };
         let number = self.number;
         let node = Action::Node {

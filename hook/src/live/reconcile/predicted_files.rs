@@ -114,7 +114,7 @@ impl FilePrediction<'_> {
                 }
                 return Ok(());
             }
-            OpenedAction::File { source, path } => {
+            OpenedAction::File { source, path, .. } => {
                 let entry = self.namespace.open_entry(path)?;
                 let old_link = entry.as_ref().and_then(read_link_target);
                 if entry.is_some() && old_link.is_none() {
