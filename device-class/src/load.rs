@@ -132,6 +132,22 @@ impl ClassSource {
         self.fault.is_some() || texts.any(|text| class::may_be_requested(text, &is_set))
     }
 
+    /// Returns whether the file disables its class (`enabled = false`) and extends a class that this
+    /// host replaces by a file in another directory, or does not have. What the class changes in
+    /// the extended one may then be missing.
+    pub(crate) fn is_disabled_without_base(&self) -> bool {
+        let Some(_) = class::find_extended_class(&self.text) else {
+            return false;
+        };
+        let table = self.text.parse::<toml::Table>().ok();
+        let value = table.as_ref().and_then(|table| table.get("enabled"));
+        let has_base = self
+            .bases
+            .first()
+            .is_some_and(|base| base.path.parent() == self.path.parent());
+        !has_base && value.and_then(toml::Value::as_bool) == Some(false)
+    }
+
     /// Parses the class.
     ///
     /// # Errors

@@ -355,6 +355,11 @@ fn collect_requests(
         });
     }
     let (mut requests, mut class_file_errors) = (Vec::new(), Vec::new());
+    let ignores_errors = |source: &Result<ClassSource, FileError>| {
+        source
+            .as_ref()
+            .is_ok_and(|source| config.ignores_errors_of(source))
+    };
     let mut variable_owners = NameOwners::default();
     for source in &sources {
         let file = class_file_path(source);
@@ -381,7 +386,9 @@ fn collect_requests(
                 return Err(error.into());
             }
             Err(error) => {
-                class_file_errors.push(error);
+                if !ignores_errors(source) {
+                    class_file_errors.push(error);
+                }
                 continue;
             }
         };

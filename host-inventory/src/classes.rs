@@ -54,6 +54,9 @@ impl Classes {
         server: Server,
     ) -> Result<(), FileError> {
         let class = config.class(&source);
+        if class.is_err() && config.ignores_errors_of(&source) {
+            return Ok(());
+        }
         let class_path = source.path.clone();
         self.sources.push(source);
         let class = class?;

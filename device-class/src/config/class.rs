@@ -15,6 +15,15 @@ impl Config {
         self.with_settings(source.parse()?, &source.path)
     }
 
+    /// Returns whether an error of the class file needs no message: the class is disabled, and the
+    /// host replaces or lacks the class that it extends. Most such hosts have hardware of another
+    /// kind, for which the shipped class was not written.
+    pub fn ignores_errors_of(&self, source: &ClassSource) -> bool {
+        let config = self.class.get(&source.name);
+        let is_enabled = config.is_some_and(|config| config.is_enabled == Some(true));
+        !is_enabled && source.is_disabled_without_base()
+    }
+
     /// Returns the class with the changes of its table `[class.NAME]` in config.toml. `file` is the
     /// path of the class file, for errors.
     pub fn with_settings(

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
 
@@ -214,5 +215,58 @@ fn a_broken_expression_of_a_label_stops_no_container() {
         assert_ne!(checked.status.code(), Some(code::SUCCESS), "{table}");
         let said = format!("{}{}", checked.stdout, checked.stderr);
         assert!(said.contains("bad regex `(`"), "{said}");
+    }
+}
+
+/// In WSL and on a Jetson a file of the host's takes the place of nvidia-gpu, as the heads of their
+/// classes say. The shipped classes that extend nvidia-gpu, and are not enabled, do not fit it.
+#[test]
+fn a_disabled_class_whose_base_is_replaced_is_no_problem() {
+    let replacement = "extends = 'nvidia-wsl'\nversion = 1\n\
+        request = { env = 'NVIDIA_VISIBLE_DEVICES' }\n";
+    // The replacement, its file, what follows in config.toml, and whether a class is reported.
+    for (name, text, more, is_reported) in [
+        ("nvidia-gpu", replacement, "", false),
+        // An empty file: the class is absent.
+        ("nvidia-gpu", "", "", false),
+        // The administrator wants one of them.
+        (
+            "nvidia-gpu",
+            replacement,
+            "[class.gpu-share]\nenabled = true\n",
+            true,
+        ),
+        // The administrator's own mistake.
+        ("amd-gpu", "extends = 'nvidia-wsl'\nversion = 2\n", "", true),
+    ] {
+        let host = HostDirectory::new().unwrap();
+        let (own, shipped) = (host.path().join("own"), "device-class/classes");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join(format!("{name}.toml")), text).unwrap();
+        let shipped = binaries::source_tree().join(shipped);
+        let config = format!(
+            "classes = [{shipped:?}, {own:?}]\nhost_root = {:?}\n{more}",
+            host.root()
+        );
+        fs::write(host.config_file(), config).unwrap();
+        host.add_file("/usr/lib/wsl/lib/libcuda.so.1", "").unwrap();
+        let listed = boathook(&host, &["list"], b"");
+        let said = format!("{name} {more}: {}", listed.stderr);
+        assert_eq!(listed.status.success(), !is_reported, "{said}");
+        assert_eq!(listed.stderr.contains(".toml"), is_reported, "{said}");
+        let bundle = bundle(&[("NVIDIA_VISIBLE_DEVICES", "void")]);
+        let arguments = ["explain", "--bundle", bundle.path().to_str().unwrap()];
+        let explained = boathook(&host, &arguments, b"");
+        assert_eq!(
+            explained.status.code(),
+            Some(code::SUCCESS),
+            "{explained:?}"
+        );
+        let checked = boathook(&host, &["check"], b"");
+        assert_eq!(
+            checked.stdout.contains(".toml:"),
+            is_reported,
+            "{checked:?}"
+        );
     }
 }

@@ -38,6 +38,14 @@ pub(super) fn check_classes(
     let mut name_owners = NameOwners::default();
     let mut classes_without_devices = Vec::new();
     for source in select_sources(class_names, sources)? {
+        let is_named = !class_names.is_empty();
+        if let Ok(source) = &source
+            && !is_named
+            && config.ignores_errors_of(source)
+            && config.class(source).is_err()
+        {
+            continue;
+        }
         let class_name = source.as_ref().ok().map(|source| source.name.to_string());
         let class_findings = check_class(source, config, &host, &mut name_owners);
         match class_findings.as_slice() {

@@ -82,6 +82,13 @@ pub(super) fn examine_requests(
                 ));
                 continue;
             }
+            Err(_)
+                if source
+                    .as_ref()
+                    .is_ok_and(|source| config.ignores_errors_of(source)) =>
+            {
+                continue;
+            }
             Err(error) => {
                 findings.push(Finding::new(
                     Severity::Warning,

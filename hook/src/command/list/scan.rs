@@ -73,8 +73,13 @@ impl Scan {
                 .extend(config.warn_of_unknown_classes(class_names));
         }
         for source in select_sources(selection.class_names, sources)? {
+            let ignores_errors = selection.class_names.is_empty()
+                && source
+                    .as_ref()
+                    .is_ok_and(|source| config.ignores_errors_of(source));
             let class = match source.and_then(|source| config.class(&source)) {
                 Ok(class) => class,
+                Err(_) if ignores_errors => continue,
                 Err(error) => {
                     scan.class_file_errors
                         .push(crate::log::format_error_chain(&error));
