@@ -3,6 +3,7 @@
 mod container_requests;
 mod masked_paths;
 mod other_classes;
+mod spec_device_links;
 
 use std::io;
 use std::path::PathBuf;
@@ -207,7 +208,7 @@ fn compute_plan(
             authority,
         },
     );
-    let plan = plan_with_library_path(&inputs.collect::<Vec<_>>(), bundle);
+    let plan = plan_for_bundle(&inputs.collect::<Vec<_>>(), bundle, &host);
     plan.map_err(|mut error| {
         if let PlannerError::Plan(PlanError::Request(RefusedRequest {
             error:
@@ -242,14 +243,18 @@ fn compute_plan(
     })
 }
 
-fn plan_with_library_path(
+/// Makes a plan that regards what config.json has: the container's `LD_LIBRARY_PATH`, and its
+/// devices.
+fn plan_for_bundle(
     inputs: &[PlanInput<'_>],
     bundle: &Bundle,
+    host: &RealHost,
 ) -> Result<InjectionPlan, PlannerError> {
     let mut plan = plan::plan_injection(inputs, &bundle.spec_devices)?;
     if let Some(value) = bundle.env.get(LIBRARY_PATH_ENV) {
         plan.add_library_path_dirs(value);
     }
+    spec_device_links::show_spec_devices(&mut plan, &bundle.spec_devices, host);
     Ok(plan)
 }
 
@@ -321,7 +326,7 @@ pub(crate) fn plan_attached_devices<'l>(
             found_class: &scanned_class.found,
             authority,
         });
-    plan_with_library_path(&inputs.collect::<Vec<_>>(), bundle)
+    plan_for_bundle(&inputs.collect::<Vec<_>>(), bundle, &open_host(config)?)
 }
 
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
