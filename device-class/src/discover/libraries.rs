@@ -138,7 +138,10 @@ impl LibrarySearch<'_> {
         )
     }
 
+    /// Describes a library that no directory has. Classes name the directories of many distributions,
+    /// so only some of those that the host lacks are listed: the first ones are the administrator's.
     fn describe_absence(&self, soname: &str) -> String {
+        const MAX_LISTED_ABSENT_PATHS: usize = 3;
         let to_text = |path: &PathBuf| {
             self.driver_root
                 .to_host_path(path.clone())
@@ -148,18 +151,21 @@ impl LibrarySearch<'_> {
         let searched_paths = self.directories.iter().map(to_text);
         let absent_paths = self.absent_directories.iter().map(to_text);
         let absent_paths = absent_paths.map(|path| format!("{path} (does not exist)"));
-        let directories: Vec<String> = searched_paths.chain(absent_paths).collect();
-        if directories.is_empty() {
-            return format!(
-                "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
-                 ldconfig, or name their directory in `library_directories`"
-            );
+        let absent_paths = absent_paths.take(MAX_LISTED_ABSENT_PATHS);
+        let mut directories: Vec<String> = searched_paths.chain(absent_paths).collect();
+        let absent_count = self.absent_directories.len();
+        if absent_count > MAX_LISTED_ABSENT_PATHS {
+            let count = absent_count - MAX_LISTED_ABSENT_PATHS;
+            directories.push(format!("{count} other directories that do not exist"));
         }
-        format!(
-            "{soname} is not in the host's ld.so.cache, and not in {}; install the driver's \
-             libraries and run ldconfig, or correct `library_directories`",
-            directories.join(", ")
-        )
+        let mut text = format!(
+            "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
+             ldconfig, or name their directory in `library_directories`"
+        );
+        if !directories.is_empty() {
+            text.push_str(&format!(" (not in {})", directories.join(", ")));
+        }
+        text
     }
 
     fn find_library(

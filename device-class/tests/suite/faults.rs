@@ -10,9 +10,10 @@ use device_class::class::PropertyProgram;
 use device_class::discover::{self, Device, HealthHistory, KernelLogRecord};
 use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
+use device_class::load;
 use device_class::template::Attributes;
 
-use crate::shipped::{class, read};
+use crate::shipped::{class, read, root};
 
 fn parse(host: &str) -> RecordedHost {
     RecordedHost::parse(host).unwrap()
@@ -249,6 +250,40 @@ fn hardware_that_the_driver_has_not_taken_is_named() {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("00aa:01:00.0 (nouveau)"), "{told:?}");
         assert!(told[1].contains("00aa:02:00.0 (no driver)"), "{told:?}");
+    }
+}
+
+/// Each of the usual reasons has an advice of its own.
+#[test]
+fn the_advice_for_a_gpu_that_the_driver_has_not_taken_fits_its_reason() {
+    let gpu = "file /sys/bus/pci/devices/00aa:01:00.0/vendor\n| 0x10de\n\
+               file /sys/bus/pci/devices/00aa:01:00.0/class\n| 0x030000\n";
+    let nouveau = "link /sys/bus/pci/devices/00aa:01:00.0/driver ../../drivers/nouveau\n";
+    let loaded = "file /proc/driver/nvidia/version\n| NVRM version: 580.1\n";
+    for (more, advice) in [
+        ("", "run `modprobe nvidia`"),
+        (nouveau, "blacklists nouveau"),
+        (loaded, "the kernel's log for NVRM"),
+    ] {
+        let host = parse(&format!("{gpu}{more}"));
+        let reports = discover::describe_unclaimed_hardware(&class("nvidia-gpu"), &host);
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(reports[0].contains(advice), "{reports:?}");
+    }
+}
+
+/// Of simpledrm's card the kernel has no vendor. Since Linux 5.18 every desktop has one for a while.
+#[test]
+fn a_card_without_a_vendor_is_no_fault() {
+    let card = "link /sys/class/drm/card0 ../../devices/platform/simple-framebuffer.0/drm/card0\n\
+                link /sys/devices/platform/simple-framebuffer.0/drm/card0/device \
+                ../../../simple-framebuffer.0\n\
+                link /sys/class/accel/accel0 ../../devices/platform/npu/accel/accel0\n\
+                link /sys/devices/platform/npu/accel/accel0/device ../../../npu\n\
+                char /dev/dri/card0 226:0\n";
+    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+        let found = discover::find_devices(&source.parse().unwrap(), &parse(card));
+        assert_eq!(found.warnings, [""; 0], "{}", source.name);
     }
 }
 

@@ -376,3 +376,24 @@ fn a_library_on_the_host_is_given_or_named() {
         assert_eq!(result, expected, "{files}");
     }
 }
+
+/// A class names the directories of a dozen distributions: the advice comes first, and the
+/// administrator's own directories after it.
+#[test]
+fn the_message_about_an_absent_library_begins_with_the_advice() {
+    let config = "[class.nvidia-gpu]\nlibrary_directories = ['/opt/mistyped']";
+    let host = found_in("dir /opt/nvidia/lib64\n", NODES, config);
+    let reason = host
+        .edits
+        .unusable_reasons()
+        .find(|reason| reason.starts_with("libcuda"));
+    let reason = reason.unwrap();
+    let (advice, directories) = reason.split_once(" (not in ").unwrap();
+    assert!(advice.ends_with("or name their directory in `library_directories`"));
+    assert!(directories.starts_with("/opt/nvidia/lib64, /opt/mistyped (does not exist), "));
+    assert!(
+        directories.ends_with(" other directories that do not exist)"),
+        "{reason}"
+    );
+    assert!(reason.len() < 400, "{reason}");
+}
