@@ -181,13 +181,23 @@ impl Authority {
                 } else {
                     Vec::new()
                 };
-                let note = format!(
+                let devices = choose_requested_devices()?;
+                let mut note = format!(
                     "{} has no device {}, which is ignored",
                     request.class,
                     excerpt(&ignored_items.join(", "))
                 );
+                if ignored_items
+                    .iter()
+                    .any(|item| item.starts_with(['"', '\'']))
+                {
+                    note.push_str(" (in quotes it is a name, so write it without them)");
+                }
+                if devices.is_empty() {
+                    note.push_str(": the container gets no device of the class");
+                }
                 Ok(grant_devices(
-                    choose_requested_devices()?,
+                    devices,
                     (!ignored_items.is_empty()).then_some(note),
                 ))
             }

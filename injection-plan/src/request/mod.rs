@@ -145,7 +145,10 @@ impl Request {
                 Err(RequestError::NoCapability {
                     class: class.name.clone(),
                     request: format!("{variable}={}", excerpt(value)),
-                    known_capabilities,
+                    known_capabilities: match value.starts_with(['"', '\'']) {
+                        true => format!("{known_capabilities}; write them without quotes"),
+                        false => known_capabilities,
+                    },
                 })
             }
             _ => Ok(()),

@@ -237,10 +237,21 @@ impl<'a> RequestNames<'a> {
         if text.is_empty() || !item.is_quoted && !text.chars().all(is_name_character) {
             return Err(malformed_error());
         }
-        Err(match resource {
+        let mut error = match resource {
             Some(resource) => self.unknown_device_error(&format!("{resource}={text}")),
             None => self.unknown_device_error(text),
-        })
+        };
+        // In a list of compose's, such as `- VARIABLE="all"`, the quotes are part of the value.
+        let has_meaning_without_quotes = is_reserved_name(text)
+            || text.parse::<u32>().is_ok()
+            || IndexRange::parse(text).is_some();
+        if let RequestError::UnknownDevice { known_devices, .. } = &mut error
+            && item.is_quoted
+            && has_meaning_without_quotes
+        {
+            known_devices.insert_str(0, "in quotes it is a name, so write it without them; ");
+        }
+        Err(error)
     }
 
     /// Returns the device that an item names by an alias or by a symbolic link, if exactly one

@@ -172,12 +172,8 @@ impl Selection {
     }
 
     /// Returns the items of the request that select neither a device of the host nor an awaited
-    /// device.
-    pub fn find_unknown_items<'s>(
-        &'s self,
-        class: &DeviceClass,
-        inventory: &Inventory,
-    ) -> Vec<&'s str> {
+    /// device, as the request writes them.
+    pub fn find_unknown_items(&self, class: &DeviceClass, inventory: &Inventory) -> Vec<String> {
         let Selection::Items(items) = self else {
             return Vec::new();
         };
@@ -186,7 +182,7 @@ impl Selection {
             Err(error) => !waiting::is_awaited(item, &error, &class.spec),
             Ok(_) => false,
         });
-        unknown_items.map(|item| item.text.as_str()).collect()
+        unknown_items.map(Item::to_name_text).collect()
     }
 }
 
