@@ -86,6 +86,8 @@ pub(super) struct PlanBuilder {
     /// The paths in the container of the files that are not optional.
     pub(super) required_files: BTreeSet<PathBuf>,
     pub(super) libraries: BTreeMap<(ProgramAbi, String), PlannedLibrary>,
+    /// The sonames of the libraries for which a warning says that a file of the host is left out.
+    pub(super) omitted_libraries: BTreeSet<String>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
     /// The environment variables. Each has the values of all devices, in the order of the devices.

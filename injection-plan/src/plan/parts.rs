@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{
-    Device, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, NodeForm, Presence,
+    Device, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode, NodeForm,
+    Presence,
 };
 use device_class::host::ProgramAbi;
 
@@ -138,7 +139,10 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             if let Some(reason) = &library.omission_reason {
-                self.warnings.push(format!("{}: {reason}", class.label()));
+                // Several tables of a class may list the library.
+                if self.omitted_libraries.insert(library.soname.clone()) {
+                    self.warnings.push(format!("{}: {reason}", class.label()));
+                }
                 continue;
             }
             let soname = Path::new(&library.soname);
@@ -153,6 +157,17 @@ impl PlanBuilder {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
+            if let Some(first) = self.find_other_file(library, &name) {
+                let (label, soname) = (class.label(), &library.soname);
+                let (first, second) = (first.display(), source.display());
+                let warning = format!(
+                    "{label}: {soname} is {first} and {second} on the host; the second one is left out"
+                );
+                if self.omitted_libraries.insert(soname.clone()) {
+                    self.warnings.push(warning);
+                }
+                continue;
+            }
             let planned_library =
                 self.libraries
                     .entry((library.abi, name))
@@ -187,6 +202,18 @@ impl PlanBuilder {
             self.add_mask(mask, devices, class)?;
         }
         self.add_directories(&edits.directories, class)
+    }
+
+    /// Returns the path of a library that the plan has under the same soname in another file, such as
+    /// one of another version. Programs could only load one of them.
+    fn find_other_file(&self, library: &FoundLibrary, file_name: &str) -> Option<&Path> {
+        let mut libraries = self.libraries.iter();
+        let other = libraries.find(|((abi, other_name), planned_library)| {
+            *abi == library.abi
+                && other_name != file_name
+                && planned_library.names.contains(&library.soname)
+        });
+        other.map(|(_, planned_library)| planned_library.source.as_path())
     }
 
     pub(super) fn add_files(

@@ -17,6 +17,7 @@ mod names;
 mod needs;
 mod node_paths;
 mod planning;
+mod same_names;
 mod vendors_behaviour;
 mod vendors_cases;
 mod video_nodes;
