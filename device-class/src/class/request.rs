@@ -19,6 +19,10 @@ pub struct RequestSpec {
     /// The variable with which a container requests devices. Its value is `all`, `none`, `void`, or
     /// a comma-separated list of ids, aliases, paths in /dev, indexes and ranges of indexes.
     pub env: EnvName,
+    /// Other names that the vendor's software has for the variable `env`, such as that of an earlier
+    /// release. They request nothing: `boathook doctor` names `env` for a container that sets one.
+    #[serde(default)]
+    pub other_env: Vec<EnvName>,
     /// The variable in which a container lists the capabilities that it requests. Required if the
     /// class uses `capability` or `unless_capability`.
     pub capabilities_env: Option<EnvName>,

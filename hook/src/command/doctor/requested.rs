@@ -240,6 +240,17 @@ fn find_similar_variables(
     let container_variables: BTreeSet<&str> = inserted(spec.bundle.env.names());
     let mut suggestions = Vec::new();
     for container_variable in container_variables.difference(&class_variables) {
+        let has_other_name = |class: &&DeviceClass| {
+            let mut other_names = class.spec.request.other_env.iter();
+            other_names.any(|name| name.as_str() == *container_variable)
+        };
+        for class in known_classes.iter().filter(has_other_name) {
+            let (variable, class) = (&class.spec.request.env, &class.name);
+            suggestions.push((
+                format!("{container_variable} requests nothing; class {class} has {variable}"),
+                format!("set {variable} instead of {container_variable}"),
+            ));
+        }
         let candidates = class_variables.iter().copied();
         let candidates =
             candidates.filter(|variable| similar::is_typo(container_variable, variable));
