@@ -40,7 +40,9 @@ fn attributes(list: &[(&str, &str)]) -> Attributes {
 #[test]
 fn gpus_have_the_labels_of_the_vendors_labeller() {
     let class = class("nvidia-gpu");
-    let found = discover::find_devices(&class, &host("nvidia-gpu/h200"));
+    let mut host = host("nvidia-gpu/h200");
+    host.add_file("/sys/class/dmi/id/product_name", "PowerEdge XE9680\n");
+    let found = discover::find_devices(&class, &host);
     let labels = labels(&class, &found.devices[0].attributes);
     let shown = labels.iter().map(|(name, value)| format!("{name}={value}"));
     let wanted = [
@@ -51,6 +53,7 @@ fn gpus_have_the_labels_of_the_vendors_labeller() {
         "nvidia.com/cuda.runtime-version.full=13.0",
         "nvidia.com/cuda.runtime-version.major=13",
         "nvidia.com/cuda.runtime-version.minor=0",
+        "nvidia.com/gpu.machine=PowerEdge-XE9680",
         "nvidia.com/gpu.product=NVIDIA-H200",
     ];
     assert_eq!(shown.collect::<Vec<_>>(), wanted);
