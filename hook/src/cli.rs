@@ -276,9 +276,8 @@ pub(crate) enum CdiCommand {
         #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// The directory of the specifications, or - to print them, one document for each kind
-        /// [default: /var/run/cdi of the host whose devices they have]
-        #[arg(long = "output", value_name = "DIR")]
-        output_dir: Option<PathBuf>,
+        #[arg(long = "output", value_name = "DIR", default_value = "/var/run/cdi")]
+        output_dir: PathBuf,
         /// Only this device, by a name that the specifications have: NAME or KIND=NAME (may be
         /// repeated)
         #[arg(long = "device", value_name = "NAME")]

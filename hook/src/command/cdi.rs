@@ -43,10 +43,6 @@ pub(crate) enum CdiError {
 /// files.
 const STDOUT_ARGUMENT: &str = "-";
 
-/// The path, relative to the host's root, of the directory in which engines look for generated
-/// specifications (the CDI specification, "CDI Directories").
-const DEFAULT_OUTPUT_DIR: &str = "var/run/cdi";
-
 struct GenerationProblem {
     text: String,
     /// True if this problem changes the exit code of `boathook cdi generate` to a failure.
@@ -94,10 +90,6 @@ pub(super) fn run(
             return cdi_names::print_device_names(directory.as_deref(), as_json, config);
         }
     };
-    // Specifications of a recorded or mounted host must not change what the engines of this machine
-    // resolve.
-    let default_output_dir = config.host_root.join(DEFAULT_OUTPUT_DIR);
-    let output_dir = output_dir.as_ref().unwrap_or(&default_output_dir);
     let mut generation_result =
         generate_specifications(class_names, include_all_classes, spec_style, config)?;
     if let Some(name) = find_unknown_device_name(&generation_result, device_names) {

@@ -42,21 +42,6 @@ fn what_was_named_once_stays_until_it_is_disabled() {
     assert!(!file.exists());
 }
 
-/// What the engines of this machine resolve does not change for a host that is looked at in
-/// another directory.
-#[test]
-fn specifications_of_another_root_are_written_below_it() {
-    let host = HostDirectory::new().unwrap();
-    let file = "var/run/cdi/boathook-dummy.com-npu.json";
-    let generated = succeeds(&host, &["cdi", "generate", "dummy-npu"]).stdout;
-    let path = host.root().join(file);
-    assert!(path.exists(), "{generated}");
-    assert!(
-        generated.contains(&path.display().to_string()),
-        "{generated}"
-    );
-}
-
 /// A device has several names, and all devices together have another.
 #[test]
 fn devices_are_counted_and_classes_that_are_not_enabled_are_named() {
