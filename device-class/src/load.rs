@@ -136,16 +136,20 @@ impl ClassSource {
     /// host replaces by a file in another directory, or does not have. What the class changes in
     /// the extended one may then be missing.
     pub(crate) fn is_disabled_without_base(&self) -> bool {
-        let Some(_) = class::find_extended_class(&self.text) else {
+        let Some(base_name) = class::find_extended_class(&self.text) else {
             return false;
         };
+        // The class that was shipped with this one. An administrator's class extends one of another
+        // directory, and a mistake in it must be reported.
+        let shipped_base = self.path.with_file_name(format!("{base_name}.toml"));
         let table = self.text.parse::<toml::Table>().ok();
         let value = table.as_ref().and_then(|table| table.get("enabled"));
-        let has_base = self
+        let is_extended = self
             .bases
             .first()
-            .is_some_and(|base| base.path.parent() == self.path.parent());
-        !has_base && value.and_then(toml::Value::as_bool) == Some(false)
+            .is_some_and(|base| base.path == shipped_base);
+        let is_replaced = !is_extended && shipped_base.is_file();
+        is_replaced && value.and_then(toml::Value::as_bool) == Some(false)
     }
 
     /// Parses the class.

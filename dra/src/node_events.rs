@@ -123,10 +123,12 @@ fn create_event(type_: EventType, reason: &str, name: &DeviceName, text: &str) -
         reason: reason.to_owned(),
         note: Some(note),
         action: "Scan".to_owned(),
-        // Without this field, the recorder treats the Events of two devices as one repeated Event.
+        // The recorder does not compare the notes of Events. Without this field, it treats the Events
+        // of two devices, or of two faults of one device, as one repeated Event.
         secondary: Some(ObjectReference {
             kind: Some("Device".to_owned()),
             name: Some(format!("{pool}/{device}")),
+            field_path: Some(text.to_owned()),
             ..ObjectReference::default()
         }),
     }

@@ -286,7 +286,7 @@ pub(crate) fn find_dropped_services(
         } else {
             format!(
                 "{unit} is enabled and stays so, because {SYSTEMD_UNITS_DIR} of the host is not mounted here; \
-                 run boathook-init install or uninstall on the host to disable it"
+                 run systemctl disable --now {unit} on the host"
             )
         }
     });

@@ -173,6 +173,8 @@ they are enabled. */}}
     "amd-gpu-parts" (list "amd-gpu")
     "aws-neuroncore" (list "aws-neuron")
     "gpu-share" (list "nvidia-gpu")
+    "pci-function" (list "sriov-vfio")
+    "vfio" (list "google-tpu" "intel-qat" "pci-function" "sriov-vfio")
     "intel-fpga-region" (list "intel-fpga-af")
     "intel-fpga-regiondevel" (list "intel-fpga-af" "intel-fpga-region")
     "sriov-vfio-parts" (list "sriov-vfio")

@@ -194,7 +194,8 @@ impl LibrarySearch<'_> {
         let file = match find_version(&paths, &soname, version, driver_root)? {
             Ok(Some(file)) => Presence::Found(file),
             result => {
-                let reason = match (result, paths.first(), version) {
+                let present_path = paths.iter().find(|path| self.exists(path));
+                let reason = match (result, present_path.or(paths.first()), version) {
                     (Err(error), _, _) => format!("{soname} cannot be trusted: {error}"),
                     (_, None, _) => self.describe_absence(&soname),
                     (_, Some(path), Some(version)) if self.exists(path) => {
@@ -243,8 +244,9 @@ impl LibrarySearch<'_> {
 }
 
 /// Returns the first path with a file of this version, with symbolic links resolved. Some packages
-/// install a library without a version in the name of its file: if no path has the version, the
-/// first file that is named as the soname is returned. The inner error means that there are such
+/// install a library without a version in the name of its file: if no path has any version, the
+/// first file that is named as the soname is returned. Beside a file of another version it is often a
+/// stub for linkers. The inner error means that there are such
 /// files, but users other than root can replace all of them.
 ///
 /// # Errors
@@ -258,6 +260,7 @@ fn find_version(
 ) -> Result<Result<Option<PathBuf>, OwnershipError>, DeviceError> {
     let mut ownership_error = None;
     let mut unversioned_file = None;
+    let mut has_other_version = false;
     for path in paths {
         let file = match driver_root.view.find_trusted_file(path) {
             Ok(Some(host_file)) => driver_root.to_host_path(host_file.path),
@@ -268,6 +271,7 @@ fn find_version(
             }
             Err(error) => {
                 ownership_error.get_or_insert(error);
+                has_other_version = true;
                 continue;
             }
         };
@@ -281,9 +285,11 @@ fn find_version(
         }
         if file.file_name().is_some_and(|name| name == soname) {
             unversioned_file.get_or_insert(file);
+        } else {
+            has_other_version = true;
         }
     }
-    if unversioned_file.is_some() {
+    if unversioned_file.is_some() && !has_other_version {
         return Ok(Ok(unversioned_file));
     }
     Ok(ownership_error.map_or(Ok(None), Err))

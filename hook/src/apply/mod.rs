@@ -106,12 +106,17 @@ impl ApplyError {
         }
     }
 
-    /// Returns whether the container has no place for a file: something else is at its path, or a
-    /// directory of the path is a file.
+    /// Returns whether the container has no place for a file: something else is at its path, a
+    /// directory of the path is a file, or the path is on a mount of the container, such as
+    /// `/nix/store` of the host.
     fn means_no_place(&self) -> bool {
         match self {
             ApplyError::Container(
-                container::Error::WrongKind { .. } | container::Error::Occupied { .. },
+                container::Error::WrongKind { .. }
+                | container::Error::Occupied { .. }
+                | container::Error::Dangling { .. }
+                | container::Error::ReadOnly { .. }
+                | container::Error::NotWritable { .. },
             ) => true,
             ApplyError::Container(container::Error::File(error)) => {
                 error.errno() == nix::errno::Errno::ENOTDIR

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Health, Presence};
-use injection_plan::request::{RequestNames, RequestText};
+use injection_plan::request::{RequestNames, RequestText, is_usb_port};
 use serde::Serialize;
 
 use super::example::ClassKind;
@@ -237,16 +237,14 @@ fn find_stable_names<'a>(
         nodes.any(|node| node.host_path.file_name() == Some(name.as_ref()))
     };
     names
-        .filter(|name| !is_usb_port(name.text.trim_matches('"')))
+        .filter(|name| !is_own_usb_port(device, name.text.trim_matches('"')))
         .map(|name| name.text.clone())
         .filter(|name| !is_node_name(name))
         .collect()
 }
 
-/// Returns whether a name has the form of a USB port: the number of the bus, and those of the ports of
-/// hubs (Documentation/ABI/stable/sysfs-bus-usb, "X-Y.Z").
-fn is_usb_port(name: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let ports = name.split_once('-').filter(|(bus, _)| is_number(bus));
-    ports.is_some_and(|(_, ports)| ports.split('.').all(is_number))
+/// Returns whether a name is the USB port of the device. A serial number can have the same form, but
+/// the id of such a device does not contain it.
+fn is_own_usb_port(device: &Device, name: &str) -> bool {
+    is_usb_port(name) && device.id.as_str().contains(name)
 }

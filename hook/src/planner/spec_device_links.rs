@@ -56,13 +56,12 @@ fn find_spec_device_paths(spec: &SpecDevices, host: &dyn HostView) -> Vec<Device
         let paths = names.map(|name| directory.join(name));
         paths.chain([directory.clone()])
     });
-    let mounted_numbers =
-        mounted_nodes
-            .take(MAX_MOUNTED_NODES)
-            .filter_map(|path| match host.entry(&path) {
-                Ok(Some(Entry::Device(number))) => Some(number),
-                _ => None,
-            });
+    let mounted_numbers = mounted_nodes
+        .filter_map(|path| match host.entry(&path) {
+            Ok(Some(Entry::Device(number))) => Some(number),
+            _ => None,
+        })
+        .take(MAX_MOUNTED_NODES);
     let numbers = spec_numbers.chain(mounted_numbers);
     numbers
         .filter_map(|number| find_device_paths(number, host))

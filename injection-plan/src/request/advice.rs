@@ -1,6 +1,6 @@
 //! Adds advice to the errors of requests: the name or the form that the user probably meant.
 
-use device_class::name::excerpt;
+use device_class::name::{IndexRange, excerpt};
 
 use super::error::RefusedRequest;
 use super::list::Item;
@@ -64,7 +64,11 @@ fn strip_outer_quotes(value: &str) -> Option<&str> {
     let value = value.trim();
     let mut enclosed_values = ['"', '\''].into_iter().filter_map(|quote| {
         let value = value.strip_prefix(quote)?.strip_suffix(quote)?;
-        (!value.contains(quote)).then_some(value)
+        // Requests quote names with double quotes: without them, a name with a comma is two items,
+        // and a name such as 1-2 is a range.
+        let may_be_name =
+            quote == '"' && (value.contains(',') || IndexRange::parse(value).is_some());
+        (!value.contains(quote) && !may_be_name).then_some(value)
     });
     enclosed_values.next()
 }

@@ -1,6 +1,7 @@
 //! Parses a container's request for devices, and finds the requested devices on the host. The
 //! request is a variable, an annotation, an argument of the hook, or a user's command.
 
+mod address;
 mod advice;
 mod environment;
 mod error;
@@ -17,6 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
+pub use address::is_usb_port;
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, Item, item_name, quote, split_list};

@@ -13,6 +13,7 @@ use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name
 use device_class::similar;
 use serde::Serialize;
 
+use super::address::{has_address, is_usb_port};
 use super::list::{Item, quote_if_needed};
 use super::{AwaitedDevice, RequestError, Selection};
 
@@ -23,6 +24,10 @@ pub struct RequestNames<'a> {
     device_names: DeviceNames<'a>,
     /// The names of the devices that are divided into partitions.
     partitioned_names: DeviceNames<'a>,
+    /// Whether devices of this host are named by their USB ports. Then a text such as `1-2` never
+    /// means a range of indices. Otherwise it would select other devices while no device is plugged
+    /// in at this port.
+    has_usb_port_names: bool,
 }
 
 /// The devices that an item of a request selects. The numbers are positions in the lists of the
@@ -102,6 +107,11 @@ impl<'a> RequestNames<'a> {
             inventory,
             device_names: DeviceNames::new(&inventory.devices),
             partitioned_names: DeviceNames::new(&inventory.divided_devices),
+            has_usb_port_names: inventory
+                .devices
+                .iter()
+                .flat_map(|device| &device.aliases)
+                .any(|alias| is_usb_port(alias)),
         }
     }
 
@@ -152,15 +162,22 @@ impl<'a> RequestNames<'a> {
             .iter()
             .filter(|device| has_part(device, mistyped_name));
         let (device, intended_name) = if let Some(device) = devices_with_part.next() {
+            // The name of a USB node is only a number, and each bus has one with it.
+            let is_number = mistyped_name.bytes().all(|b| b.is_ascii_digit());
+            if is_number || devices_with_part.next().is_some() {
+                return None;
+            }
             (device, device.id.as_str())
         } else {
-            let intended_name =
-                similar::find_intended_name(mistyped_name, devices.iter().flat_map(list_names))?;
+            // Another address is another place.
+            let is_comparable = |name: &&str| !(has_address(mistyped_name) && has_address(name));
+            let names = devices.iter().flat_map(list_names).filter(is_comparable);
+            let intended_name = similar::find_intended_name(mistyped_name, names)?;
             let device = devices
                 .iter()
                 .find(|device| list_names(device).any(|name| name == intended_name))?;
             let other_devices = devices.iter().filter(|other| other.id != device.id);
-            let other_names = other_devices.flat_map(list_names);
+            let other_names = other_devices.flat_map(list_names).filter(is_comparable);
             let other_names = other_names.filter(|name| *name != intended_name);
             let candidates = other_names.chain([intended_name]);
             if similar::find_intended_name(mistyped_name, candidates) != Some(intended_name) {
@@ -218,7 +235,9 @@ impl<'a> RequestNames<'a> {
             return Ok(ResolvedItem::Devices(positions));
         }
         let malformed_error = || RequestError::MalformedItem(text.to_owned());
-        match IndexRange::parse(text).filter(|_| !item.is_quoted && resource.is_none()) {
+        let is_absent_port = is_usb_port(text) && self.has_usb_port_names;
+        let may_be_range = !item.is_quoted && resource.is_none() && !is_absent_port;
+        match IndexRange::parse(text).filter(|_| may_be_range) {
             Some(Ok(range)) => return Ok(ResolvedItem::Range(range)),
             Some(Err(IndexRangeError::Backwards { first, last })) => {
                 return Err(RequestError::BackwardsRange { first, last });
@@ -241,10 +260,9 @@ impl<'a> RequestNames<'a> {
             Some(resource) => self.unknown_device_error(&format!("{resource}={text}")),
             None => self.unknown_device_error(text),
         };
-        // In a list of compose's, such as `- VARIABLE="all"`, the quotes are part of the value.
-        let has_meaning_without_quotes = is_reserved_name(text)
-            || text.parse::<u32>().is_ok()
-            || IndexRange::parse(text).is_some();
+        // In a list of compose's, such as `- VARIABLE="all"`, the quotes are part of the value. A
+        // range is no such case: `"1-2"` may be a USB port, and 1-2 are other devices.
+        let has_meaning_without_quotes = is_reserved_name(text) || text.parse::<u32>().is_ok();
         if let RequestError::UnknownDevice { known_devices, .. } = &mut error
             && item.is_quoted
             && has_meaning_without_quotes

@@ -68,6 +68,16 @@ pub(super) fn check_awaited_name(item: &Item, class: &ClassSpec) -> Result<(), R
     if item.may_arrive_later && !item.is_quoted && is_index(text) {
         return Err(RequestError::AwaitedIndex(text.to_owned()));
     }
+    if let Some(path) = &item.container_path
+        && let Some(name) = text.strip_suffix('?')
+        && !item.is_quoted
+    {
+        let path = path.display();
+        return Err(RequestError::MisplacedMark {
+            item: item.to_text(),
+            corrected_item: format!("{name}:{path}?"),
+        });
+    }
     Ok(())
 }
 

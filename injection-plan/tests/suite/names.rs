@@ -83,7 +83,10 @@ fn a_name_counts_before_a_range_and_an_index() {
         ("\"1-2", "begins with a quote that does not end it"),
         ("\"1-2\"3", "begins with a quote that does not end it"),
         ("\"\"", "`` is neither a device nor a range"),
-        ("3-1", "ends before it begins; write 1-3"),
+        // No stick is at these USB ports, and the devices 1 to 9 are others.
+        ("1-9", "no device `1-9`"),
+        ("3-1", "no device `3-1`"),
+        ("\"1-9\"", "no device `1-9` on this host; there are 4"),
         ("0-9", "no device `4`"),
         (
             "example.org/stick=1-2",

@@ -87,7 +87,7 @@ impl Target {
         }
         // The names of udev's links contain bus addresses (`pci-0000:00:14.0`), model names with any
         // letters, and `\x20` in place of a blank. The other characters have a meaning in patterns.
-        let is_allowed_char = |c: char| !c.is_control() && !"\"'{}*?$`".contains(c);
+        let is_allowed_char = |c: char| !c.is_control() && !"\"'{}[]*?$`".contains(c);
         let path = Path::new(text);
         let is_device_path = text.starts_with("/dev/") && path.file_name().is_some();
         if !is_device_path

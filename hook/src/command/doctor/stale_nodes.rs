@@ -155,8 +155,11 @@ fn describe_class_alternative(
         patterns.any(|pattern| {
             let pattern = pattern.to_string();
             let name_pattern = pattern.rsplit('/').next().unwrap_or_default();
-            let fixed_start = name_pattern.split_once('{').map(|(start, _)| start);
-            fixed_start.is_some_and(|start| !start.is_empty() && node_name == start)
+            // Only a pattern that ends with its one attribute, such as `video{number}`.
+            let parts = name_pattern
+                .split_once('{')
+                .filter(|(_, attribute)| attribute.ends_with('}') && !attribute.contains('{'));
+            parts.is_some_and(|(start, _)| !start.is_empty() && node_name == start)
         })
     };
     let mut finding_classes = known_classes.iter().filter(finds_such_nodes);
