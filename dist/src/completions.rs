@@ -120,9 +120,9 @@ fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
 /// That is the argument of `attach`, `detach`, `refresh` or `doctor`, or the value of the option
 /// `--container`.
 fn describes_container_argument(spec: &str) -> bool {
-    let is_argument =
-        spec.starts_with("':name -- The container") || spec.starts_with("'::name -- A container");
-    is_argument || spec.contains("--container=[")
+    let describes_container =
+        spec.contains(" -- The container") || spec.contains(" -- A container");
+    spec.starts_with("':") && describes_container || spec.contains("--container=[")
 }
 
 /// Returns the lines of a fish script that complete arguments with the names of classes.
