@@ -24,7 +24,7 @@ pub struct AttributeSource {
     pub advice: Option<String>,
 }
 
-/// Where an attribute's value comes from.
+/// The source of an attribute's value.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// A text: the content of a file, or a text that is composed of other attributes.
@@ -226,7 +226,7 @@ pub(super) struct RawAttributeSource {
     /// A template for the value if it cannot be read. If there is no default and the value cannot
     /// be read, the candidate is not a device.
     default: Option<Template>,
-    /// What the administrator should do if the value is missing. The warning ends with this text.
+    /// The instruction for the administrator if the value is missing. The warning ends with this text.
     advice: Option<String>,
 }
 

@@ -77,7 +77,7 @@ pub struct Edits {
     pub masks: Vec<Mask>,
 }
 
-/// What a line of a list file names (`files_listed_in`).
+/// The kind of entry that each line of a list file names (`files_listed_in`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -18,7 +18,7 @@ pub struct HealthCheck {
     /// The time for which a changed outcome must last before it counts, so that a device whose
     /// check flickers keeps its health. [`crate::discover::HealthHistory`] measures the time.
     pub debounce_time: Option<Duration>,
-    /// What the administrator should do to repair the device if the check fails.
+    /// The instruction by which the administrator repairs the device if the check fails.
     pub advice: Option<String>,
     /// Whether the check is only about the device as a whole. If such a check fails, partitions of
     /// the device can still be made.
@@ -205,8 +205,8 @@ pub(super) struct RawHealthCheck {
     /// `recovers_below` or `changes_within`.
     #[serde(rename = "steady_for")]
     debounce_seconds: Option<u32>,
-    /// What the administrator should do if the check fails. The reason in messages ends with this
-    /// text.
+    /// The instruction for the administrator if the check fails. The reason in messages ends with
+    /// this text.
     advice: Option<String>,
     /// With `value`: whether the check is only about the device as a whole. If such a check fails,
     /// partitions of the device (`[[parts]]`) can still be made.

@@ -8,8 +8,8 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawLinks")]
 pub struct Links {
-    /// Where the names of the peer devices are read. A peer device is the device at the other end
-    /// of a connection.
+    /// The source of the names of the peer devices. A peer device is the device at the other end of
+    /// a connection.
     pub peers: LinkPeers,
     /// A template for the name by which a peer device's entry refers to this device.
     pub name: Template,
@@ -21,7 +21,8 @@ pub struct Links {
     pub weight_key: Option<String>,
 }
 
-/// Where the names of a device's peers are read: the devices to which it has direct connections.
+/// The source of the names of a device's peers, which are the devices to which it has direct
+/// connections.
 #[derive(Debug, Clone)]
 pub enum LinkPeers {
     /// There is one file for each connection. The value of the key `peer_key` in this file is the

@@ -75,7 +75,7 @@ pub struct Node {
     /// the driver is loaded.
     #[serde(rename = "make")]
     pub node_creation: Option<NodeCreation>,
-    /// What the administrator should do if the node is missing. The message ends with this text.
+    /// The instruction for the administrator if the node is missing. The message ends with this text.
     pub advice: Option<String>,
 }
 
