@@ -21,7 +21,7 @@ pub(crate) fn write_pages(dir: &Path) -> Result<()> {
 /// Returns clap's descriptions of the command lines, for the programs that have manual pages.
 fn build_command_lines() -> [Command; 3] {
     [
-        hook::command_line(),
+        boathook::command_line(),
         initcontainer::cli::Cli::command(),
         plugin::cli::Cli::command(),
     ]

@@ -32,7 +32,7 @@ impl ProgramSet {
         match self {
             Self::Node => &[
                 Build {
-                    packages: &["boathook-hook"],
+                    packages: &["boathook", "boathook-hook"],
                     is_musl: true,
                 },
                 Build {

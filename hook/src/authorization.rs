@@ -26,7 +26,7 @@ pub enum Caller {
 
 /// Where a request is from: a part of the container's configuration, or a command of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SourceKind {
+pub enum SourceKind {
     /// An environment variable of the container. Any image can set it.
     Variable,
     /// An annotation that the device plugin returned to the kubelet.

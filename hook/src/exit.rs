@@ -56,7 +56,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Prints the failure as JSON on stdout. The caller has already printed the message on stderr.
-    pub(crate) fn print_failure(self, message: &str) {
+    pub fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });
         // If writing to stdout fails, the error cannot be reported anywhere else.

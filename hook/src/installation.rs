@@ -16,7 +16,7 @@ use crate::oci::read_file_capped;
 /// # Errors
 ///
 /// Fails for the same reasons as [`Config::load`].
-pub(crate) fn load_configuration(path: Option<&Path>) -> Result<Config, FileError> {
+pub fn load_configuration(path: Option<&Path>) -> Result<Config, FileError> {
     Config::load(path).map(with_installed_classes)
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
 
 /// Returns the path of the hook program in this program's directory. The path contains no symbolic
 /// links.
-pub(crate) fn adjacent_hook_path() -> PathBuf {
+pub fn adjacent_hook_path() -> PathBuf {
     let program_path = std::env::current_exe().unwrap_or_default();
     program_path.with_file_name(hooks::HOOK_FILE_NAME)
 }

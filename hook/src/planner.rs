@@ -29,8 +29,8 @@ use crate::trust::{self, Origin, OriginError, TrustError};
 pub use crate::authorization::Caller;
 pub use container_requests::UnknownClass;
 use container_requests::class_name_of_file;
-pub(crate) use container_requests::{ContainerRequests, class_file_path};
-pub(crate) use other_classes::{
+pub use container_requests::{ContainerRequests, class_file_path};
+pub use other_classes::{
     DOMAIN_WITHOUT_VENDOR, describe_classes_with_resource, describe_other_classes,
 };
 
@@ -71,7 +71,7 @@ pub enum PlannerError {
 impl PlannerError {
     /// Returns whether the error is a conflict: two devices, or a device and config.json, need the
     /// same path in the container.
-    pub(crate) fn is_conflict(&self) -> bool {
+    pub fn is_conflict(&self) -> bool {
         let Self::Plan(error) = self else {
             return false;
         };
@@ -276,7 +276,7 @@ fn find_authority(
 
 /// Returns whether a variable of the container is sufficient to get devices of the class, without
 /// an allocation by the kubelet.
-pub(crate) fn may_request(
+pub fn may_request(
     class: &DeviceClass,
     bundle: &Bundle,
     config: &Config,
@@ -289,14 +289,14 @@ pub(crate) fn may_request(
 
 /// A class and the devices of this class that were found on the host. With it, a caller that plans
 /// for many containers scans the host only once.
-pub(crate) struct ScannedClass {
-    pub(crate) class: DeviceClass,
-    pub(crate) found: FoundClass,
+pub struct ScannedClass {
+    pub class: DeviceClass,
+    pub found: FoundClass,
 }
 
 /// Returns the injection plan for the devices that are attached to a container. `classes` are
 /// results of an earlier scan, so this function does not scan the host.
-pub(crate) fn plan_attached_devices<'l>(
+pub fn plan_attached_devices<'l>(
     bundle: &Bundle,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
     config: &Config,

@@ -35,7 +35,7 @@ const REQUIRED_CAPABILITIES: [Capability; 12] = [
 
 /// Clears the environment, closes all file descriptors except stdin, stdout and stderr, and drops
 /// all capabilities except [`REQUIRED_CAPABILITIES`].
-pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
+pub fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
     drop_capabilities()
@@ -43,7 +43,7 @@ pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
 
 /// Clears the environment and drops capabilities like [`confine`], but keeps all file descriptors
 /// open.
-pub(crate) fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsError> {
+pub fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     drop_capabilities()
 }
@@ -67,7 +67,7 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
 /// rootless engine, root is the user who runs the engine. Returns `None` if the id map cannot be
 /// read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn host_uid() -> Option<u32> {
+pub fn host_uid() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let find_host_uid_of_root =
         || IdMap::parse(&map).and_then(|map| map.find_root_id(ReaderNamespace::Ancestor));

@@ -11,7 +11,7 @@ use crate::container::{Handle, find_device_number};
 
 /// A function that opens a path in the container. It returns `None` if the path does not exist. If
 /// the path cannot be opened, it returns the reason as text.
-pub(crate) type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
+pub type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
 /// Checks whether the container has the file of a step. Returns the path of the missing file, or a
 /// description if another file is at the path of a device node. Returns `None` if nothing is
@@ -19,7 +19,7 @@ pub(crate) type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, Str
 ///
 /// Some steps are not examined, and count as done: preparations, device rules, and steps that only
 /// some programs of the container need.
-pub(crate) fn find_missing_file(
+pub fn find_missing_file(
     action: &Action,
     open_file: FileOpener<'_>,
 ) -> Result<Option<String>, String> {
@@ -46,11 +46,7 @@ pub(crate) fn find_missing_file(
 /// Reports whether the container has another version of a step's file than the host. A running
 /// container keeps the old files when the driver is updated on the host. Returns `None` if the step
 /// has no file to compare.
-pub(crate) fn is_outdated(
-    action: &Action,
-    host_root: &Path,
-    open_file: FileOpener<'_>,
-) -> Option<bool> {
+pub fn is_outdated(action: &Action, host_root: &Path, open_file: FileOpener<'_>) -> Option<bool> {
     match action {
         Action::File(mount) | Action::Directory(mount) => {
             differs_from_host_file(&mount.source, &mount.path, host_root, open_file)
@@ -69,7 +65,7 @@ pub(crate) fn is_outdated(
 
 /// Reports whether the file at `container_path` in the container is another one than the file at
 /// `host_path` on the host. Returns `None` if one of the two files does not exist.
-pub(crate) fn differs_from_host_file(
+pub fn differs_from_host_file(
     host_path: &Path,
     container_path: &Path,
     host_root: &Path,

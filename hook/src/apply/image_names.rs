@@ -37,7 +37,7 @@ const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/li
 
 /// The maximum number of symbolic links that are followed to a library within one directory.
 /// Packages have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
-pub(crate) const MAX_LINK_DEPTH: usize = 4;
+pub const MAX_LINK_DEPTH: usize = 4;
 
 /// The maximum number of paths that a warning lists.
 const MAX_LISTED_PATHS: usize = 3;
@@ -382,7 +382,7 @@ fn follow_link(
 
 /// Reports whether two file names belong to the same library. They do if they are equal up to
 /// `.so`.
-pub(crate) fn is_same_library(name: &str, other_name: &OsStr) -> bool {
+pub fn is_same_library(name: &str, other_name: &OsStr) -> bool {
     let stem = |name: &str| name.find(".so").map(|end| name[..end].to_owned());
     let other_stem = other_name.to_str().and_then(stem);
     other_stem.is_some() && stem(name) == other_stem
@@ -391,7 +391,7 @@ pub(crate) fn is_same_library(name: &str, other_name: &OsStr) -> bool {
 /// Returns the image's library directory for `programs`. This is the first directory for which
 /// `is_existing` returns true. If none exists, it is the last one, which is created when libraries
 /// are injected.
-pub(crate) fn find_image_directory(
+pub fn find_image_directory(
     programs: ProgramAbi,
     is_existing: impl Fn(&Path) -> bool,
 ) -> &'static Path {

@@ -15,7 +15,7 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// The libraries and the other files that will be mounted in the hook's own directory.
 #[derive(Default)]
-pub(crate) struct InjectedDir<'p> {
+pub struct InjectedDir<'p> {
     /// The libraries, grouped by directory. All directories are below [`INJECTED_DIR`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
     /// The other files. The container gets a symbolic link to each file, at the path that is stored
@@ -35,7 +35,7 @@ const TMPFS_MODE: Mode = Mode::from_bits_truncate(0o755);
 impl<'p> InjectedDir<'p> {
     /// Returns the path of a file in the hook's own directory. In the container, `path` is a link
     /// to this path.
-    pub(crate) fn to_injected_path(path: &Path) -> PathBuf {
+    pub fn to_injected_path(path: &Path) -> PathBuf {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED_DIR)
             .join(FILES_DIR_NAME)

@@ -38,13 +38,13 @@ const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
 /// The library directories and the libraries that the container's dynamic loaders must find. A
 /// library has a file name and a path.
-pub(crate) struct LibrarySearch<'p> {
+pub struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
     /// The directories in the container's `LD_LIBRARY_PATH`.
-    pub(crate) library_path_dirs: &'p [PathBuf],
-    pub(crate) directory_32bit: Option<&'p Path>,
+    pub library_path_dirs: &'p [PathBuf],
+    pub directory_32bit: Option<&'p Path>,
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 

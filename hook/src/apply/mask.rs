@@ -16,8 +16,8 @@ use crate::mount::{self, Mounter, Source, TmpfsOptions};
 
 /// A mask: a read-only tmpfs that hides the contents of the directory `path` in the container. Only
 /// the contents in the fields of this structure are visible.
-pub(crate) struct Mask<'p> {
-    pub(crate) path: &'p Path,
+pub struct Mask<'p> {
+    pub path: &'p Path,
     /// Whether the directory is created if the container does not have it.
     pub(super) should_create_dir: bool,
     /// The files that are created in the mask. The keys are their paths, and the values their

@@ -36,16 +36,16 @@ use crate::sys::deadline::{Deadline, Stage};
 use net_interfaces::{NetInterfaceError, NetInterfaceMoves};
 use prepare::PrepareError;
 
-pub(crate) use comparison::{FileOpener, differs_from_host_file, find_missing_file, is_outdated};
-pub(crate) use image_names::{MAX_LINK_DEPTH, find_image_directory, is_same_library};
-pub(crate) use injected_dir::InjectedDir;
-pub(crate) use rules::list_rules;
-pub(crate) use sources::{OpenedAction, OpenedStep};
+pub use comparison::{FileOpener, differs_from_host_file, find_missing_file, is_outdated};
+pub use image_names::{MAX_LINK_DEPTH, find_image_directory, is_same_library};
+pub use injected_dir::InjectedDir;
+pub use rules::list_rules;
+pub use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
-pub(crate) use targets::{attach_steps, remove_outdated_masks};
+pub use targets::{attach_steps, remove_outdated_masks};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ApplyError {
+pub enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
     #[error("{owner_labels}")]
@@ -128,7 +128,7 @@ impl ApplyError {
 
 /// Runs the programs of `[prepare]` in the class files. Then opens and checks the source of every
 /// step.
-pub(crate) fn open_sources<'p>(
+pub fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
     syscall_support: SyscallSupport,
@@ -140,7 +140,7 @@ pub(crate) fn open_sources<'p>(
 
 /// Fails if the plan has a mask (a mount that hides files) that the container could unmount. A
 /// container can do this if it has CAP_SYS_ADMIN in a user namespace of its own.
-pub(crate) fn check_masks(
+pub fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,
     bundle: &Bundle,

@@ -40,7 +40,7 @@ const INTERFACE_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_COMM_BYTES: u64 = 64;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NetInterfaceError {
+pub enum NetInterfaceError {
     #[error(
         "none of its network interfaces is in the host's network namespace ({pattern}){}",
         describe_holding_process(holding_process)

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_STDERR_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PrepareError {
+pub enum PrepareError {
     /// The program does not exist, could not be started, or is unsafe because users other than root
     /// can change it.
     #[error("{} cannot be run", program.display())]

@@ -50,7 +50,7 @@ pub(super) fn allow_devices(
 }
 
 /// Returns the device rules of all steps of a plan.
-pub(crate) fn list_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
+pub fn list_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),
         _ => None,

@@ -21,16 +21,16 @@ use crate::mount::{HostFile, MountDepth, Source, SourceRoot, SyscallSupport};
 
 /// A step of the plan with its opened source. It can be carried out in the container's mount
 /// namespace.
-pub(crate) struct OpenedStep<'p> {
-    pub(crate) action: OpenedAction<'p>,
+pub struct OpenedStep<'p> {
+    pub action: OpenedAction<'p>,
     /// The names of the devices that need the step, or the name of their class, for messages.
     pub(crate) owner_labels: &'p str,
     /// The devices or the class that need the step.
-    pub(crate) owners: &'p [StepOwner],
+    pub owners: &'p [StepOwner],
 }
 
 /// An action of the plan with its opened source.
-pub(crate) enum OpenedAction<'p> {
+pub enum OpenedAction<'p> {
     Mask(Mask<'p>),
     Directory {
         source: Source,

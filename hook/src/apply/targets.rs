@@ -18,7 +18,7 @@ use crate::mount::{Mounter, Source, SyscallSupport};
 
 /// Carries out all injection steps: creates and mounts the files in the container. Adds a warning
 /// for each step that was carried out only in part.
-pub(crate) fn attach_steps(
+pub fn attach_steps(
     steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     syscall_support: SyscallSupport,
@@ -139,7 +139,7 @@ pub(crate) fn attach_steps(
 
 /// Unmounts outdated masks (mounts that hide device links) of a running container. A mask is
 /// outdated if it lists other devices than the new mask in `steps`.
-pub(crate) fn remove_outdated_masks(
+pub fn remove_outdated_masks(
     steps: &[OpenedStep<'_>],
     root: &ContainerRoot,
 ) -> Result<(), ApplyError> {

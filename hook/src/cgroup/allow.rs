@@ -36,7 +36,7 @@ impl DeviceCgroup {
     /// Fails if the kernel refuses a change, or if a cgroup that encloses the container's cgroup
     /// denies a device. In the latter case, nothing has been changed on cgroup v2. A failure of
     /// systemd is not an error; see [`AllowReport::units`].
-    pub(crate) fn allow(
+    pub fn allow(
         &self,
         rules: &[DeviceRule],
         spec_rules: &SpecRules,
@@ -49,7 +49,7 @@ impl DeviceCgroup {
     ///
     /// On cgroup v2, each device program is replaced only once. The stale rules are revoked even if
     /// the new rules cannot be allowed.
-    pub(crate) fn exchange_rules(
+    pub fn exchange_rules(
         &self,
         stale_rules: &[DeviceRule],
         retained_rules: &[DeviceRule],

@@ -7,7 +7,7 @@ use super::{DeviceCgroup, v1, v2};
 /// What [`DeviceCgroup::find_denied_rules`] found out about the accesses that a cgroup or one of
 /// its ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct DeniedRules {
+pub struct DeniedRules {
     /// The requested rules that are denied, completely or in part. An access is read, write or
     /// mknod.
     pub rules: Vec<DeviceRule>,
@@ -20,7 +20,7 @@ impl DeviceCgroup {
     /// Reports whether the kernel hides the instructions of a device program that is attached to
     /// the container's own cgroups (`net.core.bpf_jit_harden=2`). A hidden program cannot be
     /// rewritten. It can only be generated again from config.json.
-    pub(crate) fn has_hidden_program(&self) -> Result<bool, CgroupError> {
+    pub fn has_hidden_program(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(_) => Ok(false),
             Self::V2(cgroup) => v2::has_hidden_program(cgroup),
@@ -30,7 +30,7 @@ impl DeviceCgroup {
     /// Reports whether the cgroup may deny devices that this process cannot list. This happens in
     /// cgroup v1 if `devices.list` is `a *:* rwm`: the kernel then allows all devices except those
     /// in an internal list, which no file shows.
-    pub(crate) fn has_hidden_exceptions(&self) -> Result<bool, CgroupError> {
+    pub fn has_hidden_exceptions(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(cgroup) => {
                 Ok(v1::DeviceList::read(&cgroup.dir)? == v1::DeviceList::AllDevices)
@@ -41,10 +41,7 @@ impl DeviceCgroup {
 
     /// Returns those of `rules` that the cgroup or an ancestor denies, completely or in part.
     /// Changes nothing.
-    pub(crate) fn find_denied_rules(
-        &self,
-        rules: &[DeviceRule],
-    ) -> Result<DeniedRules, CgroupError> {
+    pub fn find_denied_rules(&self, rules: &[DeviceRule]) -> Result<DeniedRules, CgroupError> {
         let merged_rules = rule::merge_by_device(rules);
         match self {
             // A cgroup v1 can never allow more than its ancestors do. So it is enough to read the

@@ -7,7 +7,7 @@ use super::privilege;
 use super::rule::DeviceRule;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CgroupError {
+pub enum CgroupError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is longer than {limit} bytes")]
@@ -95,7 +95,7 @@ pub(crate) enum CgroupError {
 impl CgroupError {
     /// Reports whether the kernel refused to show device programs because this process does not
     /// have CAP_SYS_ADMIN or CAP_NET_ADMIN in the initial user namespace.
-    pub(crate) fn lacks_privileges(&self) -> bool {
+    pub fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {
                 matches!(source, Errno::EPERM | Errno::EACCES) && !privilege::can_change_programs()

@@ -46,13 +46,13 @@ impl DeviceCgroup {
     ///
     /// Fails if `/proc` cannot be read, or if no mount of the hierarchy shows the cgroup of the
     /// process.
-    pub(crate) fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
+    pub fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&KernelMountPaths::default(), pid)
     }
 
     /// Finds the cgroup as [`Self::from_pid`] does, but does not read `/proc/PID/cgroup`.
     /// `membership` is the content of this file.
-    pub(crate) fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
+    pub fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         Self::find_by_membership(&KernelMountPaths::default(), membership)
     }
 

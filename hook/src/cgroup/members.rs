@@ -50,7 +50,7 @@ impl DeviceCgroup {
 
     /// Returns the ids of the processes in the cgroup and its descendants. The second value is
     /// false if the list is incomplete because there are more than [`MAX_DIRECTORIES`] cgroups.
-    pub(crate) fn list_processes(&self) -> (BTreeSet<i32>, bool) {
+    pub fn list_processes(&self) -> (BTreeSet<i32>, bool) {
         let mut processes = BTreeSet::new();
         let mut directories = vec![self.directory().to_owned()];
         let mut visited_count = 0;

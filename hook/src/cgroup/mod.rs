@@ -34,20 +34,20 @@ mod v2;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use denied::DeniedRules;
-pub(crate) use error::CgroupError;
+pub use denied::DeniedRules;
+pub use error::CgroupError;
 #[cfg(test)]
 use locate::KernelMountPaths;
 pub(crate) use rule::DeviceRule;
-pub(crate) use rule_files::list_rule_change_files;
-pub(crate) use spec_rules::SpecRules;
+pub use rule_files::list_rule_change_files;
+pub use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
-pub(crate) use v2::hides_new_programs;
+pub use v2::hides_new_programs;
 
 /// The cgroup that controls which devices a process may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceCgroup {
+pub enum DeviceCgroup {
     /// A cgroup v1 in the hierarchy of the `devices` controller. It has a list of rules.
     V1(CgroupDir),
     /// A cgroup v2. Its rules are device programs that are attached to it
@@ -57,7 +57,7 @@ pub(crate) enum DeviceCgroup {
 
 /// The location of a cgroup in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CgroupDir {
+pub struct CgroupDir {
     /// The mount point of the hierarchy, such as `/sys/fs/cgroup`.
     mount: PathBuf,
     /// The directory of the cgroup, which is `mount` or a directory below `mount`.

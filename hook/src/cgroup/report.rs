@@ -9,7 +9,7 @@ use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 /// The changes of device rules that a call of [`DeviceCgroup::allow`](super::DeviceCgroup::allow)
 /// has made.
 #[derive(Debug, Default)]
-pub(crate) struct AllowReport {
+pub struct AllowReport {
     /// The device rules that were requested, merged to one rule for each device.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
@@ -21,14 +21,14 @@ pub(crate) struct AllowReport {
 /// The result of the change of one systemd unit. If `result` is an error, the container can use the
 /// devices only until systemd sets the device rules of the unit again.
 #[derive(Debug)]
-pub(crate) struct UnitReport {
+pub struct UnitReport {
     /// True if processes of other containers or of the host also belong to the unit.
     pub has_other_processes: bool,
     pub result: Result<SystemdReport, SystemdError>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CgroupReport {
+pub struct CgroupReport {
     pub cgroup: PathBuf,
     /// True if processes of other containers or of the host are also in the cgroup.
     pub has_other_processes: bool,
@@ -36,7 +36,7 @@ pub(crate) struct CgroupReport {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RuleChangeOutcome {
+pub enum RuleChangeOutcome {
     /// This cgroup has no device program that applies to the container (cgroup v2).
     NoProgram,
     AlreadyAllowed,
@@ -86,7 +86,7 @@ impl AllowReport {
 
     /// Returns warnings for the administrator. They are about rules that could not be set or may be
     /// lost, and about devices that processes outside of the container can now use.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
         if self.lacks_permission() || self.may_still_deny() {
             let levels: Vec<_> = self.cgroups.iter().map(CgroupReport::to_string).collect();

@@ -58,7 +58,7 @@ impl DeviceCgroup {
     /// Reports whether this is the root cgroup of its hierarchy. If a container's processes are in
     /// the root cgroup, the container has no cgroup of its own. A device that is denied there would
     /// be denied to the host.
-    pub(crate) fn is_root(&self) -> bool {
+    pub fn is_root(&self) -> bool {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         cgroup.dir == cgroup.mount
     }

@@ -57,7 +57,7 @@ impl DeviceCgroup {
     }
 
     /// Returns the directories of those cgroups that contain only processes of this container.
-    pub(crate) fn list_own_directories(&self) -> Vec<PathBuf> {
+    pub fn list_own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own_cgroups = cgroup
             .self_and_ancestors()
@@ -69,7 +69,7 @@ impl DeviceCgroup {
 /// Returns the files in a cgroup's directory to which a runtime writes when it sets device rules.
 /// Leaves out `cgroup.procs` and similar files, because they are also written whenever a process is
 /// started in the container.
-pub(crate) fn list_rule_change_files(directory: &Path) -> Vec<PathBuf> {
+pub fn list_rule_change_files(directory: &Path) -> Vec<PathBuf> {
     let deny_path = directory.join("devices.deny");
     if deny_path.exists() {
         return vec![deny_path];

@@ -10,7 +10,7 @@ use super::rule::{Access, DeviceKind, DeviceRule};
 /// An ordered list of device rules. For each access (read, write and mknod), the last rule that
 /// matches the device and the access decides. If no rule matches an access, it is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SpecRules(Vec<SpecRule>);
+pub struct SpecRules(Vec<SpecRule>);
 
 /// The rules that every runtime adds after those of config.json. They give a container a usable
 /// `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
@@ -48,7 +48,7 @@ const fn default_rule(
 impl SpecRules {
     /// Creates the list from `spec`, the rules of config.json. Appends the runtime's own rules to
     /// them.
-    pub(crate) fn from_spec(spec: &[SpecRule]) -> Self {
+    pub fn from_spec(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULT_RULES].concat())
     }
 

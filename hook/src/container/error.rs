@@ -103,7 +103,7 @@ impl Error {
 
     /// Reports whether a directory could not be opened because its path leads to a file of another
     /// kind or to a broken link.
-    pub(crate) fn is_not_directory_error(&self) -> bool {
+    pub fn is_not_directory_error(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
             Self::Dangling { .. } | Self::WrongKind { .. } => true,

@@ -39,15 +39,15 @@ pub(crate) use file::WritableFile;
 pub(crate) use idmap::{IdMap, IdMapError, ReaderNamespace};
 pub use namespace::ContainerNamespace;
 pub(crate) use namespace::INITIAL_USER_NAMESPACE_INODE;
-pub(crate) use parent::Parent;
+pub use parent::Parent;
 pub(crate) use policy::{NotWritableReason, WritableDirectory};
-pub(crate) use process::{ProcessState, is_init_process, read_process_state, read_start_time};
-pub(crate) use procfs::Procfs;
+pub use process::{ProcessState, is_init_process, read_process_state, read_start_time};
+pub use procfs::Procfs;
 pub use root::ContainerRoot;
 pub use rooted_path::{FileKind, Name, Resolver};
-pub(crate) use rooted_path::{HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, RootDir};
+pub use rooted_path::{HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, RootDir};
 pub(crate) use target::Target;
-pub(crate) use writable::read_link_target;
+pub use writable::read_link_target;
 
 /// The result of an operation on a container's files.
 pub type Result<T> = std::result::Result<T, Error>;

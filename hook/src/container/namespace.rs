@@ -223,7 +223,7 @@ impl ContainerNamespace {
     }
 
     /// Opens the network namespace of the container (`/proc/PID/ns/net`).
-    pub(crate) fn open_network_namespace(&self) -> Result<OwnedFd> {
+    pub fn open_network_namespace(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let living_thread = self.thread_dir.as_ref().unwrap_or(&self.process_dir);
         openat(living_thread, "ns/net", flags, Mode::empty())
@@ -232,7 +232,7 @@ impl ContainerNamespace {
 
     /// Reports whether the container is in the initial user namespace. If a device node is created
     /// in another user namespace, the kernel does not let processes open it.
-    pub(crate) fn can_create_device_nodes(&self) -> bool {
+    pub fn can_create_device_nodes(&self) -> bool {
         self.properties.can_create_device_nodes
     }
 

@@ -103,7 +103,7 @@ impl Parent {
     }
 
     /// Reports whether `entry`, an open entry of this directory, is a mount point.
-    pub(crate) fn is_mounted(&self, entry: &Handle, procfs: &Procfs) -> Result<bool> {
+    pub fn is_mounted(&self, entry: &Handle, procfs: &Procfs) -> Result<bool> {
         Ok(procfs.read_mount_id(entry)? != procfs.read_mount_id(self.directory())?)
     }
 

@@ -21,7 +21,7 @@ const ENDED_STATES: [char; 2] = ['Z', 'X'];
 /// The state of a process that is identified by its id and its start time. The id alone does not
 /// identify a process, because the kernel reuses ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProcessState {
+pub enum ProcessState {
     /// At least one thread of the process is alive.
     Running,
     /// All threads of the process have ended. Another process may have the same id now.
@@ -32,7 +32,7 @@ pub(crate) enum ProcessState {
 
 /// Returns the state of the process that has the id `pid` and the start time `start_time`. The
 /// start time is in clock ticks since the boot (field 22 of `/proc/PID/stat`).
-pub(crate) fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
+pub fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
     // A single failed read does not prove that the process has ended. So a failed read is repeated
     // once.
     for _ in 0..2 {
@@ -50,7 +50,7 @@ pub(crate) fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
 
 /// Returns the start time of the process with the id `pid`, in clock ticks since the boot. Returns
 /// `None` if all threads of the process have ended.
-pub(crate) fn read_start_time(pid: i32) -> Option<u64> {
+pub fn read_start_time(pid: i32) -> Option<u64> {
     find_start_time(pid).ok()
 }
 
@@ -61,7 +61,7 @@ fn find_start_time(pid: i32) -> Result<u64> {
 /// Reports whether the process with the id `pid` is the init process of a PID namespace below that
 /// of this process. When an init process ends, the kernel kills all other processes of its
 /// namespace (pid_namespaces(7)).
-pub(crate) fn is_init_process(pid: i32) -> bool {
+pub fn is_init_process(pid: i32) -> bool {
     let read_status = || {
         let process_dir = Procfs::open()?.open_process(pid)?;
         let path = || PathBuf::from(format!("/proc/{pid}/status"));

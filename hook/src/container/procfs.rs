@@ -28,7 +28,7 @@ const MAX_FDINFO_BYTES: u64 = 64 << 10;
 
 /// Open handles on the directories `/proc`, `/proc/self` and `/proc/self/fd` of the host.
 #[derive(Debug)]
-pub(crate) struct Procfs {
+pub struct Procfs {
     proc_dir: OwnedFd,
     self_dir: OwnedFd,
     fd_dir: OwnedFd,

@@ -91,7 +91,7 @@ impl ContainerRoot {
         self.can_create_device_nodes
     }
 
-    pub(crate) fn procfs(&self) -> &Rc<Procfs> {
+    pub fn procfs(&self) -> &Rc<Procfs> {
         &self.procfs
     }
 

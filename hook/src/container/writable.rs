@@ -141,7 +141,7 @@ fn is_link_to(file: &Handle, target: &Path) -> bool {
 }
 
 /// Returns the target of a symbolic link. Returns `None` if `file` is not a symbolic link.
-pub(crate) fn read_link_target(file: &Handle) -> Option<PathBuf> {
+pub fn read_link_target(file: &Handle) -> Option<PathBuf> {
     let is_link = file.kind() == FileKind::Symlink;
     is_link.then(|| readlinkat(file, "").ok().map(PathBuf::from))?
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(crate) struct LibraryDir(PathBuf);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LibraryDirError {
+pub enum LibraryDirError {
     /// The path is relative. A dynamic loader would resolve it in the working directory of the
     /// program.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]

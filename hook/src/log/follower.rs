@@ -18,11 +18,11 @@ pub(super) struct LogPosition {
 }
 
 /// Reads new lines from the node's log and from this user's log, as `tail -f` does.
-pub(crate) struct LogFollower(pub(super) Vec<LogPosition>);
+pub struct LogFollower(pub(super) Vec<LogPosition>);
 
 impl LogFollower {
     /// Returns the complete lines that were added after the previous call.
-    pub(crate) fn read_lines(&mut self) -> io::Result<Vec<String>> {
+    pub fn read_lines(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         for position in &mut self.0 {
             position.read_lines(&mut lines)?;

@@ -4,7 +4,7 @@ use super::time;
 
 /// Returns whether a log line contains `container_id` as a whole word. A part of a word does not
 /// match, because another container's longer id may contain `container_id`.
-pub(crate) fn contains_container_id(line: &str, container_id: &str) -> bool {
+pub fn contains_container_id(line: &str, container_id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == container_id)
 }
@@ -12,7 +12,7 @@ pub(crate) fn contains_container_id(line: &str, container_id: &str) -> bool {
 /// Parses the value of `--since`: a span such as `30s`, `10m`, `2h` or `3d`, or the beginning of a
 /// time stamp such as `2026-11-28`. Returns a time stamp in the log's format, which can be compared
 /// with log lines as text.
-pub(crate) fn parse_since(text: &str) -> Result<String, String> {
+pub fn parse_since(text: &str) -> Result<String, String> {
     const SECONDS_PER_UNIT: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let mut units = SECONDS_PER_UNIT.iter();
     let unit = units.find(|(unit, _)| text.ends_with(*unit));

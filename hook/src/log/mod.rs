@@ -19,13 +19,13 @@ use std::sync::OnceLock;
 use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
-pub(crate) use line::{contains_container_id, parse_since};
-pub(crate) use node::read_lines as read_node_log;
-pub(crate) use node::{create_own_directory, list_log_directories, read_lines_with_follower};
-pub(crate) use time::format_current_time;
+pub use line::{contains_container_id, parse_since};
+pub use node::read_lines as read_node_log;
+pub use node::{create_own_directory, list_log_directories, read_lines_with_follower};
+pub use time::format_current_time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogReader {
+pub enum LogReader {
     /// A user started this program and reads its messages on stderr.
     User,
     /// A container engine started this program and may discard its stderr. Messages are also
@@ -54,7 +54,7 @@ struct Log {
 static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Sets the destinations and the level of messages. Only the first call in a process has an effect.
-pub(crate) fn init(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
+pub fn init(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
@@ -76,17 +76,17 @@ pub(crate) fn open_node_log() {
     }
 }
 
-pub(crate) fn error(message: &str) {
+pub fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
 /// Logs a warning about a problem that an administrator should know.
-pub(crate) fn warning(message: &str) {
+pub fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
 
 /// Logs an informational message. Calls `message` only if the log level includes such messages.
-pub(crate) fn info(message: impl FnOnce() -> String) {
+pub fn info(message: impl FnOnce() -> String) {
     if LOG.get().is_some_and(|log| log.level == LogLevel::Info) {
         write(LogLevel::Info, &message());
     }
@@ -98,14 +98,14 @@ static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
 /// After this call, [`report_action`] and [`record_action`] also write to the log of the host whose
 /// root directory is `host_root`. Both functions must be called in the host's mount namespace.
-pub(crate) fn enable_action_log(host_root: &Path) {
+pub fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
 /// Logs a change that a service made without a command of a user. The message goes to stderr, which
 /// the service manager writes to the journal. After [`enable_action_log`], it also goes to the
 /// node's log. At the log level for errors, the message is left out.
-pub(crate) fn report_action(message: &str) {
+pub fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         write_unfiltered(LogLevel::Info, message);
         append_to_action_log(message);
@@ -115,7 +115,7 @@ pub(crate) fn report_action(message: &str) {
 /// Logs that a container was changed because a user requested it. `boathook log` shows the message.
 /// The message goes to stderr only at the log level for information, because the program prints the
 /// result itself. At the log level for errors, the message is left out.
-pub(crate) fn record_action(message: &str) {
+pub fn record_action(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
         LogLevel::Error => {}
@@ -160,7 +160,7 @@ fn write_to_node_log(level: LogLevel, line: &str) {
 
 /// Returns the message of `error` and the messages of all its causes, separated by `: `. So an
 /// error message must not contain the message of its cause.
-pub(crate) fn format_error_chain(error: &dyn Error) -> String {
+pub fn format_error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();
     messages.join(": ")

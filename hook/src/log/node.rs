@@ -104,7 +104,7 @@ fn open_first_log_file(root: &Path) -> Option<File> {
 /// Returns the directories that may contain a log: the node's directory, and for a rootless engine
 /// also a directory of its user. Processes of this user may not write to the node's directory, even
 /// as root of a user namespace.
-pub(crate) fn list_log_directories(root: &Path) -> Vec<PathBuf> {
+pub fn list_log_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(LOG_DIR)];
     if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
@@ -117,7 +117,7 @@ pub(crate) fn list_log_directories(root: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// The call fails if the directory belongs to another user, or if other users may write to it.
-pub(crate) fn create_own_directory(directory: &Path) -> io::Result<()> {
+pub fn create_own_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -174,14 +174,14 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
 
 /// Returns the log messages of the host whose root directory is `root`. The oldest message is
 /// first.
-pub(crate) fn read_lines(root: &Path) -> io::Result<Vec<String>> {
+pub fn read_lines(root: &Path) -> io::Result<Vec<String>> {
     read_lines_with_follower(root).map(|(lines, _)| lines)
 }
 
 /// Returns the log messages, oldest first, and a [`LogFollower`] that continues after the last
 /// message, so that no line is lost or read twice. If the user may not read the node's log, logs a
 /// warning and returns the messages of the user's rootless engine.
-pub(crate) fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
+pub fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
     let directories = list_log_directories(root);
     let has_user_log = directories.len() > 1;
     let (mut lines, mut log_positions) = (Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use nix::time::{ClockId, clock_gettime};
 
 /// Returns the current time in UTC, in the format of RFC 3339.
-pub(crate) fn format_current_time() -> String {
+pub fn format_current_time() -> String {
     format_time_before_now(0)
 }
 

@@ -142,7 +142,7 @@ pub(super) fn mount_tmpfs(
 
 /// Unmounts the mount whose root is `mount_root`. A process that has a file of the mount open can
 /// still use the file.
-pub(crate) fn unmount(mount_root: &Handle, path: &Path, procfs: &Procfs) -> Result<()> {
+pub fn unmount(mount_root: &Handle, path: &Path, procfs: &Procfs) -> Result<()> {
     procfs.enter_descriptors().map_err(Error::Host)?;
     umount2(&descriptor_path(mount_root)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))

@@ -24,7 +24,7 @@ mod tmpfs;
 
 pub(crate) use crate::mountinfo::MountInfoError;
 pub use attributes::Attributes;
-pub(crate) use bind::unmount;
+pub use bind::unmount;
 pub use error::Error;
 pub(crate) use host::HostFile;
 pub use host::SourceRoot;

@@ -64,7 +64,7 @@ impl SyscallSupport {
     ///
     /// If the kernel does not have `mount_setattr`, this process moves into a new mount namespace
     /// and stays there. Its open handles still lead to the previous namespace.
-    pub(crate) fn for_running_container(self) -> super::Result<Self> {
+    pub fn for_running_container(self) -> super::Result<Self> {
         if self.supports_detached_mounts() {
             return Ok(self);
         }

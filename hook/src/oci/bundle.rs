@@ -257,7 +257,7 @@ impl Bundle {
 
     /// Creates the bundle of a container whose config.json is unknown. `root` is its root
     /// directory, and `variables` are its environment variables, each as `NAME=VALUE`.
-    pub(crate) fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {
+    pub fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {
         let config = serde_json::json!({"root": {"path": root}, "process": {"env": variables}});
         Bundle::parse(root, root, config.to_string().as_bytes())
     }

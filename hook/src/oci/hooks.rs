@@ -105,8 +105,8 @@ pub struct Hooks {
 
 /// A hook in config.json. The first item of `args` is the program name, as in execv(3).
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Hook {
-    pub(crate) path: PathBuf,
+pub struct Hook {
+    pub path: PathBuf,
     #[serde(default)]
     args: Vec<String>,
 }
@@ -174,7 +174,7 @@ impl Hooks {
 
     /// Returns Boathook's hooks in the order in which the runtime calls them, each with its
     /// lifecycle stage.
-    pub(crate) fn find_boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
+    pub fn find_boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         self.iter_hooks()
             .filter(|(_, hook)| hook.is_boathook_hook())
     }

@@ -22,10 +22,10 @@ pub use state::{State, StateError};
 
 /// Opens a regular file, and returns an error for any other file. A bundle may belong to another
 /// user, who could put a FIFO into it. Reading from the FIFO would block the hook.
-pub(crate) use rooted_path::open_regular_file as open_regular;
+pub use rooted_path::open_regular_file as open_regular;
 
 /// Reads all bytes of `source`. Returns `None` if there are more than `max_bytes` bytes.
-pub(crate) fn read_capped(source: impl Read, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
+pub fn read_capped(source: impl Read, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
     // Most inputs are smaller than 64 KiB, so this capacity avoids a reallocation.
     let mut bytes = Vec::with_capacity(max_bytes.min(64 << 10));
     source.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
@@ -40,7 +40,7 @@ pub(crate) fn read_file_capped(path: &Path, max_bytes: usize) -> io::Result<Opti
 
 /// Reads the JSON file `path`. Returns `None` if it is not a regular file, is not valid JSON, or is
 /// larger than 16 MiB.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let text = read_regular_file(path, 16 << 20).ok()?;
     json_text::parse(&text).ok()
 }

@@ -21,7 +21,7 @@ use crate::trust::Origin;
 
 /// Where a container's requests are found: its environment variables, its annotations, and the CDI
 /// grants in the arguments of its hooks.
-pub(crate) struct ContainerRequests<'b> {
+pub struct ContainerRequests<'b> {
     bundle: &'b Bundle,
     /// The annotations, which may request devices. The value is `None` if the container's
     /// annotations must be ignored.
@@ -50,7 +50,7 @@ pub enum UnknownClass {
 impl<'b> ContainerRequests<'b> {
     /// Collects the requests in a bundle. If `origin` is `None`, the container's origin is
     /// uncertain and its annotations are ignored.
-    pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
+    pub fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
@@ -79,7 +79,7 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns whether the container requests the class in `class_file`, which is invalid. Such a
     /// container must not start. `sources` are all class files on the host.
-    pub(crate) fn requests_class_of_file(
+    pub fn requests_class_of_file(
         &self,
         class_file: &Path,
         sources: &[Result<ClassSource, FileError>],
@@ -124,7 +124,7 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns the devices of the class that users requested with `boathook attach`.
-    pub(crate) fn parse_attach_requests(
+    pub fn parse_attach_requests(
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
@@ -147,7 +147,7 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns the container's own request for devices of the class, and where the request was
     /// found.
-    pub(crate) fn find_own_request(
+    pub fn find_own_request(
         &self,
         class: &DeviceClass,
     ) -> Result<Option<(Request, SourceKind)>, RefusedRequest> {
@@ -170,7 +170,7 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns the classes that annotations or CDI specifications request although this host has no
     /// class file for them.
-    pub(crate) fn find_unknown_classes(
+    pub fn find_unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
@@ -201,7 +201,7 @@ impl<'b> ContainerRequests<'b> {
 }
 
 /// Returns the path of a class file, whether or not the file can be read.
-pub(crate) fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path {
+pub fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path {
     source
         .as_ref()
         .map_or_else(FileError::path, |source| &source.path)

@@ -10,14 +10,14 @@ use super::open_host;
 
 /// The domain of resource names that belong to no vendor. Two classes with this domain need not be
 /// related.
-pub(crate) const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
+pub const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
 /// Returns a text that names other classes of the same vendor that have devices on this host.
 /// Returns `None` if there are none. The domain of the resource name identifies the vendor, who
 /// may have several classes, for example one for virtual machines.
 ///
 /// Call this only for a message about a missing device: it parses all class files of the vendor.
-pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
+pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
     let vendor = find_vendor(class)?;
     let host = open_host(config).ok()?;
     let sources = load::read_each_source(&config.classes).ok()?;
@@ -46,10 +46,7 @@ pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Op
 /// resource as those of the class. Such a class is for another kind of host, whose driver has
 /// other files: if those of the requested class cannot be used, the other one is probably meant.
 /// Returns `None` if there is no such class.
-pub(crate) fn describe_classes_with_resource(
-    class: &DeviceClass,
-    config: &Config,
-) -> Option<String> {
+pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> Option<String> {
     let host = open_host(config).ok()?;
     let list_resources = |class: &DeviceClass| {
         let devices = discover::find_devices(class, &host).devices.into_iter();

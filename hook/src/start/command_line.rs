@@ -25,20 +25,20 @@ pub(super) enum CommandLine {
 
 /// The options that a runtime gives to the hook.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct StartOptions {
+pub struct StartOptions {
     /// The path of the configuration file. `None` means the default path.
-    pub(crate) config_path: Option<PathBuf>,
+    pub config_path: Option<PathBuf>,
     /// The time in seconds after which the hook fails. Only tests set this value.
-    pub(crate) deadline_seconds: Option<NonZeroU32>,
+    pub deadline_seconds: Option<NonZeroU32>,
     /// An additional directory that contains class files. `boathook class test` sets it.
-    pub(crate) additional_class_dir: Option<PathBuf>,
-    pub(crate) log_level: Option<LogLevel>,
+    pub additional_class_dir: Option<PathBuf>,
+    pub log_level: Option<LogLevel>,
     /// True if the hook prints an error as JSON.
-    pub(crate) is_json: bool,
+    pub is_json: bool,
     /// The paths that the hook masks instead of the runtime. `boathook-runtime` removed them from
     /// `linux.maskedPaths` in config.json.
-    pub(crate) masked_paths: Vec<PathBuf>,
-    pub(crate) caller: Caller,
+    pub masked_paths: Vec<PathBuf>,
+    pub caller: Caller,
 }
 
 /// An error in the command line.
@@ -156,7 +156,7 @@ fn parse_masked_path(text: &str) -> Result<PathBuf, &'static str> {
     Ok(text.into())
 }
 
-pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, &'static str> {
+pub fn parse_log_level(text: &str) -> Result<LogLevel, &'static str> {
     match text {
         "error" => Ok(LogLevel::Error),
         "warning" => Ok(LogLevel::Warning),

@@ -11,7 +11,7 @@ use crate::planner::PlannerError;
 /// An error that prevents the start of a container. The message says what failed, for which
 /// container, and what the user can do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
+pub enum StartError {
     #[error(transparent)]
     Config(#[from] FileError),
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub(crate) enum StartError {
 
 impl StartError {
     /// Returns the exit code of the hook for this error.
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    pub fn exit_code(&self) -> ExitCode {
         match self {
             StartError::Config(_) => ExitCode::Config,
             StartError::State(_) | StartError::Bundle(_) | StartError::UnknownGrant { .. } => {

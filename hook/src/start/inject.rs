@@ -10,9 +10,9 @@ use injection_plan::plan::{Grant, SpecRule};
 
 use super::{StartError, StartOptions};
 use crate::apply;
+use crate::attachment;
 use crate::exit::ExitCode;
 use crate::installation;
-use crate::live;
 use crate::log;
 use crate::oci::{Bundle, CdiGrant, State, StateError};
 use crate::planner::{self, Caller};
@@ -124,7 +124,7 @@ fn inject_devices(
     warnings.extend(plan.grants.iter().flat_map(Grant::describe_awaited_devices));
     if !plan.steps.is_empty() || plan.has_awaited_devices() {
         log::open_node_log();
-        match live::write_start_record(state, &bundle, &plan, &config.host_root) {
+        match attachment::write_start_record(state, &bundle, &plan, &config.host_root) {
             // The attachment record may contain device rules that an earlier call of the hook
             // added. A new device program must also allow them.
             Ok(recorded_rules) => {

@@ -23,8 +23,8 @@ use crate::installation;
 use crate::log::{self, LogReader};
 use crate::sys::deadline::{self, Deadline};
 
-pub(crate) use command_line::{StartOptions, parse_log_level};
-pub(crate) use error::StartError;
+pub use command_line::{StartOptions, parse_log_level};
+pub use error::StartError;
 
 const HELP_INTRODUCTION: &str = "\
 The OCI hook of Boathook, which makes devices available in containers.
@@ -89,7 +89,7 @@ pub fn main() -> process::ExitCode {
 }
 
 /// Injects the devices that a container requests. Reads the container's state from stdin.
-pub(crate) fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
+pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confine_result = crate::process::confine();
     skip_report_patterns();
     let deadline = Deadline::start(

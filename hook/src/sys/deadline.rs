@@ -27,16 +27,16 @@ use crate::exit::ExitCode;
 ///
 /// The work normally takes milliseconds. Steps that can take longer have shorter limits, such as
 /// two seconds for systemd. The kubelet waits two minutes for the start of a container.
-pub(crate) const DEADLINE_SECONDS: u32 = 10;
+pub const DEADLINE_SECONDS: u32 = 10;
 
 /// The time limit of a child process that has a deadline of [`DEADLINE_SECONDS`]. After this time,
 /// SIGKILL has ended the child process, unless it is in an uninterruptible sleep.
-pub(crate) const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 + 2);
+pub const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 + 2);
 
 /// The stages of a container's start. If the deadline is exceeded, the report names the current
 /// stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     Reading,
     Planning,
     Sources,
@@ -64,7 +64,7 @@ static REPORT_FD: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
     /// Makes this the current stage.
-    pub(crate) fn begin(self) {
+    pub fn begin(self) {
         CURRENT_STAGE.store(self as u8, Ordering::Relaxed);
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn set_report_file(file: &File) {
 }
 
 /// A time limit of this process. Dropping the value cancels the limit.
-pub(crate) struct Deadline {
+pub struct Deadline {
     previous_mask: SigSet,
     previous_action: SigAction,
     kill_timer: Timer,
@@ -94,7 +94,7 @@ const KILL_DELAY: Duration = Duration::from_secs(1);
 
 impl Deadline {
     /// Starts a deadline that ends this process after `seconds` seconds.
-    pub(crate) fn start(seconds: u32) -> Result<Self, Errno> {
+    pub fn start(seconds: u32) -> Result<Self, Errno> {
         let handler = SigHandler::Handler(report_and_exit);
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
         // SAFETY: `report_and_exit` calls only functions that are async-signal-safe
@@ -143,7 +143,7 @@ impl Deadline {
     }
 
     /// Cancels the deadline by dropping it.
-    pub(crate) fn cancel(self) {}
+    pub fn cancel(self) {}
 }
 
 impl Drop for Deadline {

@@ -4,13 +4,13 @@
 //! owned descriptors, and return the error number of the kernel. They make no decisions.
 
 pub(crate) mod bpf;
-pub(crate) mod deadline;
+pub mod deadline;
 pub(crate) mod group;
 pub(crate) mod memory;
 pub(crate) mod mount;
 pub(crate) mod netlink;
-pub(crate) mod process;
-pub(crate) mod statmount;
-pub(crate) mod uevent;
+pub mod process;
+pub mod statmount;
+pub mod uevent;
 #[cfg(all(target_env = "musl", panic = "abort"))]
 mod unwinding;

@@ -76,7 +76,7 @@ pub(crate) fn close_inherited_descriptors() {
 
 /// The maximum size in bytes of the answer of a child process. A child process that writes more is
 /// killed.
-pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// The time after SIGKILL that this process waits for the end of a child process. Then it no longer
 /// waits, because the child process may be in an uninterruptible sleep, such as in a file system
@@ -89,7 +89,7 @@ const POLL_TIMEOUT_MILLIS: u16 = 20;
 
 /// A child process that calls a function. It writes the text that the function returns to a pipe.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub struct Child {
     pid: Pid,
     /// The read end of the pipe. The pipe may still be open after the end of the child process,
     /// because other processes that the child process has started can have the write end.
@@ -102,7 +102,7 @@ pub(crate) struct Child {
 /// Calls `work` in a child process and returns its result. This is used, for example, to enter
 /// namespaces that this process could not leave again. Returns `None` if the child process failed
 /// or was killed, such as after `time_limit`.
-pub(crate) fn run_in_child(
+pub fn run_in_child(
     time_limit: Duration,
     work: impl FnOnce() -> String,
 ) -> Result<Option<String>, Errno> {
@@ -110,10 +110,7 @@ pub(crate) fn run_in_child(
 }
 
 /// Starts a child process that calls `work`. The child process is killed after `time_limit`.
-pub(crate) fn start_child(
-    time_limit: Duration,
-    work: impl FnOnce() -> String,
-) -> Result<Child, Errno> {
+pub fn start_child(time_limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let mut work = Some(work);
     start_child_dyn(time_limit, &mut || {
         work.take().map(|work| work()).unwrap_or_default()
@@ -148,7 +145,7 @@ fn start_child_dyn(time_limit: Duration, work: &mut dyn FnMut() -> String) -> Re
 impl Child {
     /// Waits until the child process ends. Returns its answer, or `None` if it failed or was
     /// killed.
-    pub(crate) fn wait(&mut self) -> Result<Option<String>, Errno> {
+    pub fn wait(&mut self) -> Result<Option<String>, Errno> {
         loop {
             if let Some(answer) = self.poll()? {
                 return Ok(answer);
@@ -158,7 +155,7 @@ impl Child {
 
     /// Checks once whether the child process has ended. Returns `None` while it is running. The
     /// inner value is its answer, or `None` if it failed or was killed.
-    pub(crate) fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
+    pub fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_input, length) = self.read_answer(POLL_TIMEOUT_MILLIS);
         let is_too_long = self.answer.len() > MAX_ANSWER_BYTES;
         let now = Instant::now();
@@ -206,7 +203,7 @@ impl Child {
     }
 
     /// Reports whether a child process still exists that SIGKILL did not end in time.
-    pub(crate) fn exists(&self) -> bool {
+    pub fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn query_mount_id(file: impl AsFd, id_mask: c_uint) -> Result<Option<
 ///
 /// The kernel does not ask the server of a network or FUSE file system, because of
 /// `AT_STATX_DONT_SYNC`. Such a server might never answer.
-pub(crate) fn stat_kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
+pub fn stat_kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     let flags = libc::AT_STATX_DONT_SYNC;
     let stat = statx(libc::AT_FDCWD, path, flags, libc::STATX_TYPE)?;
     let kind = SFlag::from_bits_truncate(stat.stx_mode.into()) & SFlag::S_IFMT;
@@ -83,7 +83,7 @@ pub(crate) fn stat_kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> 
 /// Returns the device number of the file system and the inode number of the file at `path`. Follows
 /// symbolic links. As in [`stat_kind_and_device`], the kernel does not ask the server of a network
 /// or FUSE file system.
-pub(crate) fn stat_device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
+pub fn stat_device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
     let stat = statx(
         libc::AT_FDCWD,
         path,

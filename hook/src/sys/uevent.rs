@@ -30,10 +30,10 @@ const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
 ];
 
 /// A socket that receives the uevents of the kernel and of udev.
-pub(crate) struct UeventReceiver(OwnedFd);
+pub struct UeventReceiver(OwnedFd);
 
 impl UeventReceiver {
-    pub(crate) fn open() -> Result<Self> {
+    pub fn open() -> Result<Self> {
         let protocol = SockProtocol::NetlinkKObjectUEvent;
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
@@ -49,7 +49,7 @@ impl UeventReceiver {
     ///
     /// The content of a message is not trusted, because any process can send messages. A message
     /// only causes a new scan of the host.
-    pub(crate) fn receive_pending(&self) -> Result<bool> {
+    pub fn receive_pending(&self) -> Result<bool> {
         let mut buffer = [0; MAX_MESSAGE_BYTES];
         let mut has_device_event = false;
         loop {
@@ -73,14 +73,14 @@ impl AsFd for UeventReceiver {
 }
 
 /// A socket that sends uevents in the network namespace of this process.
-pub(crate) struct UeventSender(NetlinkSocket);
+pub struct UeventSender(NetlinkSocket);
 
 /// The type of a netlink message that contains a uevent. Any number that is not the type of a
 /// control message (`NLMSG_MIN_TYPE`) is allowed.
 const UEVENT_MESSAGE_TYPE: u16 = 0x10;
 
 impl UeventSender {
-    pub(crate) fn open() -> Result<Self> {
+    pub fn open() -> Result<Self> {
         NetlinkSocket::open(SockProtocol::NetlinkKObjectUEvent).map(UeventSender)
     }
 
@@ -90,13 +90,13 @@ impl UeventSender {
     ///
     /// # Errors
     /// ECONNREFUSED before Linux 4.18.
-    pub(crate) fn send_as_kernel(&self, message: &[u8]) -> Result<()> {
+    pub fn send_as_kernel(&self, message: &[u8]) -> Result<()> {
         self.0.send_request(UEVENT_MESSAGE_TYPE, message)
     }
 
     /// Sends `message` to the multicast group of udev. The process needs CAP_NET_ADMIN in the user
     /// namespace that owns the network namespace.
-    pub(crate) fn send_as_udev(&self, message: &[u8]) -> Result<()> {
+    pub fn send_as_udev(&self, message: &[u8]) -> Result<()> {
         match self.0.send_to_group(message, UDEV_GROUP) {
             // Before Linux 4.18, the kernel returns ECONNREFUSED here, although the members of the
             // group have received the message.

@@ -24,7 +24,7 @@ use injection_plan::request::Item;
 pub use checkpoint::fuzzing::checkpoint;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::forged_annotations;
-pub(crate) use origin::{Origin, OriginError, may_have_plugin_annotations};
+pub use origin::{Origin, OriginError, may_have_plugin_annotations};
 
 use crate::authorization::{ClaimSelection, ContainerProperties, Decision, OriginKind, Reason};
 use crate::oci::Bundle;

@@ -17,7 +17,7 @@ use super::PodUid;
 use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// The container is not part of a pod: a user of the host started it.
     NoPod,
     /// The container is the sandbox container of a pod, which holds the pod's namespaces.
@@ -27,7 +27,7 @@ pub(crate) enum Origin {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pod {
+pub struct Pod {
     pub(super) uid: PodUid,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -39,12 +39,12 @@ pub(crate) struct Pod {
 
 impl Pod {
     /// Returns whether this pod has the name `namespace_and_name`, in the form `NAMESPACE/NAME`.
-    pub(crate) fn has_name(&self, namespace_and_name: &str) -> bool {
+    pub fn has_name(&self, namespace_and_name: &str) -> bool {
         namespace_and_name.split_once('/') == Some((&self.namespace, &self.name))
     }
 
     /// Returns the pod's name in the form `NAMESPACE/NAME`, and the name of the container.
-    pub(crate) fn pod_and_container_names(&self) -> (String, String) {
+    pub fn pod_and_container_names(&self) -> (String, String) {
         let [namespace, name, container] =
             [&self.namespace, &self.name, &self.container].map(|text| excerpt(text));
         (format!("{namespace}/{name}"), container)
@@ -126,7 +126,7 @@ const POD_NAME_KEY: &str = "io.kubernetes.pod.name";
 const CONTAINER_NAME_KEY: &str = "io.kubernetes.container.name";
 
 impl Origin {
-    pub(crate) fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
+    pub fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
         let cgroup_path = bundle.cgroups_path.as_deref().unwrap_or_default();
         if is_podman_cgroup(cgroup_path) {
             return Ok(Origin::NoPod);
@@ -160,7 +160,7 @@ impl Origin {
 /// Returns whether a container of uncertain origin may have annotations of the device plugin. For
 /// CRI-O, searches only the annotations of the container itself, because the pod's author can write
 /// all the others.
-pub(crate) fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
+pub fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS_KEY) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
         None => {

@@ -11,7 +11,7 @@ use crate::planner::PlannerError;
 
 /// The reason why `boathook-runtime` did not execute the real runtime.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WrapperError {
+pub enum WrapperError {
     #[error(transparent)]
     Config(#[from] FileError),
     #[error(transparent)]

@@ -49,8 +49,8 @@ use config_file::ConfigFile;
 use entry::HookEntry;
 use masked_paths::RemovedPaths;
 
-pub(crate) use error::WrapperError;
-pub(crate) use real_runtime::find_real_runtime as real_runtime;
+pub use error::WrapperError;
+pub use real_runtime::find_real_runtime as real_runtime;
 
 /// The environment variable that contains the path of config.toml. If it is not set, the default
 /// path is used. Its value is trusted: a process that can set a runtime's environment could also

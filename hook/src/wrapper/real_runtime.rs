@@ -14,7 +14,7 @@ use crate::container::Identity;
 /// Returns the path of the configured runtime. If none is configured, returns the first runtime in
 /// [`OCI_RUNTIME_NAMES`] that exists. Searches the PATH before the usual directories, because
 /// engines such as k3s add the directory of their own runtime to the PATH.
-pub(crate) fn find_real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
+pub fn find_real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let program_identity = read_program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
         return match read_program_identity(path) {

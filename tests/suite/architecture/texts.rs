@@ -24,10 +24,11 @@ const FORMATS: &str = "DeviceList ListEntry Unit PodUid CdiName PathPattern Reco
     DeviceKind DeviceNumber Access DeviceRule Template LinuxCapability $type";
 
 /// The folders whose types are listed: those of devices, plans and records.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     "device-class/src/",
     "injection-plan/src/",
-    "hook/src/live/",
+    "hook/src/attachment/",
+    "live/src/",
     "hook/src/trust/",
     "hook/src/cgroup/",
 ];
@@ -85,10 +86,10 @@ const EXCEPTIONS: [(&str, &str); 9] = [
     ("dra/src/slice/attributes.rs", "number.to_string() =="),
     // The names of resources, and the id of hardware below its bus.
     (
-        "hook/src/command/doctor/device_name.rs",
+        "boathook/src/command/doctor/device_name.rs",
         "resource.to_string() == kind",
     ),
-    ("hook/src/command/class/starter/hardware.rs", "format!("),
+    ("boathook/src/command/class/starter/hardware.rs", "format!("),
     // The line that this program wrote into the file.
     ("runtime-config/src/toml_text/strip.rs", "format!("),
 ];

@@ -6,13 +6,13 @@ use super::unit::Unit;
 /// nevertheless, until systemd writes the device rules of the unit to the cgroup again.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
-pub(crate) struct SystemdError {
+pub struct SystemdError {
     pub unit: Unit,
     pub source: BusError,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BusError {
+pub enum BusError {
     #[error("cannot communicate with systemd")]
     Io(#[source] io::Error),
     #[error("systemd does not answer")]

@@ -16,7 +16,7 @@ const UNIT_TYPES: &[(&str, &str)] = &[
 
 /// A unit that the host's systemd manages, identified by its name, such as `docker-0123.scope`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Unit {
+pub struct Unit {
     name: String,
     interface: &'static str,
 }

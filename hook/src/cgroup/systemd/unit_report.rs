@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::unit::Unit;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SystemdReport {
+pub struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
     /// The links that were missing. systemd before version 240 needs them to identify devices.
@@ -14,7 +14,7 @@ pub(crate) struct SystemdReport {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnitOutcome {
+pub enum UnitOutcome {
     NoSystemd,
     /// systemd does not know the unit. Another program has created the cgroup.
     UnknownUnit,
@@ -30,7 +30,7 @@ pub(crate) enum UnitOutcome {
 
 /// A link in `/dev/char` or `/dev/block` that was missing when a device was added to a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LinkReport {
+pub enum LinkReport {
     Created(PathBuf),
     /// The link could not be created. systemd before version 240 ignores an entry of `DeviceAllow=`
     /// if its link is missing.

@@ -21,7 +21,7 @@ const PROGRAM_NAME: &str = "boathook_device";
 /// on. If `net.core.bpf_jit_harden` is 2, the kernel obfuscates ("blinds") the constants of all
 /// programs, and does not show the instructions of such programs.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn hides_new_programs() -> bool {
+pub fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
     harden.is_ok_and(|value| value.trim_ascii() == b"2")
 }

@@ -37,7 +37,7 @@ use super::spec_rules::SpecRules;
 use super::{Ancestor, CgroupDir, CgroupOwner};
 use crate::sys::bpf::ProgramScope;
 use evaluator::UnsupportedInstruction;
-pub(crate) use kernel::hides_new_programs;
+pub use kernel::hides_new_programs;
 use kernel::{Kernel, RunningKernel};
 use level::CgroupLevel;
 use rewrite::find_rules_denied_by_program;

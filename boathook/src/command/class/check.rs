@@ -1,0 +1,430 @@
+//! Implements `boathook class check`, which checks a class file and prints the devices that the
+//! class finds on a host.
+
+mod golden;
+mod name_conflicts;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::discover::{self, FoundClass, FoundEdits, Inventory, Presence};
+use device_class::host::RecordedHost;
+use device_class::load::ClassSource;
+use device_class::name::CapabilityName;
+use device_class::ownership::OwnershipError;
+use device_class::{DeviceClass, HostView, ownership};
+use hook::exit::ExitCode;
+use hook::planner::{self, PlannerError};
+use injection_plan::request::RequestNames;
+use serde_json::json;
+
+use name_conflicts::find_name_conflicts;
+
+use crate::cli::CheckArguments;
+use crate::command::devices::{self, ListedDevice};
+use crate::command::finding::{Finding, Severity, print_table, to_exit_code};
+use crate::command::output::Style;
+use crate::command::{CommandError, print_json};
+
+/// The host's directories that are mounted in the plugin's container
+/// (deploy/base/daemon-set.yaml).
+pub(crate) const PLUGIN_HOST_DIRS: [&str; 6] = [
+    "/dev",
+    "/sys",
+    "/proc/driver",
+    "/proc/devices",
+    "/etc/boathook",
+    "/opt/boathook",
+];
+
+/// The beginning of the finding's text if the class finds no device.
+const NO_DEVICE_PREFIX: &str = "no device of this class on this host";
+
+/// Checks a class file, and prints the devices that the class finds on this host or on a recorded
+/// host.
+pub(super) fn run(
+    arguments: &CheckArguments,
+    as_json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let class_file_path = arguments.file.as_path();
+    let source = ClassSource::read(class_file_path, &config.classes)?;
+    let class = config.class(&source)?;
+    let recorded_host = arguments
+        .recorded_host_path
+        .as_deref()
+        .map(read_recorded_host)
+        .transpose()?;
+    let (found_class, default_edits) = match &recorded_host {
+        Some(recorded_host) => look_up_devices_and_edits(&class, recorded_host),
+        None => look_up_devices_and_edits(&class, &planner::open_host(config)?),
+    }?;
+    let mut findings = Vec::new();
+    if let Err(error) = ownership::check_trusted_file(class_file_path) {
+        findings.push(create_ownership_finding(class_file_path, &error, config));
+    }
+    findings.extend(examine_class(&class, &found_class, &default_edits));
+    if arguments.should_check_plugin_mounts {
+        findings.extend(check_plugin_mounts(&class));
+    }
+    findings.extend(find_name_conflicts(
+        &source,
+        &class,
+        &found_class.inventory,
+        config,
+    )?);
+    let golden_path_and_host = arguments.golden_path.as_deref().zip(recorded_host.as_ref());
+    let comparison = golden_path_and_host.map(|(golden_path, host)| {
+        golden::compare_with_golden_file(golden_path, arguments.should_update_golden, &class, host)
+    });
+    let mut differing_lines = Vec::new();
+    if let Some(comparison) = comparison.transpose()? {
+        findings.push(comparison.finding);
+        differing_lines = comparison.differing_lines;
+    }
+    apply_strictness(arguments, &found_class.inventory, &mut findings);
+    let request_names = RequestNames::new(&class, &found_class.inventory);
+    let devices: Vec<ListedDevice> = found_class
+        .inventory
+        .devices
+        .iter()
+        .map(|device| ListedDevice::new(&class, device, &request_names))
+        .collect();
+    if as_json {
+        print_json(&json!({
+            "file": class_file_path,
+            "class": class.name,
+            "env": class.spec.request.env,
+            "capabilities": class.spec.capabilities(),
+            "devices": devices,
+            "findings": findings,
+            "difference": differing_lines,
+        }))?;
+    } else {
+        print_result(
+            class_file_path,
+            &class,
+            &devices,
+            &found_class.edits,
+            &findings,
+        )?;
+        let mut out = io::stdout().lock();
+        for line in differing_lines {
+            writeln!(out, "{}", printable::line(&line))?;
+        }
+    }
+    Ok(to_exit_code(&findings))
+}
+
+/// Changes findings to errors if `--strict` or `--expect` demands it. Also compares the number of
+/// devices with `--expect`.
+fn apply_strictness(
+    arguments: &CheckArguments,
+    inventory: &Inventory,
+    findings: &mut Vec<Finding>,
+) {
+    let expected_count = arguments.expected_device_count;
+    for finding in &mut *findings {
+        let is_about_devices = ["discover", "health"].contains(&finding.subject.as_str());
+        let is_error = match finding.severity {
+            Severity::Warning => {
+                arguments.is_strict || expected_count.is_some() && is_about_devices
+            }
+            Severity::Note => {
+                let says_no_device = finding.text.starts_with(NO_DEVICE_PREFIX);
+                arguments.is_strict && says_no_device && expected_count != Some(0)
+            }
+            Severity::Ok | Severity::Error => false,
+        };
+        if is_error {
+            finding.severity = Severity::Error;
+        }
+    }
+    let device_count = inventory.devices.len();
+    if let Some(expected_count) =
+        expected_count.filter(|expected_count| *expected_count != device_count)
+    {
+        let text = format!(
+            "the class has {device_count} devices here, and --expect says {expected_count}"
+        );
+        findings.push(Finding::new(Severity::Error, "expect", text));
+    }
+}
+
+/// Returns the finding about a class file that users other than root can change. The finding is an
+/// error if the hook reads class files in this directory. Elsewhere, for example in a developer's
+/// directory, it is a note.
+fn create_ownership_finding(
+    class_file_path: &Path,
+    error: &OwnershipError,
+    config: &Config,
+) -> Finding {
+    let canonical_dir = class_file_path
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok());
+    let is_installed = config
+        .classes
+        .iter()
+        .any(|class_dir| canonical_dir.is_some() && class_dir.canonicalize().ok() == canonical_dir);
+    if is_installed {
+        let text = format!("the hook refuses this file: {error}");
+        return Finding::new(Severity::Error, "file", text);
+    }
+    let text = format!("the hook would refuse this file, so install it as root: {error}");
+    Finding::new(Severity::Note, "file", text)
+}
+
+/// Looks up the devices of the class on the host, and the edits that give a container all
+/// capabilities of the class. Also returns the edits for the default capabilities only.
+fn look_up_devices_and_edits(
+    class: &DeviceClass,
+    host: &dyn HostView,
+) -> Result<(FoundClass, FoundEdits), PlannerError> {
+    let look_up_with_capabilities = |capabilities: BTreeSet<CapabilityName>| {
+        discover::look_up_class(class, (&capabilities).into(), host)
+    };
+    let default_edits =
+        look_up_with_capabilities(class.spec.request.find_default_capabilities())?.edits;
+    Ok((
+        look_up_with_capabilities(class.spec.capabilities())?,
+        default_edits,
+    ))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names the file, and waits"
+)]
+fn read_recorded_host(path: &Path) -> Result<RecordedHost, CommandError> {
+    let to_error = |reason: String| {
+        let path = path.into();
+        CommandError::NotRecordedHost { path, reason }
+    };
+    let text = fs::read_to_string(path).map_err(|error| to_error(error.to_string()))?;
+    RecordedHost::parse(&text).map_err(|error| to_error(error.to_string()))
+}
+
+fn examine_class(
+    class: &DeviceClass,
+    found_class: &FoundClass,
+    default_edits: &FoundEdits,
+) -> Vec<Finding> {
+    let FoundClass { inventory, edits } = found_class;
+    let to_warning = |text: &String| Finding::new(Severity::Warning, "discover", text);
+    let mut findings: Vec<Finding> = inventory.warnings.iter().map(to_warning).collect();
+    if inventory.devices.is_empty() {
+        let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
+        let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
+        let patterns = patterns.join(" or ");
+        let refused_candidates = &inventory.refused_candidates;
+        let reason = match &inventory.missing_driver_message {
+            Some(reason) => reason.clone(),
+            None if refused_candidates.count == 0 && !inventory.warnings.is_empty() => {
+                format!("no match of {patterns} can be used; the warnings say why")
+            }
+            None if refused_candidates.count == 0 => format!(
+                "nothing matches {patterns}; load the driver, or compare this with the host's paths"
+            ),
+            None => format!(
+                "`require` refuses all that matches {patterns} ({})",
+                refused_candidates.count
+            ),
+        };
+        let create_note = |text: String| Finding::new(Severity::Note, "discover", text);
+        findings.push(create_note(format!("{NO_DEVICE_PREFIX}: {reason}")));
+        findings.extend(
+            refused_candidates
+                .descriptions
+                .iter()
+                .cloned()
+                .map(create_note),
+        );
+        return findings;
+    }
+    for device in &inventory.devices {
+        if let discover::Health::Unhealthy { reason } = &device.health {
+            let text = format!("{} is unhealthy: {reason}", device.id);
+            findings.push(Finding::new(Severity::Warning, "health", text));
+        }
+    }
+    if class.spec.device.numa.is_some() && inventory.devices.iter().all(|d| d.numa.is_none()) {
+        let text = "no device has a NUMA node: `numa` is the path of a directory in /sys, and this \
+                    host may have one node only";
+        findings.push(Finding::new(Severity::Note, "numa", text));
+    }
+    let to_finding = |reason| {
+        if default_edits
+            .unusable_reasons()
+            .any(|default| default == reason)
+        {
+            Finding::new_error_with_hint("edits", reason)
+        } else {
+            let text = format!("with a capability that is not given by default: {reason}");
+            Finding::new(Severity::Note, "edits", text)
+        }
+    };
+    findings.extend(edits.unusable_reasons().map(to_finding));
+    findings
+}
+
+/// Returns a finding for each path that the class reads but that is not mounted in the plugin's
+/// container. The hook can read the path but the plugin cannot, so they could compute different ids
+/// for the same device.
+fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
+    let is_mounted = |path: &str| {
+        let mut directories = PLUGIN_HOST_DIRS.iter();
+        directories.any(|directory| Path::new(path).starts_with(directory))
+    };
+    let to_finding = |path: String| {
+        let text = format!("{path} is not mounted in the plugin's container");
+        Finding::new(Severity::Error, "plugin", text).with_fix(format!(
+            "read it from one of {}, or mount it in the DaemonSet at /host{path}",
+            PLUGIN_HOST_DIRS.join(", ")
+        ))
+    };
+    let paths = class.spec.list_read_paths().into_iter();
+    paths
+        .filter(|path| !is_mounted(path))
+        .map(to_finding)
+        .collect()
+}
+
+fn print_result(
+    class_file_path: &Path,
+    class: &DeviceClass,
+    devices: &[ListedDevice],
+    edits: &FoundEdits,
+    findings: &[Finding],
+) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let style = Style::for_stdout();
+    let worst_finding = findings.iter().max_by_key(|finding| finding.severity);
+    let result_summary =
+        match worst_finding.map(|finding| (finding.severity, finding.subject.as_str())) {
+            Some((Severity::Error, "file")) => "refused",
+            Some((Severity::Error, "edits" | "plugin")) => "this host lacks what the file names",
+            Some((Severity::Error, _)) => "not OK",
+            Some((Severity::Warning, _)) => "OK, with warnings",
+            _ if devices.is_empty() => "OK, but it finds no device here",
+            _ => "OK",
+        };
+    writeln!(
+        out,
+        "{}: class {}: {result_summary}",
+        class_file_path.display(),
+        class.name
+    )?;
+    writeln!(out, "request variable: {}", class.spec.request.env)?;
+    let capabilities = class.spec.capabilities();
+    if !capabilities.is_empty() {
+        let names: Vec<&str> = capabilities.iter().map(|name| name.as_str()).collect();
+        style.write_paragraph(&mut out, &format!("capabilities: {}", names.join(", ")))?;
+    }
+    if !devices.is_empty() {
+        writeln!(out)?;
+        devices::print_table(style, &mut out, devices)?;
+        if let Some(count) = devices[0].replicas {
+            writeln!(out, "each device is for {count} containers at once")?;
+        }
+        for line in list_existing_files(edits) {
+            style.write_paragraph(&mut out, &line)?;
+        }
+    }
+    if !findings.is_empty() {
+        writeln!(out)?;
+        print_table(&mut out, findings)?;
+    }
+    Ok(())
+}
+
+/// Returns a line for each kind of file, such as libraries, that containers with devices of the
+/// class get. Only files that exist on the host are listed.
+fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
+    fn find_existing_names<'a, T: 'a>(
+        entries: impl Iterator<Item = (&'a Presence<T>, String)>,
+    ) -> Vec<String> {
+        let names = entries.filter_map(|(presence, name)| match presence {
+            Presence::Found(_) => Some(name),
+            Presence::Optional | Presence::Unusable(_) => None,
+        });
+        names.collect()
+    }
+    let to_text = |path: &Path| path.display().to_string();
+    let kinds = [
+        (
+            "control nodes",
+            find_existing_names(
+                edits
+                    .nodes
+                    .iter()
+                    .map(|n| (&n.number, to_text(&n.container_path))),
+            ),
+        ),
+        (
+            "libraries",
+            find_existing_names(edits.libraries.iter().map(|l| (&l.file, l.soname.clone()))),
+        ),
+        (
+            "files",
+            find_existing_names(
+                edits
+                    .files
+                    .iter()
+                    .map(|f| (&f.file, to_text(&f.container_path))),
+            ),
+        ),
+        (
+            "directories",
+            find_existing_names(
+                edits
+                    .directories
+                    .iter()
+                    .map(|d| (&d.directory, to_text(&d.container_path))),
+            ),
+        ),
+    ];
+    kinds
+        .iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(kind, names)| format!("{kind}: {}", names.join(", ")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Returns the host directories that a manifest mounts into the plugin's container.
+    fn mounted(manifest: &str) -> BTreeSet<&str> {
+        let (_, plugin) = manifest.split_once("- name: plugin\n").unwrap();
+        let (mounts, _) = plugin.split_once("\n      volumes:").unwrap();
+        let paths = mounts.split("mountPath: /host").skip(1);
+        let paths = paths.map(|rest| rest.split([',', '}']).next().unwrap());
+        // An empty path is a mount of the whole host at /host, for the driver's programs.
+        paths.filter(|path| !path.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_daemon_sets_mount_the_documented_directories() {
+        let mut wanted = BTreeSet::from(PLUGIN_HOST_DIRS);
+        // The plugin mounts this directory to write driver facts, not to read devices.
+        wanted.insert("/run/boathook/facts");
+        // The lock of its release is there.
+        wanted.insert("/run/boathook/release");
+        // The places in the values of the chart.
+        let chart = include_str!("../../../../deploy/helm/templates/daemon-set.yaml")
+            .replace("{{ .Values.configDir }}", "/etc/boathook")
+            .replace("{{ .Values.installDir }}", "/opt/boathook");
+        for manifest in [
+            include_str!("../../../../deploy/base/daemon-set.yaml"),
+            &chart,
+        ] {
+            assert_eq!(mounted(manifest), wanted);
+        }
+    }
+}

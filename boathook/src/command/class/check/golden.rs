@@ -1,0 +1,192 @@
+//! Compares the devices and injection plans of a class on a recorded host with a golden file. The
+//! tests of Boathook's own classes compare them in the same way.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use device_class::discover;
+use device_class::host::RecordedHost;
+use device_class::{DeviceClass, HostView};
+use hook::log::format_error_chain;
+use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
+use injection_plan::request::Request;
+
+use crate::command::CommandError;
+use crate::command::finding::{Finding, Severity};
+
+/// In a golden file, the prefix of a line that contains the environment variables of a container.
+/// The lines after it describe the injection plan of this container.
+const REQUEST_LINE_PREFIX: &str = "$ ";
+
+/// The result of comparing a class with a golden file.
+pub(super) struct GoldenComparison {
+    pub(super) finding: Finding,
+    /// The lines that differ. Lines of the golden file begin with `-`. Lines of the present result
+    /// begin with `+`.
+    pub(super) differing_lines: Vec<String>,
+}
+
+/// Compares the devices and injection plans of the class with the golden file. If they differ and
+/// `should_update` is true, writes a new golden file with the requests of the old file. If there
+/// was no file, the new file has one request for all devices.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names the file, and waits"
+)]
+pub(super) fn compare_with_golden_file(
+    golden_path: &Path,
+    should_update: bool,
+    class: &DeviceClass,
+    host: &RecordedHost,
+) -> Result<GoldenComparison, CommandError> {
+    let golden_text = match fs::read_to_string(golden_path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            let path = golden_path.into();
+            return Err(CommandError::GoldenFile { path, error });
+        }
+    };
+    let current_text = describe_class(class, host, golden_text.as_deref().unwrap_or_default());
+    if golden_text.as_ref() == Some(&current_text) {
+        let text = format!("the class finds what {} says", golden_path.display());
+        return Ok(GoldenComparison::without_differing_lines(
+            Severity::Ok,
+            text,
+        ));
+    }
+    if should_update {
+        fs::write(golden_path, current_text).map_err(|error| {
+            let path = golden_path.into();
+            CommandError::File { path, error }
+        })?;
+        let text = format!("{} is written; read what changed", golden_path.display());
+        return Ok(GoldenComparison::without_differing_lines(
+            Severity::Note,
+            text,
+        ));
+    }
+    let Some(golden_text) = golden_text else {
+        let text = format!("{} does not exist", golden_path.display());
+        let mut comparison = GoldenComparison::without_differing_lines(Severity::Error, text);
+        comparison.finding = comparison
+            .finding
+            .with_fix("write it with --update, and read it");
+        return Ok(comparison);
+    };
+    let text = format!(
+        "the class does not find what {} says",
+        golden_path.display()
+    );
+    let fix = "if the lines with + are right, write them with --update";
+    Ok(GoldenComparison {
+        finding: Finding::new(Severity::Error, "golden", text).with_fix(fix),
+        differing_lines: list_differing_lines(&golden_text, &current_text),
+    })
+}
+
+impl GoldenComparison {
+    fn without_differing_lines(severity: Severity, text: String) -> Self {
+        GoldenComparison {
+            finding: Finding::new(severity, "golden", text),
+            differing_lines: Vec::new(),
+        }
+    }
+}
+
+/// Describes the devices of the class, and an injection plan for each request in `golden_text`.
+fn describe_class(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
+    let mut text = discover::find_devices(class, host).to_string();
+    let mut requests: Vec<String> = golden_text
+        .lines()
+        .filter_map(|line| line.strip_prefix(REQUEST_LINE_PREFIX).map(str::to_owned))
+        .collect();
+    if requests.is_empty() {
+        requests.push(format!("{}=all", class.spec.request.env));
+    }
+    for request in requests {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n{REQUEST_LINE_PREFIX}{request}\n{}",
+            describe_plan(class, host, &request)
+        );
+    }
+    text
+}
+
+/// Describes the injection plan of a container, or the reason why the container is refused.
+/// `environment` contains variables separated by blanks. The description ends with a line feed.
+fn describe_plan(class: &DeviceClass, host: &dyn HostView, environment: &str) -> String {
+    let variables: Vec<&str> = environment.split_whitespace().collect();
+    let request = match Request::find(class, &variables.into(), |_| None) {
+        Ok(Some(request)) => request,
+        Ok(None) => return "no request\n".to_owned(),
+        Err(error) => return format!("refused: {}\n", format_error_chain(&error)),
+    };
+    let found_class = match discover::look_up_class(class, request.edit_selection(), host) {
+        Ok(found) => found,
+        Err(error) => return format!("refused: {}\n", format_error_chain(&error)),
+    };
+    let authority = Authority::Requester {
+        reason: "class check".to_owned(),
+        allows_trusted_capabilities: true,
+    };
+    let input = PlanInput {
+        class,
+        request: &request,
+        found_class: &found_class,
+        authority: &authority,
+    };
+    match plan::plan_injection(&[input], &SpecDevices::default()) {
+        Ok(plan) => plan.to_string(),
+        Err(error) => format!("refused: {}\n", format_error_chain(&error)),
+    }
+}
+
+/// Returns the lines between the first and the last difference: first the lines of `golden_text`
+/// with the prefix `- `, then the lines of `current_text` with the prefix `+ `.
+fn list_differing_lines(golden_text: &str, current_text: &str) -> Vec<String> {
+    let (golden_lines, current_lines): (Vec<&str>, Vec<&str>) = (
+        golden_text.lines().collect(),
+        current_text.lines().collect(),
+    );
+    let is_same_line = |(line, other_line): &(&&str, &&str)| line == other_line;
+    let prefix_len = golden_lines
+        .iter()
+        .zip(&current_lines)
+        .take_while(is_same_line)
+        .count();
+    let reversed_lines = golden_lines[prefix_len..]
+        .iter()
+        .rev()
+        .zip(current_lines[prefix_len..].iter().rev());
+    let suffix_len = reversed_lines.take_while(is_same_line).count();
+    let removed_lines = golden_lines[prefix_len..golden_lines.len() - suffix_len]
+        .iter()
+        .map(|line| format!("- {line}"));
+    let added_lines = current_lines[prefix_len..current_lines.len() - suffix_len]
+        .iter()
+        .map(|line| format!("+ {line}"));
+    removed_lines.chain(added_lines).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_between_the_first_and_the_last_difference_are_listed() {
+        for (golden, found, expected) in [
+            ("a\nb\nc\n", "a\nb\nc\n", ""),
+            ("a\nb\nc\n", "a\nx\nc\n", "- b|+ x"),
+            ("a\nc\n", "a\nb\nc\n", "+ b"),
+            ("a\na\n", "a\n", "- a"),
+            ("", "a\n", "+ a"),
+        ] {
+            assert_eq!(list_differing_lines(golden, found).join("|"), expected);
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Finds the containers of this host without asking the engines. Containers are found in the bundle
+//! directories of engines, in the state directories of runtimes, and through the processes that
+//! monitor containers (containerd's shims and conmon).
+
+mod bundles;
+mod by_id;
+mod ended;
+mod name;
+mod nerdctl;
+mod podman;
+mod processes;
+mod state;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use device_class::inserted;
+use device_class::name::excerpt;
+use hook::attachment;
+use hook::container::read_start_time;
+use hook::oci::Bundle;
+use hook::trust::Origin;
+use runtime_config::Engine;
+use serde::Serialize;
+
+pub(super) use bundles::is_same_bundle;
+use bundles::{find_container_of_bundle, find_matching_paths, has_config, matches_pattern};
+use by_id::select_by_id_or_name;
+pub(super) use ended::{EndedContainer, find_docker_runtime};
+use processes::{ProcessSnapshot, is_in_container_cgroup};
+
+use crate::cli::ContainerSelector;
+
+/// The number of characters in the shortened container ids that engines print.
+pub(super) const SHORT_ID_CHARS: usize = 12;
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Container {
+    /// The container's id. It is empty for the imagined container of `boathook doctor --env`.
+    pub(super) id: String,
+    pub(super) pid: Option<i32>,
+    /// The start time that the runtime recorded for the process `pid`: field 22 of /proc/PID/stat,
+    /// in clock ticks since boot.
+    #[serde(skip)]
+    pub(super) start_time: Option<u64>,
+    pub(super) bundle: Option<PathBuf>,
+    /// The directory in which the container's runtime stores the state of its containers.
+    #[serde(skip)]
+    state_root: Option<PathBuf>,
+    /// What Docker's files say about a container that has ended or could not be started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ended: Option<EndedContainer>,
+}
+
+/// The error if an argument does not identify exactly one container.
+pub(super) struct UnknownContainer {
+    pub(super) name: String,
+    pub(super) reason: String,
+    pub(super) fix: String,
+}
+
+impl Container {
+    pub(super) fn from_id(id: &str) -> Self {
+        Container {
+            id: id.to_owned(),
+            ..Container::default()
+        }
+    }
+
+    /// Returns whether this is the imagined container of `boathook doctor --env`, which has no
+    /// process and no bundle.
+    pub(super) fn is_hypothetical(&self) -> bool {
+        self.pid.is_none() && self.bundle.is_none()
+    }
+
+    /// Returns the name that the engine gave to the container. Returns `None` if no file of the
+    /// engine contains a name, or if two files contain different names.
+    pub(super) fn name(&self, host_root: &Path) -> Option<String> {
+        let mut files = name::read_names_by_file(self, host_root).into_iter();
+        let first_file = files.next()?;
+        let is_consistent = files.all(|file| file.names == first_file.names);
+        is_consistent.then(|| first_file.names.into_iter().next())?
+    }
+
+    /// Returns whether the container's init process still runs. Also compares the start time,
+    /// because the kernel may give the pid of an ended process to a new process.
+    fn is_running(&self, processes: &ProcessSnapshot) -> bool {
+        self.pid.is_some_and(|pid| {
+            let start_time = self.start_time;
+            processes.cgroup_lines(pid).is_some()
+                && start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
+        })
+    }
+
+    /// Returns whether `other` is a different container although it has the same id. Two runtimes,
+    /// or two containerd namespaces, may use the same id.
+    fn is_different_container(&self, other: &Self, processes: &ProcessSnapshot) -> bool {
+        if self.is_running(processes) && other.is_running(processes) {
+            return self.pid != other.pid;
+        }
+        match (&self.bundle, &other.bundle) {
+            // A bundle without config.json is not compared. crun may record its working directory
+            // instead of the bundle.
+            (Some(bundle), Some(other_bundle))
+                if has_config(bundle) && has_config(other_bundle) =>
+            {
+                !is_same_bundle(bundle, other_bundle)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the name of the engine that created the container. The path of the bundle shows
+    /// which engine it is.
+    pub(super) fn engine_name(&self) -> Option<&'static str> {
+        if self.ended.is_some() {
+            return Some(Engine::Docker.name());
+        }
+        let bundle = self.bundle.as_deref()?;
+        if name::is_docker_bundle(bundle) {
+            return Some(Engine::Docker.name());
+        }
+        let has_bundle_pattern = |engine: &&Engine| {
+            let patterns = engine.properties().bundle_patterns;
+            patterns
+                .iter()
+                .any(|pattern| matches_pattern(bundle, pattern))
+        };
+        // CRI-O and podman keep their bundles in the same directory, so this returns podman for
+        // both. A caller can recognize CRI-O's containers by their annotations.
+        let engines = [Engine::Docker, Engine::Podman];
+        let mut candidates = engines.iter().chain(Engine::ALL.iter());
+        candidates
+            .find(has_bundle_pattern)
+            .map(|engine| engine.name())
+    }
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.id.is_empty() {
+            parts.push(excerpt(&self.id));
+        }
+        parts.push(match self.pid {
+            Some(pid) => format!("pid {pid}"),
+            None => "not running".to_owned(),
+        });
+        if let Some(ended) = &self.ended {
+            parts.push(ended.to_string());
+        }
+        if let Some(bundle) = &self.bundle {
+            parts.push(format!("bundle {}", bundle.display()));
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// Finds the containers that the user selected with the arguments of `boathook doctor`.
+pub(super) fn find_selected_containers(
+    selector: &ContainerSelector,
+    state_root: Option<PathBuf>,
+    host_root: &Path,
+) -> Result<Vec<Container>, UnknownContainer> {
+    if !selector.env.is_empty() {
+        return Ok(vec![Container::default()]);
+    }
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(state_root.clone(), host_root, &processes);
+    let selected_containers = if let Some(id) = selector.id_or_name() {
+        let container = select_by_id_or_name(id, state_root.as_deref(), &all_containers, host_root)
+            .or_else(|unknown| ended::find_ended_container(id, host_root).ok_or(unknown))
+            .map_err(
+                |unknown| match nerdctl::find_nerdctl_container(id, host_root) {
+                    Some(container) => container.into_unknown_container(),
+                    None => podman::explain_unstarted_container(id, host_root).unwrap_or(unknown),
+                },
+            )?;
+        vec![container]
+    } else if let Some(pod) = &selector.pod {
+        find_by_pod(pod, all_containers)?
+    } else if let Some(pid) = selector.pid {
+        let container = find_by_process(pid, &processes, &all_containers)?;
+        let bundle = selector.bundle.clone().or(container.bundle);
+        return Ok(vec![Container {
+            bundle,
+            ..container
+        }]);
+    } else {
+        let has_selected_bundle = |container: &Container| container.bundle == selector.bundle;
+        vec![
+            all_containers
+                .into_iter()
+                .find(has_selected_bundle)
+                .unwrap_or(Container {
+                    bundle: selector.bundle.clone(),
+                    ..Container::default()
+                }),
+        ]
+    };
+    Ok(selected_containers
+        .into_iter()
+        .map(|container| with_current_pid(container, &processes))
+        .collect())
+}
+
+/// Finds the running containers of this host that have a known bundle. Each item contains the
+/// container, the pid of its init process, and the path of its bundle.
+pub(super) fn find_running_containers(
+    state_root: Option<PathBuf>,
+    host_root: &Path,
+) -> impl Iterator<Item = (Container, i32, PathBuf)> {
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(state_root, host_root, &processes).into_iter();
+    let containers = all_containers.map(move |container| with_current_pid(container, &processes));
+    containers.filter_map(|container| {
+        let (pid, bundle) = (container.pid?, container.bundle.clone()?);
+        Some((container, pid, bundle))
+    })
+}
+
+/// Finds a container of this host. Compares `id_or_name` first with the ids, then with the names,
+/// and then with the beginnings of the ids.
+pub(super) fn find_by_id_or_name(
+    id_or_name: &str,
+    state_root: Option<PathBuf>,
+    host_root: &Path,
+) -> Result<Container, UnknownContainer> {
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(state_root.clone(), host_root, &processes);
+    select_by_id_or_name(
+        id_or_name,
+        state_root.as_deref(),
+        &all_containers,
+        host_root,
+    )
+    .map(|container| with_current_pid(container, &processes))
+}
+
+/// Returns the id of the container with the id or name `id_or_name`. The container runs, or Docker
+/// or nerdctl still has files about it. Returns `None` unless there is exactly one such container.
+pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<String> {
+    find_by_id_or_name(id_or_name, None, host_root)
+        .ok()
+        .or_else(|| ended::find_ended_container(id_or_name, host_root))
+        .map(|container| container.id)
+        .or_else(|| {
+            nerdctl::find_nerdctl_container(id_or_name, host_root).map(|container| container.id)
+        })
+}
+
+/// Returns the names of the running containers of this host. If a container has no name, its id is
+/// listed.
+pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
+    let processes = ProcessSnapshot::read();
+    let all_containers = find_all_containers(None, host_root, &processes).into_iter();
+    let running_containers = all_containers.filter(|container| {
+        let container = with_current_pid(container.clone(), &processes);
+        container.pid.is_some()
+    });
+    running_containers
+        .map(|container| container.name(host_root).unwrap_or(container.id))
+        .collect()
+}
+
+/// Returns a map from container id to container name, for all containers that are found on this
+/// host. The name of a container in a pod includes the pod's name.
+pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
+    let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
+    let container_names = containers.filter_map(|container| {
+        let name = container
+            .name(host_root)
+            .or_else(|| read_pod_name(&container))?;
+        Some((container.id, name))
+    });
+    let nerdctl_names =
+        nerdctl::read_all_containers(host_root).map(|container| (container.id, container.name));
+    inserted(
+        nerdctl_names
+            .chain(ended::read_container_names(host_root))
+            .chain(container_names),
+    )
+}
+
+fn read_pod_name(container: &Container) -> Option<String> {
+    let bundle = Bundle::read(container.bundle.as_deref()?).ok()?;
+    match Origin::from_bundle(&bundle).ok()? {
+        Origin::Pod(pod) => {
+            let (pod, container) = pod.pod_and_container_names();
+            Some(format!("{container} of pod {pod}"))
+        }
+        Origin::NoPod | Origin::Sandbox => None,
+    }
+}
+
+/// Returns the containers of `containers` that belong to the pod `pod_name` (`NAMESPACE/NAME`). The
+/// sandbox container of the pod is left out.
+fn find_by_pod(
+    pod_name: &str,
+    containers: Vec<Container>,
+) -> Result<Vec<Container>, UnknownContainer> {
+    let is_in_pod = |container: &Container| {
+        let bundle = container.bundle.as_deref().map(Bundle::read);
+        let Some(Ok(bundle)) = bundle else {
+            return false;
+        };
+        let origin = Origin::from_bundle(&bundle);
+        matches!(origin, Ok(Origin::Pod(origin)) if origin.has_name(pod_name))
+    };
+    let containers: Vec<Container> = containers.into_iter().filter(is_in_pod).collect();
+    if !containers.is_empty() {
+        return Ok(containers);
+    }
+    Err(UnknownContainer {
+        name: pod_name.to_owned(),
+        reason: format!("no container of pod {} on this node", excerpt(pod_name)),
+        fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
+              a container that was refused is gone, and `boathook log` has the reason"
+            .to_owned(),
+    })
+}
+
+/// Finds the container to which the process `pid` belongs. The cgroup of the process identifies the
+/// container.
+fn find_by_process(
+    pid: i32,
+    processes: &ProcessSnapshot,
+    containers: &[Container],
+) -> Result<Container, UnknownContainer> {
+    let Some(process_cgroups) = processes.cgroup_lines(pid) else {
+        return Err(UnknownContainer {
+            name: pid.to_string(),
+            reason: format!("no process {pid}"),
+            fix: "give the id of a process as the host counts it (docker inspect -f \
+                  '{{.State.Pid}}' NAME, crictl inspect, runc state)"
+                .to_owned(),
+        });
+    };
+    let includes_process = |container: &&Container| {
+        container.pid == Some(pid) || is_in_container_cgroup(process_cgroups, &container.id)
+    };
+    let container = containers
+        .iter()
+        .filter(includes_process)
+        .max_by_key(|container| container.id.len());
+    Ok(Container {
+        pid: Some(pid),
+        start_time: None,
+        ..container.cloned().unwrap_or_default()
+    })
+}
+
+/// Sets the pid to that of the running init process. If the init process has ended, removes the
+/// pid.
+fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Container {
+    // The kernel may have given the pid to a new process after the init process ended. The new
+    // process has a later start time.
+    let has_same_start_time = |pid: i32| {
+        let start_time = container.start_time;
+        start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
+    };
+    let is_running =
+        |pid: &i32| processes.cgroup_lines(*pid).is_some() && has_same_start_time(*pid);
+    let pid = match container.pid {
+        Some(pid) => Some(pid).filter(is_running),
+        // The cgroups of all processes are searched for the container's id. With a shorter id, the
+        // cgroup of another container could match.
+        None if container.id.len() >= SHORT_ID_CHARS => processes.find_first_pid(&container.id),
+        None => None,
+    };
+    let start_time = container.start_time.filter(|_| pid == container.pid);
+    Container {
+        pid,
+        start_time,
+        ..container
+    }
+}
+
+/// Finds the containers of this host, sorted by id. A container that is found in several ways has
+/// one entry in the result.
+fn find_all_containers(
+    state_root: Option<PathBuf>,
+    host_root: &Path,
+    processes: &ProcessSnapshot,
+) -> Vec<Container> {
+    let mut containers: Vec<Container> = Vec::new();
+    let containers_by_state = state::find_containers(state_root, host_root);
+    let patterns = Engine::ALL
+        .iter()
+        .flat_map(|engine| engine.properties().bundle_patterns);
+    let bundle_dirs = patterns.flat_map(|pattern| find_matching_paths(host_root, pattern));
+    let containers_by_bundle = bundle_dirs
+        .chain(processes.find_monitored_bundles())
+        .filter_map(find_container_of_bundle);
+    // If a container's bundle was removed, the container may be found only through its attachment
+    // record.
+    let records = attachment::read_records(host_root).into_iter();
+    let recorded_containers = records.map(|record| Container {
+        id: record.id,
+        pid: Some(record.pid),
+        start_time: Some(record.start_time),
+        bundle: Some(record.bundle_dir),
+        ..Container::default()
+    });
+    for container in containers_by_state
+        .into_iter()
+        .chain(containers_by_bundle)
+        .chain(recorded_containers)
+    {
+        let is_same_container = |known_container: &&mut Container| {
+            known_container.id == container.id
+                && !known_container.is_different_container(&container, processes)
+        };
+        let Some(known_container) = containers.iter_mut().find(is_same_container) else {
+            let has_greater_id = |known_container: &Container| known_container.id > container.id;
+            let index = containers
+                .iter()
+                .position(has_greater_id)
+                .unwrap_or(containers.len());
+            containers.insert(index, container);
+            continue;
+        };
+        if known_container.pid.is_none() {
+            (known_container.pid, known_container.start_time) =
+                (container.pid, container.start_time);
+            known_container.state_root = container.state_root;
+        }
+        if !known_container.bundle.as_deref().is_some_and(has_config) {
+            known_container.bundle = container.bundle.or(known_container.bundle.take());
+        }
+    }
+    containers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A container of crun is found by its state. A container whose runtime keeps the state
+    /// elsewhere is found by its bundle only.
+    #[test]
+    fn containers_of_cri_o_are_found() {
+        let host = tempfile::tempdir().unwrap();
+        let bundle = |id| format!("run/containers/storage/overlay-containers/{id}/userdata");
+        let [one, other] = ["0a1b", "0c1d"].map(|id| host.path().join(bundle(id)));
+        for bundle in [&one, &other] {
+            fs::create_dir_all(bundle).unwrap();
+            fs::write(bundle.join("config.json"), "{}").unwrap();
+        }
+        let state = host.path().join("run/crun/0a1b");
+        fs::create_dir_all(&state).unwrap();
+        let status = format!(r#"{{"pid":7,"process-start-time":9,"bundle":{one:?}}}"#);
+        fs::write(state.join("status"), status).unwrap();
+        let found = find_all_containers(None, host.path(), &ProcessSnapshot::read());
+        let find_summary = |id| {
+            let found = found.iter().find(|container| container.id == id).unwrap();
+            (found.pid, found.start_time, found.bundle.clone())
+        };
+        assert_eq!(find_summary("0a1b"), (Some(7), Some(9), Some(one)));
+        assert_eq!(find_summary("0c1d"), (None, None, Some(other)));
+    }
+
+    #[test]
+    fn the_engine_is_determined_by_the_bundles_directory() {
+        for (bundle, engine) in [
+            (
+                "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/0a1b",
+                Some("docker"),
+            ),
+            (
+                "/host/run/containerd/io.containerd.runtime.v2.task/k8s.io/0a1b",
+                Some("containerd"),
+            ),
+            // Docker with the containerd of the host.
+            (
+                "/run/containerd/io.containerd.runtime.v2.task/moby/0a1b",
+                Some("docker"),
+            ),
+            (
+                "/var/lib/containers/storage/overlay-containers/0a1b/userdata",
+                Some("podman"),
+            ),
+            ("/root/bundle", None),
+        ] {
+            let container = Container {
+                bundle: Some(bundle.into()),
+                ..Container::default()
+            };
+            assert_eq!(container.engine_name(), engine, "{bundle}");
+        }
+    }
+}

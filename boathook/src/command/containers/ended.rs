@@ -1,0 +1,270 @@
+//! Finds containers of Docker that have ended or could not be started. Docker removes their bundles
+//! but keeps its own files about them until `docker rm`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use device_class::name::excerpt;
+use hook::oci::read_json;
+use serde::{Deserialize, Serialize};
+
+use super::Container;
+use super::bundles::read_directory;
+
+/// The data directories of Docker and of its snap package, relative to the host's root.
+const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
+
+/// The configuration file of Docker's daemon, which may set another data directory.
+const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
+
+/// What Docker's files say about a container that does not run: it has ended, or could not be
+/// started.
+#[derive(Debug, Clone, Serialize)]
+pub(in crate::command) struct EndedContainer {
+    pub(in crate::command) name: String,
+    exit_code: i64,
+    /// The error message of Docker if it could not start the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::command) error: Option<String>,
+    /// The name of the runtime that Docker used for the container. It is `None` if the container
+    /// requests devices by `--device` or `--gpus`, because every runtime then calls the hook.
+    #[serde(skip)]
+    pub(in crate::command) runtime: Option<String>,
+    /// The CDI device names that the user gave for the container (`docker run --device KIND=NAME`).
+    #[serde(skip)]
+    pub(in crate::command) cdi_names: Vec<String>,
+    /// The environment variables of the container, each as `NAME=VALUE`.
+    #[serde(skip)]
+    pub(in crate::command) env: Vec<String>,
+}
+
+impl fmt::Display for EndedContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = excerpt(&self.name);
+        match self.error {
+            Some(_) => write!(f, "docker's {name}, which it could not start"),
+            None => write!(
+                f,
+                "docker's {name}, which ended with code {}",
+                self.exit_code
+            ),
+        }
+    }
+}
+
+/// The fields of Docker's config.v2.json that this module needs. `name` begins with a slash.
+#[derive(Deserialize)]
+struct DockerContainer {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "State")]
+    state: DockerState,
+    #[serde(rename = "Config")]
+    config: DockerConfig,
+}
+
+#[derive(Deserialize)]
+struct DockerState {
+    /// True if the container was running when Docker last wrote the file.
+    #[serde(rename = "Running", default)]
+    is_running: bool,
+    #[serde(rename = "ExitCode", default)]
+    exit_code: i64,
+    #[serde(rename = "Error", default)]
+    error: String,
+}
+
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(rename = "Env", default)]
+    env: Vec<String>,
+}
+
+/// The fields of Docker's hostconfig.json that this module needs.
+#[derive(Deserialize)]
+struct HostConfig {
+    #[serde(rename = "Runtime", default)]
+    runtime: Option<String>,
+    #[serde(rename = "DeviceRequests", default)]
+    device_requests: Option<Vec<DeviceRequest>>,
+}
+
+/// A device request from `--gpus` or `--device`. For a CDI device name, `driver` is `cdi`.
+#[derive(Deserialize)]
+struct DeviceRequest {
+    #[serde(rename = "Driver", default)]
+    driver: String,
+    #[serde(rename = "DeviceIDs", default)]
+    device_ids: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct DaemonConfig {
+    #[serde(rename = "data-root")]
+    data_root: Option<PathBuf>,
+}
+
+/// Finds the ended container with the id or name `id_or_name`. If there is none, finds the ended
+/// container whose id begins with `id_or_name`, provided that there is only one.
+pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option<Container> {
+    let is_named = |container: &DockerContainer| {
+        container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
+    };
+    let containers: Vec<_> = read_containers(host_root)
+        .filter(|(_, container)| !container.state.is_running)
+        .collect();
+    let index_by_name = containers
+        .iter()
+        .position(|(_, container)| is_named(container));
+    let find_index_by_id = || {
+        let has_id_prefix = |container: &DockerContainer| {
+            !id_or_name.is_empty() && container.id.starts_with(id_or_name)
+        };
+        let mut indexed_containers = containers.iter().enumerate();
+        let mut prefix_matches = indexed_containers
+            .by_ref()
+            .filter(|(_, (_, container))| has_id_prefix(container));
+        let (first_match, second_match) = (prefix_matches.next(), prefix_matches.next());
+        first_match
+            .filter(|_| second_match.is_none())
+            .map(|(index, _)| index)
+    };
+    let (container_dir, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
+    let host_config: Option<HostConfig> = read_json(&container_dir.join("hostconfig.json"));
+    let (runtime, device_requests) = host_config.map_or((None, Vec::new()), |host_config| {
+        let device_requests = host_config.device_requests.unwrap_or_default();
+        (host_config.runtime, device_requests)
+    });
+    let runtime = runtime.filter(|runtime| device_requests.is_empty() && !runtime.is_empty());
+    let cdi_requests = device_requests
+        .into_iter()
+        .filter(|request| request.driver == "cdi");
+    let cdi_names = cdi_requests
+        .filter_map(|request| request.device_ids)
+        .flatten();
+    let DockerState {
+        exit_code, error, ..
+    } = &container.state;
+    Some(Container {
+        id: container.id.clone(),
+        ended: Some(EndedContainer {
+            name: container.name.trim_start_matches('/').to_owned(),
+            exit_code: *exit_code,
+            error: Some(error.clone()).filter(|error| !error.is_empty()),
+            runtime,
+            cdi_names: cdi_names.collect(),
+            env: container.config.env.clone(),
+        }),
+        ..Container::default()
+    })
+}
+
+/// Returns the id and the name of each container in Docker's data directories. The containers may
+/// be running or not.
+pub(super) fn read_container_names(host_root: &Path) -> impl Iterator<Item = (String, String)> {
+    read_containers(host_root).map(|(_, container)| {
+        let name = container.name.trim_start_matches('/').to_owned();
+        (container.id, name)
+    })
+}
+
+/// Returns the name of the runtime that Docker uses for the container `container_id`, as Docker's
+/// files say.
+pub(in crate::command) fn find_docker_runtime(
+    container_id: &str,
+    host_root: &Path,
+) -> Option<String> {
+    if container_id.is_empty() || container_id.contains('/') {
+        return None;
+    }
+    let data_dirs = list_data_dirs(host_root).into_iter();
+    let mut config_paths = data_dirs.map(|data_dir| {
+        data_dir
+            .join("containers")
+            .join(container_id)
+            .join("hostconfig.json")
+    });
+    config_paths.find_map(|config_path| read_json::<HostConfig>(&config_path)?.runtime)
+}
+
+/// Returns the containers in Docker's data directories. Each item has the container's directory and
+/// the content of its config.v2.json.
+fn read_containers(host_root: &Path) -> impl Iterator<Item = (PathBuf, DockerContainer)> {
+    let data_dirs = list_data_dirs(host_root).into_iter();
+    let container_dirs =
+        data_dirs.flat_map(|data_dir| read_directory(&data_dir.join("containers")));
+    container_dirs.filter_map(|container_dir| {
+        let container = read_json(&container_dir.join("config.v2.json"))?;
+        Some((container_dir, container))
+    })
+}
+
+fn list_data_dirs(host_root: &Path) -> Vec<PathBuf> {
+    let to_host_path = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+    let daemon_config: Option<DaemonConfig> = read_json(&host_root.join(DAEMON_CONFIG_PATH));
+    let configured_dir = daemon_config.and_then(|daemon_config| daemon_config.data_root);
+    let default_directories = DOCKER_DATA_DIRS.iter().map(Path::new).map(to_host_path);
+    configured_dir
+        .iter()
+        .map(|path| to_host_path(path))
+        .chain(default_directories)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_container_that_docker_keeps_is_found_by_name_and_id() {
+        let host = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = host.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("etc/docker/daemon.json", r#"{"data-root": "/data"}"#);
+        write(
+            "data/containers/0a1b/config.v2.json",
+            r#"{"ID": "0a1b", "Name": "/zha", "State": {"ExitCode": 137, "Error": "refused"},
+                "Config": {"Env": ["A=1"]}}"#,
+        );
+        write(
+            "data/containers/0a1b/hostconfig.json",
+            r#"{"Runtime": "runc"}"#,
+        );
+        write(
+            "var/lib/docker/containers/0a2c/config.v2.json",
+            r#"{"ID": "0a2c", "Name": "/other", "State": {"ExitCode": 1}, "Config": {}}"#,
+        );
+        write("var/lib/docker/containers/0d/config.v2.json", "no JSON");
+        let found = |text| find_ended_container(text, host.path());
+        for (text, id) in [
+            ("zha", Some("0a1b")),
+            ("0a1b", Some("0a1b")),
+            ("0a2", Some("0a2c")),
+            // The beginning of two ids.
+            ("0a", None),
+            ("gone", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                found(text).map(|container| container.id).as_deref(),
+                id,
+                "{text}"
+            );
+        }
+        let ended = found("zha").unwrap().ended.unwrap();
+        assert_eq!(ended.error.as_deref(), Some("refused"));
+        assert_eq!(ended.runtime.as_deref(), Some("runc"));
+        assert_eq!(ended.env, ["A=1"]);
+        assert_eq!(
+            found("other").unwrap().to_string(),
+            "0a2c, not running, docker's other, which ended with code 1"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Finds device nodes in config.json whose device number is no longer valid on the host. For
+//! `--device`, the engine writes the device number when it creates the container. Later the device
+//! may be unplugged or get another number.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::device::{DeviceKind, DeviceNumber};
+use device_class::discover;
+use device_class::host::{Entry, HostView, RealHost};
+use hook::exit::ExitCode;
+use hook::planner::{self, Caller};
+use injection_plan::plan::{Action, SpecNode};
+
+use super::spec::ContainerSpec;
+use crate::command::finding::{Finding, Severity};
+
+/// The maximum number of stale device nodes that are reported. A privileged container has all
+/// device nodes of the host, so it can have many stale ones.
+const MAX_REPORTED_NODES: usize = 8;
+
+/// Returns a finding for each stale device node. Nothing is reported if a CDI specification with
+/// the hook added the nodes, because the hook replaces stale nodes, nor for a node that the hook
+/// covers with that of a requested device.
+pub(super) fn examine_stale_nodes(
+    spec: &ContainerSpec,
+    known_classes: &[DeviceClass],
+    config: &Config,
+) -> Vec<Finding> {
+    let nodes = &spec.bundle.spec_devices.nodes;
+    if nodes.is_empty() || !spec.bundle.cdi_grants.is_empty() {
+        return Vec::new();
+    }
+    let Ok(host) = planner::open_host(config) else {
+        return Vec::new();
+    };
+    let stale_nodes = nodes.iter().filter_map(|node| {
+        let text = compare_with_host_node(node, &host)?;
+        Some((node, text))
+    });
+    let stale_nodes: Vec<(&SpecNode, (bool, String))> = stale_nodes.collect();
+    let covered_paths = if stale_nodes.is_empty() {
+        BTreeSet::new()
+    } else {
+        find_planned_paths(spec, config)
+    };
+    let findings = stale_nodes
+        .into_iter()
+        .filter(|(node, _)| !covered_paths.contains(&node.path))
+        .take(MAX_REPORTED_NODES)
+        .map(|(node, (is_gone, text))| {
+            let finding = if is_gone {
+                Finding::new_fault(ExitCode::NoDevice, "config.json", text)
+            } else {
+                Finding::new(Severity::Warning, "config.json", text)
+            };
+            finding.with_fix(describe_class_alternative(node, known_classes, &host))
+        });
+    findings.collect()
+}
+
+/// Returns the paths in the container at which the hook places the nodes of requested devices. The
+/// result is empty if the container has no hook, or if the hook would refuse the container.
+fn find_planned_paths(spec: &ContainerSpec, config: &Config) -> BTreeSet<PathBuf> {
+    if spec.bundle.hooks.find_boathook_hooks().next().is_none() {
+        return BTreeSet::new();
+    }
+    let plan = planner::plan_container_injection(&spec.bundle, &Caller::PlanInspector, config);
+    let steps = plan.map(|plan| plan.steps).unwrap_or_default();
+    let paths = steps.into_iter().filter_map(|step| match step.action {
+        Action::Node { mount, .. } => Some(mount.path),
+        Action::MakeNode { path, .. } => Some(path),
+        _ => None,
+    });
+    paths.collect()
+}
+
+/// Compares a device node of config.json with the host's node at the same path. Returns `None` if
+/// there is no problem. Otherwise returns whether the node is a fault, and a description of the
+/// difference.
+fn compare_with_host_node(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
+    let (path, number) = (node.path.display(), node.number);
+    let host_number = match host.find_trusted_file(&node.path) {
+        Ok(Some(target)) => match target.entry {
+            Entry::Device(host_number) if host_number == number => return None,
+            Entry::Device(host_number) => Some(host_number),
+            _ => None,
+        },
+        Ok(None) => None,
+        Err(_) => return None,
+    };
+    match (has_device_with_number(number, host), host_number) {
+        (true, Some(host_number)) => {
+            let text = format!(
+                "{path} is {number} in config.json, and {host_number} on the host: the container may have \
+                 another device than you expect"
+            );
+            Some((false, text))
+        }
+        (false, host_number) => {
+            let change = host_number.map_or_else(
+                || format!("and it has no {path}"),
+                |host_number| format!("where {path} is {host_number} now"),
+            );
+            let text = format!(
+                "{path} is {number} in config.json, a device that the host has no more, {change}: no \
+                 program can open it"
+            );
+            Some((true, text))
+        }
+        // A path that does not exist on the host is not a fault: with `--device A:B`, the host's
+        // node has another path in the container.
+        (true, None) => None,
+    }
+}
+
+/// Returns whether sysfs shows a device with the device number `number`
+/// (Documentation/ABI/testing/sysfs-dev).
+fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
+    let kind = match number.kind {
+        DeviceKind::Character => "char",
+        DeviceKind::Block => "block",
+    };
+    let path = format!("/sys/dev/{kind}/{}:{}", number.major, number.minor);
+    !matches!(host.entry(Path::new(&path)), Ok(None))
+}
+
+/// Describes how a user can request the device by a class instead of the option `--device`. The
+/// class has a device node with a similar path, or is the only one that would find such a node.
+fn describe_class_alternative(
+    node: &SpecNode,
+    known_classes: &[DeviceClass],
+    host: &RealHost,
+) -> String {
+    let find_stem = |path: &Path| {
+        let text = path.to_string_lossy().into_owned();
+        text.trim_end_matches(|c: char| c.is_ascii_digit())
+            .to_owned()
+    };
+    // A link of udev is similar to no node, but leads to one.
+    let node_path = host.canonicalize(&node.path);
+    let node_stem = find_stem(node_path.as_deref().unwrap_or(&node.path));
+    let has_similar_node = |class: &&DeviceClass| {
+        let devices = discover::find_devices(class, host).devices;
+        let mut nodes = devices.iter().flat_map(|device| &device.nodes);
+        nodes.any(|node| find_stem(&node.host_path) == node_stem)
+    };
+    // The device may have been the only one of its class.
+    let node_name = Path::new(&node_stem).file_name().unwrap_or_default();
+    let finds_such_nodes = |class: &&DeviceClass| {
+        let sources = class.spec.discover.iter();
+        let mut patterns = sources.filter_map(|source| source.path.as_ref());
+        patterns.any(|pattern| {
+            let pattern = pattern.to_string();
+            let name_pattern = pattern.rsplit('/').next().unwrap_or_default();
+            // Only a pattern that ends with its one attribute, such as `video{number}`.
+            let parts = name_pattern
+                .split_once('{')
+                .filter(|(_, attribute)| attribute.ends_with('}') && !attribute.contains('{'));
+            parts.is_some_and(|(start, _)| !start.is_empty() && node_name == start)
+        })
+    };
+    let mut finding_classes = known_classes.iter().filter(finds_such_nodes);
+    let only_finding_class = finding_classes
+        .next()
+        .filter(|_| finding_classes.next().is_none());
+    let class = known_classes.iter().find(has_similar_node);
+    match class.or(only_finding_class) {
+        Some(class) if class.spec.is_followed => format!(
+            "in place of `--device`, set {}=NAME? with a name that stays, such as its serial number \
+             (`boathook list {}`), and use the runtime boathook: the device is looked up when the \
+             container starts, and `boathook follow` gives it again when it comes back",
+            class.spec.request.env, class.name
+        ),
+        Some(class) => format!(
+            "in place of `--device`, set {}=NAME with a name that stays (`boathook list {}`), and use \
+             the runtime boathook: the device is looked up when the container starts",
+            class.spec.request.env, class.name
+        ),
+        None => "create the container again, or request the device by a class (`boathook list \
+                 --all`, `boathook class new`): it is looked up when the container starts"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,256 @@
+//! Implements `boathook list PATH`, which finds the device of a device node or symbolic link of the
+//! host. It prints the device's names, and the commands that start a container with the device.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover::{self, FoundClass};
+use device_class::host::{Entry, HostView, RealHost};
+use device_class::load;
+use device_class::name::excerpt;
+use hook::exit::ExitCode;
+use hook::planner;
+use injection_plan::request::{
+    DeviceList, Environment, Item, Request, RequestNames, RequestSource,
+};
+use serde::Serialize;
+use serde_json::json;
+
+use super::devices::ListedDevice;
+use super::launcher::{quote_for_compose, quote_for_shell};
+use super::output::Style;
+use super::{CommandError, list_directory, print_json};
+
+/// The device to which a path leads. The path is a device node of the device, or a link to one.
+#[derive(Serialize)]
+struct DeviceOfPath {
+    path: PathBuf,
+    #[serde(flatten)]
+    listed_device: ListedDevice,
+    #[serde(rename = "enabled")]
+    is_enabled: bool,
+    #[serde(rename = "follow")]
+    is_followed: bool,
+    /// The names that belong to no other device and that stay the same when this device is
+    /// unplugged and plugged in again.
+    names: Vec<String>,
+    /// The recommended value of the environment variable: the link that the user gave, or a name
+    /// that does not depend on the device's port.
+    request: String,
+}
+
+/// Prints the device to which each path leads. If a path leads to no device of a class, prints an
+/// error message and returns [`ExitCode::Request`].
+pub(super) fn run(
+    paths: &[PathBuf],
+    as_json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let host = planner::open_host(config)?;
+    let (mut devices, mut code) = (Vec::new(), ExitCode::Success);
+    for path in paths {
+        if matches!(host.entry(path), Ok(Some(Entry::Directory))) {
+            let devices_below = find_devices_below(path, config, &host)?;
+            if devices_below.is_empty() {
+                code = ExitCode::Request;
+            }
+            devices.extend(devices_below);
+            continue;
+        }
+        let previous_count = devices.len();
+        for source in load::read_each_source(&config.classes)?
+            .into_iter()
+            .flatten()
+        {
+            let Ok(class) = config.class(&source) else {
+                continue;
+            };
+            devices.extend(find_device(path, &class, &host));
+        }
+        if devices.len() == previous_count {
+            let entry = host.entry(path);
+            let path = excerpt(&path.to_string_lossy());
+            hook::log::error(&match entry {
+                Ok(Some(_)) => format!(
+                    "{path} is the node of no device of a class of this host: `boathook class new \
+                     {path}` writes a class file for it"
+                ),
+                Ok(None) => format!(
+                    "{path} does not exist on this host: connect the device, or load its driver"
+                ),
+                Err(error) => format!("cannot look up {path}: {error}"),
+            });
+            code = ExitCode::Request;
+        }
+    }
+    if as_json {
+        print_json(&json!({ "devices": devices }))?;
+        return Ok(code);
+    }
+    let mut out = io::stdout().lock();
+    for (device, index) in devices.iter().zip(0..) {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        print_device(device, &mut out)?;
+    }
+    Ok(code)
+}
+
+/// Returns the devices of all classes with a node below a directory, and prints the nodes that no
+/// class has to the log.
+fn find_devices_below(
+    directory: &Path,
+    config: &Config,
+    host: &RealHost,
+) -> Result<Vec<DeviceOfPath>, CommandError> {
+    let sources = load::read_each_source(&config.classes)?;
+    let classes = sources.into_iter().flatten();
+    let classes = classes.filter_map(|source| config.class(&source).ok());
+    let classes: Vec<(DeviceClass, FoundClass)> = classes
+        .filter_map(|class| {
+            let found_class = discover::look_up_class(&class, (&BTreeSet::new()).into(), host);
+            Some((class, found_class.ok()?))
+        })
+        .collect();
+    let devices = classes.iter().flat_map(|(class, found_class)| {
+        let inventory = &found_class.inventory;
+        let names = RequestNames::new(class, inventory);
+        let devices = list_directory::find_devices_below(directory, inventory);
+        devices.map(move |(device, node)| {
+            let listed_device = ListedDevice::new(class, device, &names);
+            let name = listed_device.stable_names.first();
+            let name = name.unwrap_or(&listed_device.id).clone();
+            DeviceOfPath::new(node, class, listed_device, &name)
+        })
+    });
+    let devices: Vec<DeviceOfPath> = devices.collect();
+    let unclaimed_nodes = list_directory::describe_unclaimed_nodes(directory, &classes, host);
+    let directory = excerpt(&directory.to_string_lossy());
+    match unclaimed_nodes {
+        Some(text) if devices.is_empty() => hook::log::error(&text),
+        Some(text) => hook::log::warning(&text),
+        None if devices.is_empty() => {
+            hook::log::error(&format!("the directory {directory} has no device nodes"));
+        }
+        None => {}
+    }
+    Ok(devices)
+}
+
+fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<DeviceOfPath> {
+    let text = path.to_str()?;
+    let source = RequestSource::Attach {
+        devices: DeviceList::from_item(Item::from_quoted_name(text)),
+    };
+    let request = Request::parse(class, &Environment::default(), source).ok()??;
+    let FoundClass { inventory, .. } =
+        discover::look_up_class(class, request.edit_selection(), host).ok()?;
+    let devices = request.selection.choose_devices(class, &inventory).ok()?;
+    let [device] = devices.as_slice() else {
+        return None;
+    };
+    let names = RequestNames::new(class, &inventory);
+    let listed_device = ListedDevice::new(class, device, &names);
+    let names = &listed_device.stable_names;
+    let is_node = device.nodes.iter().any(|node| node.host_path == path);
+    let name = match is_node {
+        false => text.to_owned(),
+        true => names.first().unwrap_or(&listed_device.id).clone(),
+    };
+    let mut device_of_path = DeviceOfPath::new(path, class, listed_device, &name);
+    // A link of udev stays, unless it is named after the port.
+    let is_link = host.canonicalize(path).is_ok_and(|target| target != path);
+    if is_link && !text.contains("/by-path/") {
+        device_of_path.names.push(text.to_owned());
+    }
+    Some(device_of_path)
+}
+
+impl DeviceOfPath {
+    /// Returns a device that a request should mean by `name`.
+    fn new(path: &Path, class: &DeviceClass, listed_device: ListedDevice, name: &str) -> Self {
+        DeviceOfPath {
+            path: path.to_owned(),
+            is_enabled: class.spec.is_enabled,
+            is_followed: class.spec.is_followed,
+            request: listed_device.suggest_request_with_name(name),
+            names: listed_device.stable_names.clone(),
+            listed_device,
+        }
+    }
+}
+
+fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), CommandError> {
+    let DeviceOfPath {
+        path,
+        listed_device,
+        is_enabled,
+        is_followed,
+        names,
+        request,
+    } = device;
+    let style = Style::for_stdout();
+    let path = excerpt(&path.to_string_lossy());
+    let (id, class, variable) = (
+        &listed_device.id,
+        &listed_device.class,
+        &listed_device.variable,
+    );
+    style.write_paragraph(out, &format!("{path} is {id} of class {class}"))?;
+    let own_names = [id.clone(), path];
+    let request_names = listed_device.unique_aliases.iter().chain(&own_names);
+    let all_names: Vec<&str> = request_names.map(String::as_str).collect();
+    style.write_paragraph(
+        out,
+        &format!("its names in a request: {}", all_names.join(", ")),
+    )?;
+    if names.is_empty() {
+        let text = "none of them stays when it is plugged in elsewhere";
+        style.write_paragraph(out, text)?;
+    }
+    let (shell, yaml) = (quote_for_shell(request), quote_for_compose(request));
+    let value = request.replace('%', "%%");
+    for (program, line) in [
+        (
+            "docker run",
+            format!("--runtime boathook -e {variable}={shell}"),
+        ),
+        (
+            "compose",
+            format!("runtime: boathook, and in environment: {variable}: {yaml}"),
+        ),
+        ("podman run", format!("-e {variable}={shell}")),
+        (
+            "quadlet",
+            format!(
+                "Environment={}",
+                quote_for_systemd(&format!("{variable}={value}"))
+            ),
+        ),
+        (
+            "pod",
+            format!("resources: {{limits: {{{}: 1}}}}", listed_device.resource),
+        ),
+    ] {
+        style.write_paragraph(out, &format!("  {program:<11} {line}"))?;
+    }
+    if !is_enabled {
+        let text = format!("pods get it with `enabled = true` in [class.{class}] of config.toml");
+        style.write_paragraph(out, &text)?;
+    }
+    if *is_followed {
+        let text = "`?`: the container starts without it, too, and `boathook follow` gives it when it \
+                    comes";
+        style.write_paragraph(out, text)?;
+    }
+    Ok(())
+}
+
+/// Quotes a text for a systemd unit file (systemd.syntax(7), "Quoting").
+fn quote_for_systemd(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,110 @@
+//! Finds the cgroup of a container that has an attachment record. Uses the cgroup and the first
+//! process to determine whether the container still runs.
+
+use crate::attachment::record::AttachmentRecord;
+use crate::cgroup::{CgroupError, DeviceCgroup};
+use crate::container::{self, ProcessState};
+
+impl AttachmentRecord {
+    /// Records the path and the inode number of the container's cgroup. `cgroup` is the cgroup of
+    /// the container's first process. It may be below the container's cgroup.
+    pub fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
+        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
+            return;
+        };
+        self.cgroup_path = cgroup.path().to_owned();
+        // The root cgroup is not recorded, because it does not belong to this container alone.
+        if !cgroup.is_root() {
+            self.cgroup_inode = cgroup.inode().unwrap_or_default();
+        }
+    }
+
+    /// Reports whether all processes of the container have ended. Returns false if this is
+    /// uncertain.
+    ///
+    /// It is not enough that the first process has ended: if the container does not have a PID
+    /// namespace of its own, its other processes continue.
+    pub fn has_ended(&self) -> bool {
+        match container::read_process_state(self.pid, self.start_time) {
+            ProcessState::Running | ProcessState::Unknown => false,
+            ProcessState::Ended if self.is_init || !self.has_own_cgroup() => true,
+            ProcessState::Ended => match self.find_recorded_cgroup() {
+                Ok(Some(cgroup)) => cgroup
+                    .is_populated()
+                    .is_ok_and(|is_populated| !is_populated),
+                Ok(None) => true,
+                Err(_) => false,
+            },
+        }
+    }
+
+    /// Reports whether the record of a new start of the container may replace this record.
+    ///
+    /// If an older version of Boathook wrote this record, it is enough that the first process has
+    /// ended. The cgroup at the recorded path may already belong to the new start.
+    pub fn is_replaceable(&self) -> bool {
+        let has_first_process_ended =
+            || container::read_process_state(self.pid, self.start_time) == ProcessState::Ended;
+        self.has_ended() || self.has_cgroup_path_only() && has_first_process_ended()
+    }
+
+    /// Reports whether the container's first process is running. Devices can be attached only while
+    /// it is running.
+    pub fn is_first_process_running(&self) -> bool {
+        container::read_process_state(self.pid, self.start_time) == ProcessState::Running
+    }
+
+    /// Reports whether the container has a cgroup of its own and the record contains the cgroup's
+    /// path.
+    fn has_own_cgroup(&self) -> bool {
+        self.cgroup_inode != 0 || self.has_cgroup_path_only()
+    }
+
+    /// Reports whether the record has the path of the container's cgroup, but not its inode number.
+    /// Such a record was written by an older version of Boathook.
+    fn has_cgroup_path_only(&self) -> bool {
+        self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup_path.parent().is_some()
+    }
+
+    /// Finds the container's cgroup by the recorded path and inode number. Uses the path alone if
+    /// an older version of Boathook wrote the record. Returns `None` if the cgroup was removed or
+    /// is not recorded.
+    fn find_recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+        if !self.has_own_cgroup() {
+            return Ok(None);
+        }
+        let cgroup = DeviceCgroup::from_path(&self.cgroup_path)?;
+        let is_recorded_cgroup = |cgroup: &DeviceCgroup| {
+            let inode = cgroup.inode();
+            inode.is_ok_and(|inode| inode == self.cgroup_inode || self.has_cgroup_path_only())
+        };
+        Ok(cgroup.filter(is_recorded_cgroup))
+    }
+
+    /// Returns the recorded cgroup of the container. If no cgroup is recorded, returns the cgroup
+    /// of the first process. Returns `None` if the cgroup was removed with the container, or if
+    /// this host has no device controller.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the cgroup is not visible to this process, such as when the process is in another
+    /// cgroup namespace.
+    pub fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+        let recorded_cgroup = self.find_recorded_cgroup()?;
+        if recorded_cgroup.is_some() {
+            return Ok(recorded_cgroup);
+        }
+        let process_cgroup = DeviceCgroup::from_pid(self.pid);
+        // If the first process has ended, another process may have its id now. Then
+        // `process_cgroup` may be the cgroup of that other process.
+        if !self.is_first_process_running() {
+            return Ok(None);
+        }
+        if self.cgroup_inode != 0 {
+            return Err(CgroupError::NotVisible {
+                cgroup: self.cgroup_path.clone(),
+            });
+        }
+        Ok(process_cgroup?.map(|cgroup| cgroup.move_to_ancestor(&self.cgroup_path)))
+    }
+}

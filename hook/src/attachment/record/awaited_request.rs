@@ -1,0 +1,120 @@
+//! A container's request for devices that the host does not have yet.
+
+use device_class::name::{ClassName, DeviceId};
+use injection_plan::plan::{DetachedRequest, GrantOrigin, InjectionPlan};
+use injection_plan::request::{AwaitedDevice, Item, Selection, quote};
+use serde::{Deserialize, Serialize};
+
+use crate::attachment::record::{ContainerDevice, device_text};
+use crate::planner::ScannedClass;
+
+/// A container's request for devices that the host did not have when the container was started. It
+/// requests one device by its name, or all devices of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitedRequest {
+    pub class: ClassName,
+    #[serde(rename = "awaited")]
+    pub awaited_device: AwaitedDevice,
+    /// The ids of devices that arrived, and were then detached. They are not added to the container
+    /// again.
+    #[serde(
+        default,
+        rename = "detached",
+        deserialize_with = "device_text::device_ids::deserialize",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub detached_ids: Vec<DeviceId>,
+}
+
+impl AwaitedRequest {
+    /// Returns the requests for devices that the host does not have yet, from the grants of a plan.
+    pub fn from_plan(plan: &InjectionPlan) -> Vec<Self> {
+        let grants = plan.grants.iter();
+        let requests = grants.flat_map(|grant| {
+            grant
+                .awaited_devices
+                .iter()
+                .map(|awaited_device| AwaitedRequest {
+                    class: grant.class.clone(),
+                    awaited_device: awaited_device.clone(),
+                    detached_ids: Vec::new(),
+                })
+        });
+        requests.collect()
+    }
+
+    pub fn is_for_all(&self) -> bool {
+        self.awaited_device == AwaitedDevice::All
+    }
+
+    /// Returns the devices of this request that the host has now.
+    pub fn find_arrived_devices(&self, class: &ScannedClass) -> Vec<ContainerDevice> {
+        let inventory = &class.found.inventory;
+        let request = self.awaited_device.to_device_list();
+        // It is not an error if the host does not have a device with the requested name.
+        let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
+            return Vec::new();
+        };
+        let Ok(devices) = selection.choose_devices(&class.class, inventory) else {
+            return Vec::new();
+        };
+        let Ok(node_paths_by_device) = selection.find_node_paths(&class.class, inventory) else {
+            return Vec::new();
+        };
+        let names = selection.find_stable_names(&class.class, inventory);
+        let arrived_devices = devices.into_iter().map(|device| {
+            let id = device.id.clone();
+            ContainerDevice {
+                class: self.class.clone(),
+                grant_origin: GrantOrigin::Hook,
+                is_forced: false,
+                name: names.get(&id).cloned(),
+                node_paths: node_paths_by_device
+                    .get(&device.id)
+                    .cloned()
+                    .unwrap_or_default(),
+                has_arrived_late: true,
+                device_id: id,
+            }
+        });
+        arrived_devices
+            .filter(|device| !self.detached_ids.contains(&device.device_id))
+            .collect()
+    }
+
+    /// Returns the request for a device that arrived after the container's start. The request lists
+    /// the device as detached, so that the device is not added again.
+    pub fn from_late_device(device: &ContainerDevice) -> Self {
+        AwaitedRequest {
+            class: device.class.clone(),
+            awaited_device: AwaitedDevice::Device {
+                name: device.requested_name(),
+                path: None,
+            },
+            detached_ids: vec![device.device_id.clone()],
+        }
+    }
+
+    /// Returns the devices of this request that were detached. The planner does not plan these
+    /// devices.
+    pub fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
+        DetachedRequest {
+            class: self.class.clone(),
+            awaited_device: self.awaited_device.clone(),
+            devices: self.detached_ids.clone(),
+            has_ended,
+        }
+    }
+
+    /// Reports whether an item of a user's device list selects this request.
+    pub fn matches_item(&self, item: &Item) -> bool {
+        match &self.awaited_device {
+            AwaitedDevice::All => !item.is_quoted && item.text == "all",
+            AwaitedDevice::Device { name, .. } => {
+                let is_all = !item.is_quoted && item.text == "all";
+                let name = name.to_name_text();
+                is_all || name == quote(&item.text) || name == item.text
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A device of a container, as the container's attachment record describes it.
+
+use std::path::Path;
+
+use device_class::name::{ClassName, DeviceId, DeviceRef};
+use injection_plan::plan::{GrantOrigin, StepOwner};
+use injection_plan::request::{DeviceList, Item, RequestedNodePath, quote};
+use serde::{Deserialize, Serialize};
+
+use crate::attachment::record::device_text;
+use crate::oci::{AttachRequest, CdiGrant};
+
+/// A device that a user attached to a running container, or that the hook injected and
+/// `boathook follow` tracks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerDevice {
+    pub class: ClassName,
+    /// The id of the device within its class.
+    #[serde(
+        rename = "device",
+        deserialize_with = "device_text::device_id::deserialize"
+    )]
+    pub device_id: DeviceId,
+    #[serde(rename = "asked")]
+    pub grant_origin: GrantOrigin,
+    /// Whether the device was attached although it was not healthy.
+    #[serde(rename = "forced")]
+    pub is_forced: bool,
+    /// The alias or the path by which the device was requested. If there is a name, the device is
+    /// recognized by it when it is plugged in again. Otherwise it is recognized by its id.
+    #[serde(
+        default,
+        with = "device_text::name",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub name: Option<Item>,
+    /// The paths in the container that the request chose for the device's nodes. The list is empty
+    /// if the nodes have their default paths.
+    #[serde(default, rename = "places", skip_serializing_if = "Vec::is_empty")]
+    pub node_paths: Vec<RequestedNodePath>,
+    /// Whether the device was requested at the container's start, but arrived on the host after
+    /// that. Such a device can be detached. A device that was injected at the start cannot.
+    #[serde(default, rename = "late", skip_serializing_if = "std::ops::Not::not")]
+    pub has_arrived_late: bool,
+}
+
+impl ContainerDevice {
+    /// Reports whether `boathook detach` may take the device away from the container.
+    pub fn is_detachable(&self) -> bool {
+        self.grant_origin.is_user() || self.has_arrived_late
+    }
+
+    /// Returns the class and the id of the device, which together identify it.
+    pub fn device_ref(&self) -> DeviceRef {
+        DeviceRef::new(&self.class, &self.device_id)
+    }
+
+    /// Returns the name of the device for messages: its id, or its requested name if the record has
+    /// only a substitute for the id.
+    pub fn label(&self) -> String {
+        match &self.name {
+            Some(name)
+                if device_text::make_substitute_id(name).as_ref() == Some(&self.device_id) =>
+            {
+                name.to_name_text()
+            }
+            _ => self.device_id.to_string(),
+        }
+    }
+
+    /// Adds the node paths that another item of the same request chose for the device.
+    pub fn add_node_paths(&mut self, node_paths: &[RequestedNodePath]) {
+        for node_path in node_paths {
+            if self.node_paths.is_empty() {
+                self.node_paths.push(RequestedNodePath::DefaultPath);
+            }
+            if !self.node_paths.contains(node_path) {
+                self.node_paths.push(node_path.clone());
+            }
+        }
+    }
+
+    /// Reports whether the device was requested by this name. The name may be quoted in the
+    /// request.
+    pub fn has_name(&self, name: &str) -> bool {
+        let recorded_name = self.name.as_ref().map(Item::to_name_text);
+        recorded_name.is_some_and(|name_text| name_text == name || name_text == quote(name))
+    }
+
+    /// Returns a device list that requests the device by its requested name, with the paths that
+    /// its nodes have in the container. The name is valid even if the device is now plugged in at
+    /// another port.
+    pub fn to_device_list(&self) -> DeviceList {
+        self.build_request(&self.requested_name(), |_| true)
+    }
+
+    /// Returns the alias or the path by which the device was requested. Returns its id if there is
+    /// no such name.
+    pub fn requested_name(&self) -> Item {
+        self.name.clone().unwrap_or_else(|| self.to_quoted_id())
+    }
+
+    /// Returns a device list that requests the device by its id, with the paths that its nodes have
+    /// in the container. Includes a host path only if `leads_to_device` returns true for it.
+    pub fn to_request_by_id(&self, leads_to_device: impl Fn(&Path) -> bool) -> DeviceList {
+        self.build_request(&self.to_quoted_id(), leads_to_device)
+    }
+
+    fn build_request(&self, name: &Item, leads_to_device: impl Fn(&Path) -> bool) -> DeviceList {
+        let mut items = Vec::new();
+        for node_path in &self.node_paths {
+            match node_path {
+                RequestedNodePath::DefaultPath => items.push(name.clone()),
+                RequestedNodePath::Link { link_path, .. } if leads_to_device(link_path) => {
+                    items.push(Item::from_quoted_name(&link_path.to_string_lossy()));
+                }
+                RequestedNodePath::Link { .. } => items.push(name.clone()),
+                RequestedNodePath::ContainerPath {
+                    container_path,
+                    host_path: None,
+                } => {
+                    items.push(name.clone().with_container_path(container_path));
+                }
+                RequestedNodePath::ContainerPath {
+                    container_path,
+                    host_path: Some(host_path),
+                } if leads_to_device(host_path) => {
+                    let item = Item::from_quoted_name(&host_path.to_string_lossy());
+                    items.push(item.with_container_path(container_path));
+                }
+                RequestedNodePath::ContainerPath { .. } => {}
+            }
+        }
+        if items.is_empty() {
+            items.push(name.clone());
+        }
+        DeviceList::from_items(items)
+    }
+
+    /// Returns the host paths by which the device was requested.
+    pub fn requested_paths(&self) -> impl Iterator<Item = &Path> {
+        self.node_paths
+            .iter()
+            .filter_map(|node_path| match node_path {
+                RequestedNodePath::Link { link_path, .. } => Some(link_path.as_path()),
+                RequestedNodePath::ContainerPath { host_path, .. } => host_path.as_deref(),
+                RequestedNodePath::DefaultPath => None,
+            })
+    }
+
+    /// Returns the id in quotes. If an id looks like an index and is not quoted, it would select
+    /// another device after this device is unplugged.
+    fn to_quoted_id(&self) -> Item {
+        Item::from_quoted_name(self.device_id.as_str())
+    }
+
+    /// Returns a request to attach this device, so that the planner plans it again. `request`
+    /// contains the device's names and paths.
+    pub fn to_attach_request(&self, request: DeviceList) -> AttachRequest {
+        AttachRequest {
+            grant: CdiGrant {
+                class: self.class.clone(),
+                devices: request,
+                claim_uid: None,
+            },
+            is_forced: self.is_forced,
+        }
+    }
+
+    /// Reports whether `owner`, the owner of a step, is this device or its class.
+    pub fn matches_owner(&self, owner: &StepOwner) -> bool {
+        match owner {
+            StepOwner::Device(device) => {
+                (&device.class, &device.id) == (&self.class, &self.device_id)
+            }
+            StepOwner::Class(class) => *class == self.class,
+        }
+    }
+
+    /// Reports whether `owners`, the owners of a step, include this device or its class.
+    pub fn matches_any_owner(&self, owners: &[StepOwner]) -> bool {
+        owners.iter().any(|owner| self.matches_owner(owner))
+    }
+}

@@ -1,0 +1,72 @@
+//! Changes the ids of devices in an attachment record. This is needed if a device that was
+//! requested by name has another id after it was plugged in again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use device_class::name::{DeviceId, DeviceRef};
+use injection_plan::plan::StepOwner;
+
+use super::AttachmentRecord;
+
+impl AttachmentRecord {
+    /// Sets the new ids of devices. The values of `ids` are the new ids. Returns the new
+    /// references, with the previous references as keys.
+    ///
+    /// All devices are renamed at once, because two devices may have exchanged their ids. A device
+    /// is not renamed if another device has or gets its new id.
+    pub fn rename_devices(
+        &mut self,
+        ids: &BTreeMap<DeviceRef, DeviceId>,
+    ) -> BTreeMap<DeviceRef, DeviceRef> {
+        let mut renamed_refs = BTreeMap::new();
+        let mut ids = ids.clone();
+        let recorded_refs: Vec<DeviceRef> = self
+            .devices
+            .iter()
+            .map(|device| device.device_ref())
+            .collect();
+        ids.retain(|device, _| recorded_refs.contains(device));
+        // A device that is not renamed keeps its id, which may be the new id of another device in
+        // `ids`. So the check is repeated until all devices that are left in `ids` can be renamed.
+        loop {
+            renamed_refs.clear();
+            let unrenamed = recorded_refs
+                .iter()
+                .filter(|device| !ids.contains_key(device));
+            let mut used_refs: BTreeSet<DeviceRef> = unrenamed.cloned().collect();
+            let previous_count = ids.len();
+            for device in &recorded_refs {
+                let Some(id) = ids.get(device) else { continue };
+                let new_ref = DeviceRef::new(&device.class, id);
+                if used_refs.insert(new_ref.clone()) {
+                    renamed_refs.insert(device.clone(), new_ref);
+                } else {
+                    ids.remove(device);
+                }
+            }
+            if ids.len() == previous_count {
+                break;
+            }
+        }
+        for device in &mut self.devices {
+            if let Some(new_ref) = renamed_refs.get(&device.device_ref()) {
+                device.device_id.clone_from(&new_ref.id);
+            }
+        }
+        let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
+        let owners = rules.map(|rule| &mut rule.owners);
+        let owners = owners.chain(self.files.iter_mut().map(|file| &mut file.owners));
+        for owner in owners.flatten() {
+            if let Some(new_ref) = owner.device().and_then(|device| renamed_refs.get(device)) {
+                *owner = StepOwner::Device(new_ref.clone());
+            }
+        }
+        let announcements = std::mem::take(&mut self.announcements).into_iter();
+        let announcements = announcements.map(|(device, announcements)| {
+            let new_ref = renamed_refs.get(&device).cloned();
+            (new_ref.unwrap_or(device), announcements)
+        });
+        self.announcements = announcements.collect();
+        renamed_refs
+    }
+}

@@ -1,0 +1,166 @@
+//! Records which devices need the rules and files of a record. Several devices can need the same
+//! rule or file. It is removed together with the last of these devices.
+
+use device_class::device::DeviceRule;
+use injection_plan::plan::{InjectionStep, StepOwner};
+
+use super::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, list_step_rules};
+
+impl AttachmentRecord {
+    /// Adds devices, rules and files to the record. If the record already has a rule or file, only
+    /// its new owners are added.
+    pub fn add_content(
+        &mut self,
+        devices: Vec<ContainerDevice>,
+        rules: Vec<RecordedRule>,
+        files: Vec<CreatedFile>,
+    ) {
+        for device in devices {
+            let is_recorded = self
+                .devices
+                .iter()
+                .any(|recorded_device| recorded_device.device_ref() == device.device_ref());
+            if !is_recorded {
+                self.devices.push(device);
+            }
+        }
+        for rule in rules {
+            self.revoked_spec_rules
+                .retain(|revoked_rule| revoked_rule.rule != rule.rule);
+            if let Some(recorded_rule) = self
+                .rules
+                .iter_mut()
+                .find(|recorded_rule| recorded_rule.rule == rule.rule)
+            {
+                merge_owners(&mut recorded_rule.owners, rule.owners);
+                recorded_rule.host_node = rule.host_node.or(recorded_rule.host_node.take());
+            } else {
+                self.rules.push(rule);
+            }
+        }
+        for file in files {
+            if let Some(recorded_file) = self
+                .files
+                .iter_mut()
+                .find(|recorded_file| recorded_file.is_same_file(&file))
+            {
+                merge_owners(&mut recorded_file.owners, file.owners);
+            } else {
+                self.files.push(file);
+            }
+        }
+    }
+
+    /// Removes devices from the record, with the rules and files that no other device needs.
+    /// Returns a record of the same container that contains what was removed.
+    pub fn remove_devices(&mut self, is_removed: impl Fn(&ContainerDevice) -> bool) -> Self {
+        let (removed_devices, remaining_devices) = self.devices.drain(..).partition(is_removed);
+        self.devices = remaining_devices;
+        let devices = &self.devices;
+        self.announcements.retain(|device_ref, _| {
+            devices
+                .iter()
+                .any(|device| device.device_ref() == *device_ref)
+        });
+        let is_needed = |owners: &[StepOwner]| {
+            owners.is_empty()
+                || devices
+                    .iter()
+                    .any(|device| device.matches_any_owner(owners))
+        };
+        let (rules, remaining_rules) = self
+            .rules
+            .drain(..)
+            .partition(|rule| !is_needed(&rule.owners));
+        self.rules = remaining_rules;
+        let (files, remaining_files) = self
+            .files
+            .drain(..)
+            .partition(|file| !is_needed(&file.owners));
+        self.files = remaining_files;
+        AttachmentRecord {
+            devices: removed_devices,
+            rules,
+            files,
+            ..self.without_content()
+        }
+    }
+
+    /// Adds the owners of steps to the recorded rules and files. This is needed because a shared
+    /// rule or file was recorded only for the first device that needed it.
+    ///
+    /// If another device needs less access than the recorded rule allows, it gets a separate rule.
+    /// This rule stays when the first device is detached.
+    pub fn add_step_owners(&mut self, steps: &[InjectionStep]) {
+        let devices = self.devices.clone();
+        let filter_recorded_owners = |owners: &[StepOwner]| -> Vec<StepOwner> {
+            let has_device =
+                |owner: &&StepOwner| devices.iter().any(|device| device.matches_owner(owner));
+            owners.iter().filter(has_device).cloned().collect()
+        };
+        for rule in list_step_rules(steps) {
+            let owners = filter_recorded_owners(&rule.owners);
+            if !owners.is_empty() {
+                self.add_rule_owners(&rule.rule, owners);
+            }
+        }
+        for step in steps {
+            let owners = filter_recorded_owners(&step.owners);
+            if owners.is_empty() {
+                continue;
+            }
+            for file in self
+                .files
+                .iter_mut()
+                .filter(|file| file.is_created_by(step))
+            {
+                merge_owners(&mut file.owners, owners.clone());
+            }
+        }
+    }
+
+    /// Adds owners to the recorded rules whose access is part of `needed_rule`. If the record has
+    /// only a rule with more access, adds `needed_rule` to the record.
+    fn add_rule_owners(&mut self, needed_rule: &DeviceRule, owners: Vec<StepOwner>) {
+        let mut wider_rule = None;
+        for recorded_rule in &mut self.rules {
+            if recorded_rule.rule.number != needed_rule.number {
+                continue;
+            }
+            if needed_rule.access.contains(recorded_rule.rule.access) {
+                merge_owners(&mut recorded_rule.owners, owners.clone());
+            } else if recorded_rule.rule.access.contains(needed_rule.access) {
+                if recorded_rule.owners.is_empty() {
+                    // The recorded rule allows at least what `needed_rule` allows, and it is never
+                    // revoked. So no other rule is needed.
+                    return;
+                }
+                wider_rule = Some(recorded_rule.clone());
+            }
+        }
+        let is_recorded = self
+            .rules
+            .iter()
+            .any(|recorded_rule| recorded_rule.rule == *needed_rule);
+        if let Some(wider_rule) = wider_rule.filter(|_| !is_recorded) {
+            self.rules.push(RecordedRule {
+                rule: *needed_rule,
+                owners,
+                ..wider_rule
+            });
+        }
+    }
+}
+
+/// Adds `new_owners` to `owners`. An empty list of owners means that the rule or file is never
+/// removed. So the result is empty if one of the two lists is empty.
+pub fn merge_owners(owners: &mut Vec<StepOwner>, new_owners: Vec<StepOwner>) {
+    if owners.is_empty() || new_owners.is_empty() {
+        return owners.clear();
+    }
+    for owner in new_owners {
+        if !owners.contains(&owner) {
+            owners.push(owner);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Revokes device rules of a container.
+//!
+//! This module uses only the attachment record and the container's cgroup. The container or its
+//! user can change the container's bundle, processes and injection plan, so they are not used.
+//! There is one exception: if an older version of Boathook wrote the record, the bundle is read.
+
+use device_class::device::DeviceRule;
+use injection_plan::plan::SpecRule;
+
+use crate::attachment::record::{AttachmentRecord, RecordedRule, to_device_rules};
+use crate::cgroup::{CgroupError, DeviceCgroup, SpecRules};
+use crate::oci::Bundle;
+
+/// The reason why device rules of a container could not be revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeError {
+    #[error(
+        "the kernel hides the container's device program, which can only be made again as a whole, \
+         and what the hook gave the container at its start is not recorded; its device rules are \
+         left as they are: start the container again, best with net.core.bpf_jit_harden below 2"
+    )]
+    HiddenProgram,
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+}
+
+impl AttachmentRecord {
+    /// Revokes `rules` in the container's cgroup. `remaining_record` is the record without the
+    /// devices that lose their rules. Access that the rules of `remaining_record` allow is not
+    /// revoked. Returns warnings.
+    pub fn revoke_rules(
+        &self,
+        rules: &[RecordedRule],
+        remaining_record: &AttachmentRecord,
+    ) -> Result<Vec<String>, RevokeError> {
+        if rules.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(cgroup) = self.find_cgroup()? else {
+            return Ok(Vec::new());
+        };
+        let attached_device_rules = rules.iter().filter(|rule| rule.keeps_spec_access);
+        let attached_device_rules: Vec<DeviceRule> =
+            attached_device_rules.map(|rule| rule.rule).collect();
+        let rules = to_device_rules(rules);
+        let base_rules = remaining_record.list_rules_to_regenerate(&cgroup, &rules)?;
+        // A device may lose only some of its access. In this case all its access is revoked first,
+        // and the access that it keeps is allowed again.
+        let loses_access = |remaining: &DeviceRule| {
+            let mut revoked_rules = rules.iter().filter(|rule| rule.number == remaining.number);
+            revoked_rules.any(|rule| !remaining.access.contains(rule.access))
+        };
+        let (mut reallowed_rules, unchanged_rules): (Vec<DeviceRule>, Vec<DeviceRule>) =
+            to_device_rules(&remaining_record.rules)
+                .into_iter()
+                .partition(loses_access);
+        reallowed_rules.extend(
+            attached_device_rules
+                .iter()
+                .flat_map(|rule| self.find_spec_access(rule)),
+        );
+        let mut warnings = cgroup.revoke(
+            &rules,
+            &unchanged_rules,
+            &base_rules.with_allowed_rules(&reallowed_rules),
+        )?;
+        if !reallowed_rules.is_empty() && !cgroup.is_root() {
+            warnings.extend(cgroup.allow(&reallowed_rules, &base_rules)?.warnings());
+        }
+        Ok(warnings)
+    }
+
+    /// Returns the access that the specification allows to the device of `rule`. Ignores rules of
+    /// the specification that apply to several devices.
+    fn find_spec_access(&self, rule: &DeviceRule) -> Option<DeviceRule> {
+        let expected_rule = SpecRule::from(rule);
+        let spec_rules = self.parse_spec_rules().unwrap_or_default();
+        let spec_rule = spec_rules.iter().rev().find(|spec_rule| {
+            (spec_rule.kind, spec_rule.major, spec_rule.minor)
+                == (expected_rule.kind, expected_rule.major, expected_rule.minor)
+        })?;
+        spec_rule.is_allowed.then_some(DeviceRule {
+            access: spec_rule.access,
+            ..*rule
+        })
+    }
+
+    /// Returns the rules that the container's device program may have been generated from. If the
+    /// kernel hides the program, these are all rules, so that the program can be generated again.
+    /// Otherwise they are the rules of the specification, or `revoked_rules` if the specification
+    /// cannot be read.
+    fn list_rules_to_regenerate(
+        &self,
+        cgroup: &DeviceCgroup,
+        revoked_rules: &[DeviceRule],
+    ) -> Result<SpecRules, RevokeError> {
+        let is_hidden = cgroup.has_hidden_program()?;
+        if is_hidden && !self.has_all_rules && !self.was_started_without_injection {
+            return Err(RevokeError::HiddenProgram);
+        }
+        let read_from_bundle =
+            || Bundle::read(&self.bundle_dir).map(|bundle| bundle.spec_devices.rules);
+        match self.parse_spec_rules().or_else(|| read_from_bundle().ok()) {
+            Some(spec_rules) if is_hidden => Ok(self.to_spec_rules(&spec_rules)),
+            Some(spec_rules) => Ok(SpecRules::from_spec(&spec_rules)),
+            None if is_hidden => Err(RevokeError::HiddenProgram),
+            None => Ok(SpecRules::from_spec(&[]).with_allowed_rules(revoked_rules)),
+        }
+    }
+
+    /// Returns the rules from which a hidden program is generated again: the rules of the
+    /// specification that were not revoked, and the rules of the record.
+    pub fn to_spec_rules(&self, spec_rules: &[SpecRule]) -> SpecRules {
+        SpecRules::from_spec(spec_rules)
+            .with_denied_rules(&to_device_rules(&self.revoked_spec_rules))
+            .with_allowed_rules(&to_device_rules(&self.rules))
+    }
+
+    /// Returns those of `rules` that the cgroup still allows after a change has failed. Only these
+    /// rules may stay in the record, because `boathook follow` would allow all recorded rules
+    /// again.
+    pub fn find_allowed_rules(
+        &self,
+        rules: &[RecordedRule],
+        remaining_record: &AttachmentRecord,
+    ) -> Vec<RecordedRule> {
+        let Ok(Some(cgroup)) = self.find_cgroup() else {
+            return rules.to_vec();
+        };
+        // If the kernel does not show which devices the cgroup allows, all of the rules are revoked
+        // once more. If this succeeds, the cgroup allows none of them.
+        let are_rules_visible = || {
+            Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
+        };
+        if !are_rules_visible().unwrap_or(false)
+            && self.revoke_rules(rules, remaining_record).is_ok()
+        {
+            return Vec::new();
+        }
+        let denied_rules = cgroup
+            .find_denied_rules(&to_device_rules(rules))
+            .unwrap_or_default();
+        let is_denied = |rule: &RecordedRule| {
+            let mut denied_rules = denied_rules.rules.iter();
+            denied_rules.any(|denied| denied.number == rule.rule.number)
+        };
+        let allowed_rules = rules.iter().filter(|rule| !is_denied(rule));
+        allowed_rules.cloned().collect()
+    }
+}

@@ -1,0 +1,342 @@
+//! One pass of `boathook follow` over all containers, in a child process. The pass revokes the
+//! stale rules of all containers first, because any container may delay the steps that follow.
+
+use std::hash::RandomState;
+use std::mem;
+use std::slice;
+
+use device_class::config::Config;
+use device_class::name::DeviceRef;
+use hook::attachment::AttachmentRecord;
+use hook::attachment::{lock, record_files};
+use hook::log;
+use hook::sys;
+use hook::sys::deadline::{self, Deadline, Stage};
+use hook::sys::process::Child;
+use nix::errno::Errno;
+
+use super::state::{ContainerState, FollowerState, StateDigest};
+use crate::LiveError;
+use crate::announce::{ChangedContainer, DeviceChange, announce_changes};
+use crate::reconcile::{
+    FollowedDevice, HostSnapshot, RemovedDevices, copy_with_arrived_devices, find_removed_devices,
+    remove_nodes, replace_devices, revoke_stale_rules,
+};
+
+/// The maximum number of containers that are changed at the same time.
+const MAX_CHILD_PROCESSES: usize = 8;
+
+/// One pass of `boathook follow` over all containers.
+pub(super) struct UpdatePass<'a> {
+    pub(super) state: &'a mut FollowerState,
+    /// The time since `boathook follow` started, in seconds.
+    pub(super) elapsed_seconds: u64,
+    /// The time in seconds after which a failed change of a container is retried.
+    pub(super) retry_seconds: u64,
+    /// The key of the state digests. It is the same for all passes.
+    pub(super) digest_key: &'a RandomState,
+    pub(super) config: &'a Config,
+}
+
+/// A container and the child process that is changing it.
+struct ContainerUpdate<'r> {
+    record: &'r AttachmentRecord,
+    /// The digest of the container's state, which is stored if the change succeeds.
+    new_digest: Option<StateDigest>,
+    child: Child,
+}
+
+impl UpdatePass<'_> {
+    /// Revokes stale rules in all containers. Then replaces the devices of each container whose
+    /// state has changed, in a separate child process for each container.
+    pub(super) fn run(mut self) {
+        let config = self.config;
+        let (records, read_errors) = record_files::read_records_and_errors(&config.host_root);
+        for error in read_errors.difference(&self.state.record_errors) {
+            log::warning(error);
+        }
+        self.state.record_errors = read_errors;
+        let snapshot = self.take_snapshot(&records);
+        let records = records
+            .iter()
+            .map(|record| copy_with_arrived_devices(record, &snapshot));
+        let records: Vec<AttachmentRecord> = records.collect();
+        // The stale rules of all containers are revoked first, because after that any container can
+        // delay this process.
+        let mut failed_revocations = Vec::new();
+        let mut revoked_records = Vec::new();
+        for record in &records {
+            let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
+            match revoke_stale_rules(
+                record,
+                &removed_devices,
+                &snapshot,
+                lock::FOLLOW_LOCK_TIMEOUT,
+                config,
+            ) {
+                Ok(has_revoked_rule) => {
+                    revoked_records.push((record, removed_devices, has_revoked_rule))
+                }
+                Err(_) => failed_revocations.push((record, removed_devices)),
+            }
+        }
+        let mut updates = Vec::new();
+        let mut changed_containers = Vec::new();
+        for (record, removed_devices, has_revoked_rule) in revoked_records {
+            if has_revoked_rule {
+                // Since the snapshot, the device of the rule may have been removed and plugged in
+                // again. Then the new state equals the stored state, although the rule is missing.
+                // So the stored digest is removed.
+                self.state.digests.remove(&record.id);
+            }
+            let followed_devices = snapshot.list_followed_devices(record);
+            let new_digest =
+                to_container_state(record, &followed_devices, &removed_devices, &snapshot)
+                    .to_digest(self.digest_key);
+            if followed_devices.is_empty() && removed_devices.is_empty() {
+                self.state.failures.remove(&record.id);
+                if !record.awaited_requests.is_empty() {
+                    self.state.digests.insert(record.id.clone(), new_digest);
+                }
+                continue;
+            }
+            if !self.needs_update(&record.id, new_digest) {
+                continue;
+            }
+            while updates.len() == MAX_CHILD_PROCESSES {
+                self.collect_ended_children(&mut updates, &mut changed_containers);
+            }
+            let work = || {
+                let result = change_container(
+                    record,
+                    &followed_devices,
+                    &removed_devices,
+                    &snapshot,
+                    config,
+                );
+                let result =
+                    result.map(|result| result.map(|is_changed| is_changed | has_revoked_rule));
+                let result = result.map_err(|error| log::format_error_chain(&error));
+                serde_json::to_string(&result).unwrap_or_default()
+            };
+            match sys::process::start_child(deadline::CHILD_TIMEOUT, work) {
+                Ok(child) => updates.push(ContainerUpdate {
+                    record,
+                    new_digest,
+                    child,
+                }),
+                Err(errno) => {
+                    changed_containers.extend(self.apply_answer(record, new_digest, Err(errno)))
+                }
+            }
+        }
+        while !updates.is_empty() {
+            self.collect_ended_children(&mut updates, &mut changed_containers);
+        }
+        // The revocation is retried, because another process may have held the locks of these
+        // containers. The device nodes of these containers are replaced in the next pass.
+        for (record, removed_devices) in failed_revocations {
+            let error = match revoke_stale_rules(
+                record,
+                &removed_devices,
+                &snapshot,
+                lock::FOLLOW_LOCK_TIMEOUT,
+                config,
+            ) {
+                Ok(_) => "its rules are revoked; its nodes will be replaced later".to_owned(),
+                Err(error) => log::format_error_chain(&error),
+            };
+            self.record_failure(&record.id, error);
+        }
+        announce_changes(&changed_containers, &snapshot, config);
+        self.remove_ended_containers(&records);
+    }
+
+    /// Looks up on the host the devices of all classes that the containers use. Logs a warning for
+    /// each class that cannot be used, but only once.
+    fn take_snapshot(&mut self, records: &[AttachmentRecord]) -> HostSnapshot {
+        let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
+        Stage::Planning.begin();
+        let mut snapshot = HostSnapshot::take(records, self.config);
+        if let Ok(deadline) = deadline {
+            deadline.cancel();
+        }
+        let unusable_classes = mem::take(&mut snapshot.unusable_classes);
+        for (class, reason) in &unusable_classes {
+            if self.state.unusable_classes.get(class) != Some(reason) {
+                log::warning(&format!(
+                    "class {class}: containers get none of its devices again, and lose those \
+                     that are unplugged: {reason}"
+                ));
+            }
+        }
+        self.state.unusable_classes = unusable_classes;
+        snapshot
+    }
+
+    /// Reports whether a container must be changed now. This is the case if its state differs from
+    /// its state after the last change, and the pause after the last failure has passed.
+    fn needs_update(&self, id: &str, new_digest: Option<StateDigest>) -> bool {
+        let last_digest = self.state.digests.get(id).copied().flatten();
+        let is_changed = last_digest.is_none() || last_digest != new_digest;
+        let last_failure = self.state.failures.get(id);
+        let is_paused = last_failure.is_some_and(|(failure_time, _)| {
+            self.elapsed_seconds.saturating_sub(*failure_time) < self.retry_seconds
+        });
+        is_changed && !is_paused
+    }
+
+    /// Waits a few milliseconds. Then stores the answers of the child processes that have ended.
+    fn collect_ended_children<'r>(
+        &mut self,
+        updates: &mut Vec<ContainerUpdate<'r>>,
+        changed_containers: &mut Vec<ChangedContainer<'r>>,
+    ) {
+        for mut update in mem::take(updates) {
+            let answer = match update.child.poll() {
+                Ok(None) => {
+                    updates.push(update);
+                    continue;
+                }
+                Ok(Some(answer)) => Ok(answer),
+                Err(errno) => Err(errno),
+            };
+            let ContainerUpdate {
+                record, new_digest, ..
+            } = update;
+            changed_containers.extend(self.apply_answer(record, new_digest, answer));
+        }
+    }
+
+    /// Stores the answer of the child process that changed one container. Returns the container and
+    /// its change. Returns `None` after an error, or if the devices have changed again.
+    fn apply_answer<'r>(
+        &mut self,
+        record: &'r AttachmentRecord,
+        new_digest: Option<StateDigest>,
+        answer: Result<Option<String>, Errno>,
+    ) -> Option<ChangedContainer<'r>> {
+        let error = match answer {
+            Ok(Some(answer)) => match serde_json::from_str(&answer) {
+                Ok(Ok(None)) => {
+                    self.state.digests.remove(&record.id);
+                    self.state.failures.remove(&record.id);
+                    return None;
+                }
+                Ok(Ok(Some(was_changed))) => {
+                    self.state.digests.insert(record.id.clone(), new_digest);
+                    self.state.failures.remove(&record.id);
+                    let change = if was_changed {
+                        DeviceChange::Replaced
+                    } else {
+                        DeviceChange::Unchanged
+                    };
+                    return Some((record, change));
+                }
+                Ok(Err(error)) => error,
+                Err(error) => error.to_string(),
+            },
+            Ok(None) => LiveError::Timeout.to_string(),
+            Err(errno) => log::format_error_chain(&LiveError::Fork(errno)),
+        };
+        self.record_failure(&record.id, error);
+        None
+    }
+
+    /// Stores the error of a container that could not be changed. The change is retried after a
+    /// pause even if no device changes, because the change may be incomplete.
+    fn record_failure(&mut self, id: &str, error: String) {
+        let last_failure = self.state.failures.get(id);
+        if last_failure.is_none_or(|(_, last_error)| *last_error != error) {
+            log::warning(&format!("container {id}: {error}"));
+        }
+        self.state.digests.remove(id);
+        self.state
+            .failures
+            .insert(id.to_owned(), (self.elapsed_seconds, error));
+    }
+
+    /// Removes the stored state and the attachment records of containers that have ended.
+    fn remove_ended_containers(&mut self, records: &[AttachmentRecord]) {
+        let is_running = |id: &String| records.iter().any(|record| record.id == *id);
+        let mut stored_ids = self.state.digests.keys().chain(self.state.failures.keys());
+        if stored_ids.any(|id| !is_running(id)) {
+            self.state.digests.retain(|id, _| is_running(id));
+            self.state.failures.retain(|id, _| is_running(id));
+            record_files::prune_records(&self.config.host_root);
+        }
+    }
+}
+
+fn to_container_state(
+    record: &AttachmentRecord,
+    followed_devices: &[FollowedDevice<'_>],
+    removed_devices: &RemovedDevices,
+    snapshot: &HostSnapshot,
+) -> ContainerState {
+    let announcements = record.devices.iter().map(|device| {
+        let announcements = snapshot.find_announcements(device);
+        announcements.map(<[_]>::to_vec)
+    });
+    let followed_devices = followed_devices.iter().map(|followed_device| {
+        (
+            followed_device.device.device_ref(),
+            followed_device.host_device.clone(),
+        )
+    });
+    ContainerState {
+        start_time: record.start_time,
+        followed_devices: followed_devices.collect(),
+        class_nodes: snapshot.list_class_nodes(record),
+        announcements: announcements.collect(),
+        removed_devices: removed_devices.clone(),
+        rules: record.rules.clone(),
+    }
+}
+
+/// Changes one container, and returns whether anything was changed. Returns `None` if the container
+/// has ended, or if the host's devices have changed in the meantime. Such a change starts another
+/// pass.
+fn change_container(
+    record: &AttachmentRecord,
+    followed_devices: &[FollowedDevice<'_>],
+    removed_devices: &RemovedDevices,
+    snapshot: &HostSnapshot,
+    config: &Config,
+) -> Result<Option<bool>, LiveError> {
+    let replacement = if followed_devices.is_empty() {
+        Ok(false)
+    } else {
+        replace_devices(
+            record,
+            followed_devices,
+            snapshot,
+            lock::FOLLOW_LOCK_TIMEOUT,
+            config,
+        )
+    };
+    // `replace_devices` removes the old nodes of the devices, unless it fails or the class cannot
+    // be used. The nodes that it did not remove are removed here.
+    let is_not_replaced = |removed_device: &&DeviceRef| {
+        let mut devices = followed_devices
+            .iter()
+            .map(|followed_device| followed_device.device);
+        replacement.is_err() || !devices.any(|device| device.device_ref() == **removed_device)
+    };
+    let remaining_devices: RemovedDevices = removed_devices
+        .iter()
+        .filter(is_not_replaced)
+        .cloned()
+        .collect();
+    let node_removal = remove_nodes(record, &remaining_devices, config);
+    let has_changed_again = || {
+        let new_snapshot = HostSnapshot::take(slice::from_ref(record), config);
+        new_snapshot.list_followed_devices(record) != followed_devices
+    };
+    match replacement.and_then(|was_changed| node_removal.map(|()| was_changed)) {
+        Ok(was_changed) => Ok(Some(was_changed)),
+        Err(LiveError::ContainerEnded) => Ok(None),
+        Err(_) if has_changed_again() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
