@@ -12,6 +12,7 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use device_class::strict_toml::FileError;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use crate::classes::UnmountedClasses;
 use crate::dir_watch::WatchedEvents;
@@ -276,7 +277,8 @@ impl HostWatcher {
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> ScanOutcome<T> {
         self.scan_progress.begin();
-        let result = self.scan_without_timing(convert).await;
+        let span = tracing::info_span!("scan", classes = self.classes.len());
+        let result = self.scan_without_timing(convert).instrument(span).await;
         let duration = self.scan_progress.end();
         ScanOutcome { result, duration }
     }

@@ -106,6 +106,7 @@ impl DevicePlugin for Service {
     ) -> Result<Response<AllocateResponse>, Status> {
         let start_time = Instant::now();
         let resource = self.current_resource();
+        let _span = tracing::info_span!("allocation", resource = %resource.name).entered();
         let containers = request.into_inner().container_requests;
         let requested_ids: Vec<&[String]> = containers
             .iter()
@@ -115,12 +116,12 @@ impl DevicePlugin for Service {
         self.metrics
             .count_allocation(&resource.name, answers.is_ok(), start_time.elapsed());
         let container_responses = answers.inspect_err(|refusal| {
-            tracing::warn!(resource = %resource.name, "allocation refused: {}", refusal.message());
+            tracing::warn!("allocation refused: {}", refusal.message());
         })?;
         for container in &containers {
             self.allocation_reporter
                 .report_allocation(&resource.name, &container.devices_ids);
-            tracing::debug!(resource = %resource.name, devices = ?container.devices_ids, "allocated");
+            tracing::debug!(devices = ?container.devices_ids, "allocated");
         }
         Ok(Response::new(AllocateResponse {
             container_responses,
