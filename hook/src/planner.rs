@@ -196,8 +196,13 @@ fn compute_plan(
     }
     let found_classes = authorized_requests
         .iter()
-        .map(|(request, _)| {
-            discover::look_up_class(&request.class, request.request.edit_selection(), &host)
+        .map(|(request, authority)| {
+            let mut selection = request.request.edit_selection();
+            // The kubelet may have chosen other devices than those that the request names.
+            if matches!(authority, Authority::Kubelet(_)) {
+                selection.requested_devices = None;
+            }
+            discover::look_up_class(&request.class, selection, &host)
         })
         .collect::<Result<Vec<FoundClass>, _>>()?;
     let inputs = authorized_requests.iter().zip(&found_classes).map(

@@ -41,6 +41,10 @@ pub struct Node {
     /// container gets the links that exist on the host.
     #[serde(default)]
     pub links: Vec<PathTemplate>,
+    /// Whether the container also gets all other links to the node that udev has made on the host,
+    /// such as those in `/dev/serial/by-id` and those of own rules with `SYMLINK`.
+    #[serde(default, rename = "udev_links")]
+    pub has_udev_links: bool,
     /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
     /// Only a container with this capability gets the node.

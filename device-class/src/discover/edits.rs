@@ -2,6 +2,7 @@
 //! them once, however many devices it has.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
@@ -12,10 +13,10 @@ use super::libraries::LibrarySearch;
 use super::named_libraries::add_named_libraries;
 use super::nodes::find_nodes;
 use super::paths::list_attribute_sets;
-use super::{DeviceError, mask, source};
+use super::{DeviceError, Inventory, mask, source};
 use crate::class::{self, DeviceClass, Edits, PathTemplate, PathTemplateError};
 use crate::host::HostView;
-use crate::name::{CapabilityName, ListName};
+use crate::name::{CapabilityName, DeviceId, ListName};
 use crate::template::Attributes;
 
 /// What a container requests, as far as it decides which `[[edits]]` of a class the container gets.
@@ -26,6 +27,14 @@ pub struct EditSelection<'a> {
     pub lists: &'a [ListName],
     /// The paths of device nodes with which the container requests devices.
     pub paths: &'a [PathBuf],
+    /// Chooses the devices that the container requests. `None` stands for all devices.
+    pub requested_devices: Option<&'a dyn RequestedDevices>,
+}
+
+/// A request, as far as a look-up needs it to know for which devices it has to search links.
+pub trait RequestedDevices: fmt::Debug {
+    /// Returns the ids of the devices in the inventory that the container can get.
+    fn find_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId>;
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
@@ -36,6 +45,7 @@ impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
             capabilities,
             lists: &[],
             paths: &[],
+            requested_devices: None,
         }
     }
 }
@@ -54,6 +64,7 @@ pub(super) fn find_edits(
         capabilities,
         lists,
         paths: _,
+        requested_devices: _,
     } = selection;
     let mut found_edits = FoundEdits {
         nodes: find_control_nodes(class, selection, attributes, host)?,

@@ -42,6 +42,8 @@ pub struct FoundNode {
     pub container_path: PathBuf,
     /// Symbolic links on the host that lead to the node. The container gets the same links.
     pub links: Vec<PathBuf>,
+    /// Whether [`look_up_class`](super::look_up_class) adds the links that udev has made to `links`.
+    pub has_udev_links: bool,
     /// Only a container with this capability gets the node. `None` means that every container with
     /// the device gets the node.
     pub capability: Option<CapabilityName>,

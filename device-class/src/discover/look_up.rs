@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditSelection};
 use super::node_paths::{NodePaths, PathTarget};
-use super::{DeviceError, FoundEdits, Inventory, find_devices};
+use super::{DeviceError, FoundEdits, Inventory, find_devices, udev_links};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
 use crate::name::ClassName;
@@ -56,6 +56,7 @@ pub fn look_up_class(
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
+    udev_links::add_udev_links(class, &mut inventory, selection.requested_devices, host);
     // If the driver is not loaded, the host attributes that come from it are unknown, so the paths
     // of its files cannot be filled in.
     if inventory.missing_driver_message.is_some() {
@@ -116,6 +117,7 @@ pub fn look_up_nodes(
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, paths, host);
+    udev_links::add_udev_links(class, &mut inventory, None, host);
     let mut edits = FoundEdits::default();
     if inventory.missing_driver_message.is_none() {
         let capabilities = class.spec.request.find_default_capabilities();

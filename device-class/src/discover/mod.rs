@@ -36,6 +36,7 @@ mod property_commands;
 mod search;
 mod sharing;
 mod source;
+mod udev_links;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,7 +45,7 @@ use std::time::Instant;
 
 pub use device::DeviceError;
 pub use earlier_properties::keep_earlier_properties;
-pub use edits::{EditSelection, find_control_nodes};
+pub use edits::{EditSelection, RequestedDevices, find_control_nodes};
 pub use found::{
     BitmaskFile, CreatedNode, FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile,
     FoundLibrary, FoundMask, FoundNode, ImageLibraries, NodeForm, NodePermissions, Presence,

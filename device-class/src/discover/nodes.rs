@@ -113,6 +113,7 @@ fn find_node(
         host_path: path,
         container_path: container,
         links,
+        has_udev_links: spec.has_udev_links,
         capability: spec.capability.clone(),
         access: spec.access,
         form,
@@ -128,6 +129,7 @@ pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNod
         container_path: path.clone(),
         host_path: path,
         links: Vec::new(),
+        has_udev_links: false,
         capability: None,
         access: Access::default(),
         form: NodeForm::BindMount,
@@ -168,7 +170,7 @@ fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> Presen
 }
 
 /// Returns whether `link` is a symbolic link on the host that leads to `node_path`.
-fn is_link_to(link: &Path, node_path: &Path, host: &dyn HostView) -> bool {
+pub(super) fn is_link_to(link: &Path, node_path: &Path, host: &dyn HostView) -> bool {
     let target = host.is_link(link).then(|| host.canonicalize(link).ok());
     target.flatten().is_some_and(|target| {
         host.canonicalize(node_path)

@@ -28,8 +28,8 @@ pub use selection::{MAX_REQUEST_BYTES, Selection};
 pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
 
 use device_class::DeviceClass;
-use device_class::discover::EditSelection;
-use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
+use device_class::discover::{EditSelection, Inventory, RequestedDevices};
+use device_class::name::{CapabilityName, ClassName, DeviceId, ListName, excerpt};
 
 use variables::{
     describe_capabilities, parse_capabilities, parse_list_names, parse_pairs, parse_requirements,
@@ -126,6 +126,16 @@ impl fmt::Display for RequestSource {
     }
 }
 
+impl RequestedDevices for Request {
+    /// If the request is refused, returns no ids. The caller reports the error when it makes the
+    /// plan.
+    fn find_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId> {
+        let devices = self.selection.choose_devices(class, inventory);
+        let devices = devices.unwrap_or_default().into_iter();
+        devices.map(|device| device.id.clone()).collect()
+    }
+}
+
 impl Request {
     /// Returns the part of the request for which a look-up finds files on the host: capabilities,
     /// file lists and host paths.
@@ -134,6 +144,7 @@ impl Request {
             capabilities: &self.capabilities,
             lists: &self.lists,
             paths: &self.paths,
+            requested_devices: Some(self),
         }
     }
 

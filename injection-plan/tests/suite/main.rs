@@ -18,6 +18,7 @@ mod needs;
 mod node_paths;
 mod planning;
 mod same_names;
+mod udev_links;
 mod vendors_behaviour;
 mod vendors_cases;
 mod video_nodes;

@@ -17,6 +17,7 @@ use crate::lab::{Lab, on_each_cgroup_version, requesting};
 on_each_cgroup_version!(
     a_link_and_a_path_stay_with_their_device,
     a_node_at_the_path_of_its_link_stays_with_its_device,
+    all_links_of_a_node_come_with_it,
     a_device_is_attached_at_a_path_and_detached,
     a_path_is_listed_with_the_lines_to_paste,
     no_device_is_attached_over_another_one,
@@ -155,6 +156,58 @@ fn a_node_at_the_path_of_its_link_stays_with_its_device(lab: &Lab) {
     let is_moved = wait_until(|| number() == Some(host.device(7).number()));
     assert!(is_moved, "{:?}", number());
     assert_eq!(running.look(link).unwrap().read, Access::Granted);
+}
+
+/// udev's links by the class's `udev_links`, and those of the new node after a replug.
+fn all_links_of_a_node_come_with_it(lab: &Lab) {
+    let host = with_sticks();
+    let nodes = "nodes = [{ path = '/dev/{name}', udev_links = true }]";
+    let class = STICKS.replace("nodes = ['/dev/{name}']", nodes);
+    host.add_class("sticks", &class).unwrap();
+    let write_links = |index: usize, links: &str| {
+        let (major, minor) = host.device(index).number();
+        let known = format!("/run/udev/data/c{major}:{minor}");
+        host.add_file(&known, links).unwrap();
+    };
+    write_links(1, "S:by-id/x1\nS:by-path/socket-3\nS:zigbee\nS:modem\n");
+    write_links(2, "S:by-id/x2\nS:modem\n");
+    lead(&host, "/dev/by-path/socket-3", 1);
+    // udev has given this link to the other stick.
+    lead(&host, "/dev/modem", 2);
+    let bundle = requesting(&host, Rootfs::Busybox, "STICKS", "x1");
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let links = || {
+        let script = "cd /dev; for link in by-*/* zigbee modem; do [ -L $link ] && \
+                      echo $link $(readlink $link); done; true";
+        running.output(&["/bin/sh", "-c", script]).unwrap()
+    };
+    let first = "by-id/x1 ../dummy-npu1\nby-path/socket-3 ../dummy-npu1\nzigbee dummy-npu1\n";
+    assert_eq!(links(), first);
+    let directory = bundle.path().to_str().unwrap();
+    let explained = done(lab, &host, &["explain", "--bundle", directory]);
+    assert!(
+        explained.contains("/dev/by-path/socket-3 -> ../dummy-npu1"),
+        "{explained}"
+    );
+    let _follower = Follower::start(lab, &host);
+    fs::remove_file(host.root().join("dev/by-path/socket-3")).unwrap();
+    for link in ["/dev/by-id/x1", "/dev/by-path/socket-4", "/dev/zigbee"] {
+        lead(&host, link, 7);
+    }
+    write_links(7, "S:by-id/x1\nS:by-path/socket-4\nS:zigbee\n");
+    tell();
+    let later = "by-id/x1 ../dummy-npu7\nby-path/socket-4 ../dummy-npu7\nzigbee dummy-npu7\n";
+    assert!(wait_until(|| links() == later), "{}", links());
+    assert_eq!(running.look("/dev/zigbee").unwrap().read, Access::Granted);
+    // A rule of udev that comes later gives one more.
+    lead(&host, "/dev/coordinator", 7);
+    write_links(7, "S:by-id/x1\nS:coordinator\n");
+    tell();
+    let later = "by-id/x1 ../dummy-npu7\n";
+    assert!(wait_until(|| links() == later), "{}", links());
+    let link = running.output(&["/bin/readlink", "/dev/coordinator"]);
+    assert_eq!(link.unwrap(), "dummy-npu7\n");
 }
 
 fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {

@@ -1,0 +1,72 @@
+//! Finds the symbolic links to device nodes that udev has made, in udev's database of the host. A
+//! search in `/dev` would need more time, because it has to read each of its directories.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::nodes::is_link_to;
+use super::{FoundNode, Inventory, Presence, RequestedDevices};
+use crate::class::DeviceClass;
+use crate::device::DeviceKind;
+use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
+
+/// The maximum number of links that a container gets for one node. Usual are fewer than ten.
+const MAX_LINKS: usize = 64;
+
+/// Adds udev's links to those nodes of the requested devices for which the class file sets
+/// `udev_links`. `None` stands for all devices of the inventory.
+pub(super) fn add_udev_links(
+    class: &DeviceClass,
+    inventory: &mut Inventory,
+    requested_devices: Option<&dyn RequestedDevices>,
+    host: &dyn HostView,
+) {
+    let devices = inventory.devices.iter().chain(&inventory.divided_devices);
+    let mut nodes = devices.flat_map(|device| &device.nodes);
+    if !nodes.any(|node| node.has_udev_links) {
+        return;
+    }
+    let ids = requested_devices.map(|devices| devices.find_ids(class, inventory));
+    let devices = inventory.devices.iter_mut();
+    for device in devices.chain(&mut inventory.divided_devices) {
+        if ids.as_ref().is_some_and(|ids| !ids.contains(&device.id)) {
+            continue;
+        }
+        for node in device.nodes.iter_mut().filter(|node| node.has_udev_links) {
+            for link in find_udev_links(node, host) {
+                if !node.links.contains(&link) {
+                    node.links.push(link);
+                }
+            }
+        }
+    }
+}
+
+/// Returns udev's links to a node. A link that udev has meanwhile removed, or given to another
+/// node, is left out.
+fn find_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
+    let Presence::Found(number) = node.number else {
+        return Vec::new();
+    };
+    let prefix = match number.kind {
+        DeviceKind::Block => 'b',
+        DeviceKind::Character => 'c',
+    };
+    let path = format!("/run/udev/data/{prefix}{}:{}", number.major, number.minor);
+    // Without udev, as on a host with mdev, there is no database.
+    let bytes = host.read(Path::new(&path), MAX_ATTRIBUTE_BYTES);
+    let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
+    let links = text.lines().filter_map(|line| line.strip_prefix("S:"));
+    let links = links.take(MAX_LINKS).filter(|link| is_plain_path(link));
+    let links = links.map(|link| Path::new("/dev").join(link));
+    links
+        .filter(|link| *link != node.container_path && is_link_to(link, &node.host_path, host))
+        .collect()
+}
+
+/// Returns whether a path is relative, printable and has neither `.` nor `..`.
+fn is_plain_path(path: &str) -> bool {
+    let mut components = Path::new(path).components();
+    !path.is_empty()
+        && !path.contains(char::is_control)
+        && components.all(|component| matches!(component, Component::Normal(_)))
+}
