@@ -13,8 +13,8 @@ fn no_node_is_of_a_camera_and_of_a_codec() {
         (
             "v4l2-camera",
             "/dev/video0 /dev/video10 /dev/video40 /dev/video41 /dev/video50 /dev/video52 \
-             /dev/video60 /dev/video61 /dev/video70 /dev/video71",
-            "/dev/video20 /dev/video30 /dev/video86",
+             /dev/video60 /dev/video61 /dev/video70 /dev/video71 /dev/video96",
+            "/dev/video20 /dev/video30 /dev/video86 /dev/video91 /dev/video92 /dev/video93",
         ),
         ("v4l2-codec", "", "/dev/video10"),
     ] {
@@ -31,4 +31,20 @@ fn no_node_is_of_a_camera_and_of_a_codec() {
         assert_eq!(nodes("v4l2-camera"), of_cameras, "{recorded}");
         assert_eq!(nodes("v4l2-codec"), of_codecs, "{recorded}");
     }
+}
+
+/// The classes have one expression for the drivers of codecs, in two files.
+#[test]
+fn both_classes_know_the_same_drivers_of_codecs() {
+    let expression = |class: &str, attribute: &str| {
+        let file = directory(&format!("classes/{class}.toml"));
+        let text = std::fs::read_to_string(file).unwrap();
+        let begin = format!("{{ name = \"{attribute}\", value = \"{{driver}}\", regex = ");
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(&begin));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(
+        expression("v4l2-camera", "codec"),
+        expression("v4l2-codec", "kind")
+    );
 }
