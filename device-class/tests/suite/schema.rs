@@ -131,10 +131,11 @@ fn the_reference_has_every_key() {
 }
 
 /// The classes that were tried with more than hosts that were written from documents.
-const TRIED: [(&str, &str); 11] = [
+const TRIED: [(&str, &str); 12] = [
     ("nvidia-gpu", "hardware (H200)"),
     ("amd-gpu", "packages"),
     ("intel-gpu", "packages"),
+    ("can", "VM"),
     ("fuse", "VM"),
     ("kvm", "VM"),
     ("rdma-shared", "VM"),
