@@ -41,12 +41,14 @@ pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
 fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     let record: Value =
         serde_json::from_str(&read_own_text(record_path, MAX_ATTACHMENT_RECORD_BYTES)?)?;
-    let get_list = |key: &str| record[key].as_array().map_or(&[][..], Vec::as_slice);
     let lacks_device = |request: &Value| {
-        let mut devices = get_list("devices").iter();
-        request["awaited"] != "all" || !devices.any(|device| device["class"] == request["class"])
+        let mut devices = list_values(&record, "devices").iter();
+        !devices.any(|device| {
+            let is_requested = request["awaited"] == "all" || request["device"] == device["device"];
+            is_requested && request["class"] == device["class"] && has_device(&record, device, host)
+        })
     };
-    if !get_list("waiting").iter().any(lacks_device) {
+    if !list_values(&record, "waiting").iter().any(lacks_device) {
         return Ok(false);
     }
     // When a container ends, its record stays until the next container with a record starts.
@@ -56,4 +58,82 @@ fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let start_time = fields.split_whitespace().nth(19);
     Ok(start_time == Some(record["started"].to_string().as_str()))
+}
+
+/// Returns whether the container of an attachment record has a recorded device: the record has a
+/// rule for it, and the device's node still exists on the host. Without rules, as in the containers
+/// of a rootless engine, a file of the device in the container is enough.
+fn has_device(record: &Value, device: &Value, host: &Host) -> bool {
+    let text_of = |key: &str| device[key].as_str().unwrap_or_default();
+    let owner = format!("{} {}", text_of("class"), text_of("device"));
+    let is_of_device =
+        |entry: &&Value| list_values(entry, "for").iter().any(|text| *text == *owner);
+    let rules = list_values(record, "rules").iter();
+    let mut rules = rules.filter(is_of_device).peekable();
+    if rules.peek().is_none() {
+        return list_values(record, "made")
+            .iter()
+            .any(|file| is_of_device(&file));
+    }
+    rules.any(|rule| {
+        let node_path = rule["host"]["path"].as_str();
+        node_path.is_none_or(|path| {
+            let path = host.as_path().join(path.trim_start_matches('/'));
+            path.symlink_metadata().is_ok()
+        })
+    })
+}
+
+/// Returns the elements of the array `key`. Returns none if there is no such array.
+fn list_values<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// The sticks of the records: `dev/a` exists on the host and `dev/gone` does not.
+    #[test]
+    fn a_container_waits_for_what_it_requested_and_does_not_have() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir_all(path("proc/7")).unwrap();
+        fs::create_dir(path("dev")).unwrap();
+        fs::write(path("dev/a"), "").unwrap();
+        let stat = format!("7 (sh) {}", ["0"; 19].join(" "));
+        fs::write(path("proc/7/stat"), stat + " 9 0\n").unwrap();
+        let host = Host::open(root.path()).unwrap();
+        let awaited = r#"{"class":"sticks","awaited":{"device":{"name":"\"x1\""}}}"#;
+        let known = awaited.replace(r#","awaited""#, r#","device":"stick-x1","awaited""#);
+        let all = r#"{"class":"sticks","awaited":"all"}"#;
+        let device = r#"{"class":"sticks","device":"stick-x1"}"#;
+        let rule_at = |path: &str| {
+            format!(r#"{{"rule":"c 5:1 rw","for":["sticks stick-x1"],"host":{{"path":"{path}"}}}}"#)
+        };
+        let (present, gone) = (rule_at("/dev/a"), rule_at("/dev/gone"));
+        let file = r#"{"path":"/dev/a","for":["sticks stick-x1"]}"#;
+        for (waiting, devices, rules, files, is_waiting) in [
+            ("", device, "", "", false),
+            (awaited, "", "", "", true),
+            (&known, device, &present, file, false),
+            (&known, device, &gone, file, true),
+            (&known, device, "", "", true),
+            (&known, device, "", file, false),
+            (all, "", "", "", true),
+            (all, device, &present, file, false),
+            (all, device, &gone, file, true),
+            (all, device, "", "", true),
+        ] {
+            let record = format!(
+                r#"{{"pid":7,"started":9,"waiting":[{waiting}],"devices":[{devices}],"rules":[{rules}],"made":[{files}]}}"#
+            );
+            fs::write(path("record"), &record).unwrap();
+            fs::set_permissions(path("record"), fs::Permissions::from_mode(0o600)).unwrap();
+            let result = is_waiting_for_device(&path("record"), &host).unwrap();
+            assert_eq!(result, is_waiting, "{record}");
+        }
+    }
 }

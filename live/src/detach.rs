@@ -32,8 +32,8 @@ use crate::reconcile::remove_container_files;
 #[derive(Default)]
 pub struct DetachResult {
     pub devices: Vec<ContainerDevice>,
-    /// The requests that `detach` cancelled. If the host gets a device of such a request later, the
-    /// device is not added to the container.
+    /// The requests that `detach` cancelled, except those of `devices`. If the host gets a device
+    /// of such a request later, the device is not added to the container.
     pub cancelled_requests: Vec<AwaitedRequest>,
     /// Whether this call removed files that a previous `detach` could not remove.
     pub has_removed_leftover_files: bool,
@@ -151,11 +151,17 @@ pub fn detach(
     drop(record_file);
     let holders = find_device_holders(&record, &to_device_rules(&detached_record.rules));
     announce_devices(&detached_record, DeviceChange::Detached, config);
+    let mut cancelled_requests = detached_record.awaited_requests;
+    let has_removed_leftover_files =
+        detached_record.devices.is_empty() && cancelled_requests.is_empty();
+    cancelled_requests.retain(|request| {
+        let mut devices = detached_record.devices.iter();
+        !devices.any(|device| request.has_device(device))
+    });
     Ok(DetachResult {
-        has_removed_leftover_files: detached_record.devices.is_empty()
-            && detached_record.awaited_requests.is_empty(),
+        has_removed_leftover_files,
         devices: detached_record.devices,
-        cancelled_requests: detached_record.awaited_requests,
+        cancelled_requests,
         removal_error,
         warnings,
         holders,
@@ -170,19 +176,24 @@ fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
     }
 }
 
-/// Returns the attached devices and the awaited requests that `requested_devices` selects. If
-/// `requested_devices` is empty, returns all of them.
+/// Returns the attached devices and the awaited requests that `requested_devices` selects, and the
+/// other requests for these devices. If `requested_devices` is empty, returns all of them.
 fn find_requested_devices(
     record: &AttachmentRecord,
     requested_devices: &[CdiGrant],
     config: &Config,
 ) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedRequest>), LiveError> {
     let (mut devices, mut awaited_requests) = (BTreeSet::new(), Vec::new());
+    let cancellable_requests: Vec<&AwaitedRequest> = record
+        .awaited_requests
+        .iter()
+        .filter(|request| is_cancellable(request, record))
+        .collect();
     if requested_devices.is_empty() {
         let detachable_devices = record.devices.iter();
-        let detachable_devices = detachable_devices.filter(|device| device.is_detachable());
+        let detachable_devices = detachable_devices.filter(|device| is_removable(device, record));
         devices.extend(detachable_devices.map(ContainerDevice::device_ref));
-        awaited_requests.clone_from(&record.awaited_requests);
+        awaited_requests.clone_from(&cancellable_requests);
     }
     for grant in requested_devices {
         // The device list as a whole may be the name of one device, or the list with which devices
@@ -209,13 +220,12 @@ fn find_requested_devices(
                     .flat_map(|id| find_attached_devices(record, grant, id.as_str()))
                     .collect();
             }
-            let requests_of_class = record
-                .awaited_requests
+            let requests_of_class = cancellable_requests
                 .iter()
                 .filter(|request| request.class == grant.class);
             let matching_requests: Vec<_> = requests_of_class
                 .filter(|request| request.matches_item(item))
-                .cloned()
+                .copied()
                 .collect();
             if matching_devices.is_empty() && matching_requests.is_empty() {
                 return Err(not_attached_error(grant, &item.text, record));
@@ -224,7 +234,36 @@ fn find_requested_devices(
             awaited_requests.extend(matching_requests);
         }
     }
-    Ok((devices, awaited_requests))
+    let devices_of_requests = record.devices.iter().filter(|device| {
+        let mut requests = awaited_requests.iter();
+        requests.any(|request| request.has_device(device))
+    });
+    devices.extend(devices_of_requests.map(ContainerDevice::device_ref));
+    let has_device_of = |request: &AwaitedRequest| {
+        let mut recorded_devices = record.devices.iter();
+        recorded_devices
+            .any(|device| request.has_device(device) && devices.contains(&device.device_ref()))
+    };
+    let requests = record.awaited_requests.iter();
+    let requests =
+        requests.filter(|request| awaited_requests.contains(request) || has_device_of(request));
+    let requests = requests.cloned().collect();
+    Ok((devices, requests))
+}
+
+/// Reports whether `detach` may cancel a request. The request stays as long as its device stays.
+fn is_cancellable(request: &AwaitedRequest, record: &AttachmentRecord) -> bool {
+    let mut devices = record.devices.iter();
+    let device = devices.find(|device| request.has_device(device));
+    device.is_none_or(|device| is_removable(device, record))
+}
+
+/// Reports whether `detach` may remove a device. A device that was injected at the container's
+/// start stays, unless it is unplugged and the container waits for it.
+fn is_removable(device: &ContainerDevice, record: &AttachmentRecord) -> bool {
+    let mut requests = record.awaited_requests.iter();
+    device.is_detachable()
+        || !record.has_rule_or_file_of(device) && requests.any(|request| request.has_device(device))
 }
 
 /// Returns the attached device of the grant's class that has the id `name`. If no device has this
@@ -237,7 +276,7 @@ fn find_attached_devices(
     let devices_of_class = record
         .devices
         .iter()
-        .filter(|device| device.is_detachable() && device.class == grant.class);
+        .filter(|device| is_removable(device, record) && device.class == grant.class);
     let (mut matches_by_id, mut matches_by_name) = (Vec::new(), Vec::new());
     for device in devices_of_class {
         if device.device_id.as_str() == name || device.label() == name {
@@ -259,9 +298,10 @@ fn find_attached_devices(
 fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
     let devices = record.devices.iter();
     let device_names = devices
-        .filter(|device| device.is_detachable())
+        .filter(|device| is_removable(device, record))
         .map(|device| format!("{}={}", device.class, device.label()));
     let requests = record.awaited_requests.iter();
+    let requests = requests.filter(|request| request.device_id.is_none());
     let request_names = requests.map(|request| {
         format!(
             "{}={}",

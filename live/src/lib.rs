@@ -33,4 +33,5 @@ pub use container::ContainerLocation;
 pub use detach::{DetachResult, detach};
 pub use error::LiveError;
 pub use follow::{Follower, update_container};
+pub use reconcile::find_unfulfilled_requests;
 pub use refresh::{PlannedRefresh, refresh};

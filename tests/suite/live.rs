@@ -17,6 +17,7 @@ mod retried;
 mod same_id;
 mod used;
 mod waiting;
+mod waiting_again;
 
 use std::path::Path;
 use std::process::Command;

@@ -11,7 +11,7 @@ use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use device_class::similar;
 use hook::apply;
-use hook::attachment;
+use hook::attachment::{self, AwaitedRequest};
 use hook::log;
 use hook::oci::Bundle;
 use hook::planner::{self, Caller};
@@ -210,7 +210,7 @@ impl Holders {
         }
         let mut holders = Holders::default();
         let mut records = attachment::read_records_and_log_errors(&config.host_root);
-        let all_records = records.clone();
+        let unfulfilled_requests = live::find_unfulfilled_requests(&records, config);
         for (container, pid, bundle_dir) in
             containers::find_running_containers(state_root, &config.host_root)
         {
@@ -253,12 +253,7 @@ impl Holders {
                 pod,
                 ..Holder::default()
             };
-            if let Some(record) = all_records
-                .iter()
-                .find(|record| record.id == holder.container)
-            {
-                holders.add_waiting_containers(&holder, record);
-            }
+            holders.add_waiting_containers(&holder, &unfulfilled_requests);
             holders.add(&holder, devices);
         }
         // The records that are left belong to containers whose bundle or init process was not
@@ -268,7 +263,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add_waiting_containers(&holder, &record);
+            holders.add_waiting_containers(&holder, &unfulfilled_requests);
             holders.add(&holder, find_held_devices(&record, |_| true));
         }
         holders
@@ -300,23 +295,23 @@ impl Holders {
         waiting_containers.filter(|container| class_names.contains(&container.class))
     }
 
-    fn add_waiting_containers(&mut self, holder: &Holder, record: &attachment::AttachmentRecord) {
-        let waiting_containers =
-            record
-                .awaited_requests
-                .iter()
-                .map(|awaited_request| WaitingContainer {
-                    class: awaited_request.class.to_string(),
-                    container: holder.container.clone(),
-                    name: holder.name.clone(),
-                    label: holder.describe(),
-                    device: excerpt(&awaited_request.awaited_device.to_request_text()),
-                    awaited_name: awaited_request
-                        .awaited_device
-                        .short_name()
-                        .map(str::to_owned),
-                    suggested_name: None,
-                });
+    /// Adds the container `holder` once for each of its unfulfilled requests.
+    fn add_waiting_containers(
+        &mut self,
+        holder: &Holder,
+        unfulfilled_requests: &BTreeMap<String, Vec<AwaitedRequest>>,
+    ) {
+        let requests = unfulfilled_requests.get(&holder.container);
+        let requests = requests.into_iter().flatten();
+        let waiting_containers = requests.map(|request| WaitingContainer {
+            class: request.class.to_string(),
+            container: holder.container.clone(),
+            name: holder.name.clone(),
+            label: holder.describe(),
+            device: excerpt(&request.awaited_device.to_request_text()),
+            awaited_name: request.awaited_device.short_name().map(str::to_owned),
+            suggested_name: None,
+        });
         self.waiting_containers.extend(waiting_containers);
     }
 

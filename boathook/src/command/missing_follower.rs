@@ -3,7 +3,7 @@
 
 use device_class::config::Config;
 use device_class::name::excerpt;
-use hook::attachment::{self, AttachmentRecord};
+use hook::attachment;
 use injection_plan::follower::{FOLLOWER_NAME, START_COMMANDS, is_running};
 
 use super::finding::{Finding, Severity};
@@ -27,11 +27,14 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
 /// Returns a finding if containers wait for devices and `boathook follow` does not run.
 pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let records = attachment::read_records(&config.host_root);
-    let waiting_records = records
-        .iter()
-        .filter(|record| is_waiting_for_devices(record));
-    let container_ids: Vec<String> = waiting_records.map(|record| excerpt(&record.id)).collect();
-    let finding = (!container_ids.is_empty()).then(|| find_missing_follower(config))??;
+    if records.is_empty() {
+        return None;
+    }
+    let finding = find_missing_follower(config)?;
+    let waiting_containers = live::find_unfulfilled_requests(&records, config)
+        .into_iter()
+        .filter(|(_, requests)| !requests.is_empty());
+    let container_ids: Vec<String> = waiting_containers.map(|(id, _)| excerpt(&id)).collect();
     let shown_ids = &container_ids[..container_ids.len().min(MAX_SHOWN_CONTAINERS)];
     let more_note = match container_ids.len() - shown_ids.len() {
         0 => String::new(),
@@ -42,15 +45,5 @@ pub(super) fn check_follower(config: &Config) -> Option<Finding> {
         shown_ids.join(", "),
         finding.text
     );
-    Some(Finding { text, ..finding })
-}
-
-/// Returns whether the container waits for a device: it requested one by name, or it requested all
-/// devices of a class and has none of them.
-fn is_waiting_for_devices(record: &AttachmentRecord) -> bool {
-    record.awaited_requests.iter().any(|awaited_request| {
-        let mut devices = record.devices.iter();
-        !awaited_request.is_for_all()
-            || !devices.any(|device| device.class == awaited_request.class)
-    })
+    (!container_ids.is_empty()).then_some(Finding { text, ..finding })
 }

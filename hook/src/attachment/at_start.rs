@@ -32,7 +32,7 @@ pub fn write_start_record(
 ) -> io::Result<Vec<DeviceRule>> {
     let devices = list_followed_devices(plan);
     let hides_programs = hides_new_programs();
-    let awaited_requests = AwaitedRequest::from_plan(plan);
+    let awaited_requests = AwaitedRequest::list_unfulfilled(plan);
     if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
@@ -117,7 +117,14 @@ pub fn write_start_record(
     let mut record = record_file.read_or_create(new_record)?;
     add_host_nodes(&mut rules, &plan.steps, root);
     record.add_content(devices, rules, files);
-    for request in awaited_requests {
+    // If the user also gave a device directly to the engine (`--device`), the record has neither
+    // rules nor files for it. The container keeps this device and never waits for it.
+    let mut fulfilled_requests = AwaitedRequest::list_fulfilled(plan);
+    fulfilled_requests.retain(|request| {
+        let mut devices = record.devices.iter();
+        devices.any(|device| request.has_device(device) && record.has_rule_or_file_of(device))
+    });
+    for request in awaited_requests.into_iter().chain(fulfilled_requests) {
         if !record.awaited_requests.contains(&request) {
             record.awaited_requests.push(request);
         }
@@ -181,6 +188,7 @@ mod tests {
             authorized_by: String::new(),
             is_followed: true,
             awaited_devices: Vec::new(),
+            fulfilled_requests: Vec::new(),
             similar_devices: [].into(),
             detached_names: Vec::new(),
             names: [].into(),

@@ -152,9 +152,19 @@ impl LockedRecord {
         };
         record.devices.retain(|device| !is_removed(device));
         if current_record.awaited_requests != saved_record.awaited_requests {
-            record
-                .awaited_requests
-                .clone_from(&current_record.awaited_requests);
+            let previous_requests = std::mem::replace(
+                &mut record.awaited_requests,
+                current_record.awaited_requests.clone(),
+            );
+            for request in &mut record.awaited_requests {
+                let mut previous_requests = previous_requests.iter();
+                let previous_request =
+                    previous_requests.find(|previous| previous.is_same_request(request));
+                // This process may have found the device of the request.
+                if let Some(previous_request) = previous_request {
+                    request.device_id.clone_from(&previous_request.device_id);
+                }
+            }
         }
         if current_record.cancelled_requests != saved_record.cancelled_requests {
             record

@@ -236,9 +236,18 @@ impl PlanBuilder {
         } else {
             BTreeMap::new()
         };
+        let mut fulfilled_requests = Vec::new();
+        if class.spec.is_followed
+            && request.source.can_await_devices()
+            && matches!(authority, Authority::Requester { .. })
+        {
+            fulfilled_requests = request.selection.find_fulfilled_requests(class, inventory);
+            fulfilled_requests.retain(|(_, id)| devices.iter().any(|device| device.id == *id));
+        }
         self.grants.push(Grant {
             similar_devices,
             awaited_devices,
+            fulfilled_requests,
             detached_names: Vec::new(),
             devices: devices.iter().map(|device| device.id.clone()).collect(),
             available_count: inventory.devices.len(),

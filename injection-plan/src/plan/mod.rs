@@ -101,6 +101,11 @@ pub struct Grant {
     /// arrives on the host.
     #[serde(rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub awaited_devices: Vec<AwaitedDevice>,
+    /// The requests with the suffix `?` whose devices the host has, each with its device. When such
+    /// a device is unplugged, the container waits for it again. Only devices that are followed are
+    /// listed.
+    #[serde(skip)]
+    pub fulfilled_requests: Vec<(AwaitedDevice, DeviceId)>,
     /// The devices of the host whose names are similar to the name of an awaited device. The key is
     /// the request for the awaited device ([`AwaitedDevice::to_request_text`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::discover::Inventory;
-use device_class::name::IndexRange;
+use device_class::name::{DeviceId, IndexRange};
 use serde::{Deserialize, Serialize};
 
 use super::list::{DeviceList, Item, item_name};
-use super::names::{CdiKind, RequestNames, split_cdi_kind};
+use super::names::{CdiKind, RequestNames, ResolvedItem, split_cdi_kind};
 use super::{RequestError, Selection};
 
 /// The maximum number of awaited devices of one class that a container may name.
@@ -34,6 +34,20 @@ pub enum AwaitedDevice {
 }
 
 impl AwaitedDevice {
+    /// Returns the awaited device that an item of a request names.
+    fn from_item(item: &Item, class: &ClassSpec) -> Self {
+        let (kind, text) = split_cdi_kind(item, class);
+        AwaitedDevice::Device {
+            // The name is quoted, because a name that looks like an index must not select the
+            // device with this index.
+            name: match kind {
+                None | Some(CdiKind::AnyResource) => Item::from_quoted_name(text),
+                Some(CdiKind::Resource(_)) => item.without_suffix(),
+            },
+            path: item.container_path.clone(),
+        }
+    }
+
     /// Returns the device list that requests this device, or `all` for every device of a class.
     pub fn to_device_list(&self) -> DeviceList {
         DeviceList::from_item(match self {
@@ -125,23 +139,43 @@ impl Selection {
             Err(error) => is_awaited(item, &error, &class.spec),
             Ok(_) => false,
         };
-        let awaited_devices = items.iter().filter(is_awaited_item).map(|item| {
-            let (kind, text) = split_cdi_kind(item, &class.spec);
-            AwaitedDevice::Device {
-                // The name is quoted, because a name that looks like an index must not select the
-                // device with this index.
-                name: match kind {
-                    None | Some(CdiKind::AnyResource) => Item::from_quoted_name(text),
-                    Some(CdiKind::Resource(_)) => item.without_suffix(),
-                },
-                path: item.container_path.clone(),
-            }
-        });
-        let awaited_devices: Vec<AwaitedDevice> = awaited_devices.collect();
+        let awaited_items = items.iter().filter(is_awaited_item);
+        let awaited_devices: Vec<AwaitedDevice> = awaited_items
+            .map(|item| AwaitedDevice::from_item(item, &class.spec))
+            .collect();
         match awaited_devices.len() {
             0..=MAX_AWAITED_DEVICES => Ok(awaited_devices),
             count => Err(RequestError::TooManyAwaitedDevices { count }),
         }
+    }
+
+    /// Returns the items with the suffix `?` that name a single device of the host, each with the
+    /// id of this device. When the device is unplugged, the container waits for it again.
+    pub(crate) fn find_fulfilled_requests(
+        &self,
+        class: &DeviceClass,
+        inventory: &Inventory,
+    ) -> Vec<(AwaitedDevice, DeviceId)> {
+        let Selection::Items(items) = self else {
+            return Vec::new();
+        };
+        if !self.has_awaited_item() {
+            return Vec::new();
+        }
+        let names = RequestNames::new(class, inventory);
+        let items = items.iter().filter(|item| item.may_arrive_later);
+        let fulfilled_requests = items.filter_map(|item| {
+            let Ok(ResolvedItem::Devices(positions)) = names.resolve_item(item) else {
+                return None;
+            };
+            let mut devices = positions.select_devices(inventory);
+            let (Some(device), None) = (devices.next(), devices.next()) else {
+                return None;
+            };
+            let awaited_device = AwaitedDevice::from_item(item, &class.spec);
+            Some((awaited_device, device.id.clone()))
+        });
+        fulfilled_requests.collect()
     }
 
     /// Returns whether an item of the request has the suffix `?`, so that its device may arrive

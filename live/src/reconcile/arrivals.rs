@@ -2,7 +2,7 @@
 //! changes no container.
 
 use device_class::config::Config;
-use hook::attachment::{AttachmentRecord, AwaitedRequest};
+use hook::attachment::{AttachmentRecord, AwaitedRequest, ContainerDevice};
 use hook::oci::Bundle;
 use hook::planner;
 
@@ -39,10 +39,14 @@ pub(crate) fn add_arrived_devices(
         let Some(class) = snapshot.find_followed_class(&request.class) else {
             continue;
         };
+        let mut new_record = record.clone();
         // The container's own request must still authorize the container, as it did at the
         // container's start.
-        if planner::may_request(&class.class, bundle, config)? {
-            is_changed |= add_devices_of_request(record, &request, snapshot);
+        if add_devices_of_request(&mut new_record, &request, snapshot)
+            && planner::may_request(&class.class, bundle, config)?
+        {
+            *record = new_record;
+            is_changed = true;
         }
     }
     Ok(is_changed)
@@ -51,8 +55,8 @@ pub(crate) fn add_arrived_devices(
 /// Adds the devices of an awaited request that the host has now. Returns whether the record was
 /// changed.
 ///
-/// If the request is for a single device, the request is then removed, because the record has
-/// the device.
+/// If the request is for a single device, the request gets the id of this device. The request is
+/// resolved again later, because another device may have the requested name then.
 fn add_devices_of_request(
     record: &mut AttachmentRecord,
     awaited_request: &AwaitedRequest,
@@ -64,23 +68,52 @@ fn add_devices_of_request(
     let mut is_changed = false;
     let arrived_devices = awaited_request.find_arrived_devices(class).into_iter();
     for device in arrived_devices.filter(|device| snapshot.has_nodes(device)) {
-        is_changed |= !awaited_request.is_for_all();
-        let mut devices = record.devices.iter_mut();
-        if let Some(recorded_device) =
-            devices.find(|recorded_device| recorded_device.device_ref() == device.device_ref())
-        {
-            // The record already has this device, because the container requested it by another
-            // name as well.
-            recorded_device.add_node_paths(&device.node_paths);
-        } else if record.devices.len() < MAX_RECORDED_DEVICES {
-            record.devices.push(device);
+        let is_arrived_device = |recorded_device: &&mut ContainerDevice| {
+            recorded_device.class == device.class
+                && (recorded_device.device_id == device.device_id
+                    || snapshot.find_present_id(recorded_device).as_ref()
+                        == Some(&device.device_id))
+        };
+        let recorded_id =
+            if let Some(recorded_device) = record.devices.iter_mut().find(is_arrived_device) {
+                // The record already has this device. If the device is new for this request, the
+                // container requested the device by another name as well.
+                if !awaited_request.is_for_all() && !awaited_request.has_device(recorded_device) {
+                    recorded_device.add_node_paths(&device.node_paths);
+                }
+                recorded_device.device_id.clone()
+            } else if is_known_by_id(awaited_request, &device, record)
+                || record.devices.len() >= MAX_RECORDED_DEVICES
+            {
+                continue;
+            } else {
+                let id = device.device_id.clone();
+                record.devices.push(device);
+                is_changed = true;
+                id
+            };
+        if awaited_request.is_for_all() {
+            continue;
+        }
+        let mut requests = record.awaited_requests.iter_mut();
+        let request = requests.find(|request| request.is_same_request(awaited_request));
+        if let Some(request) = request.filter(|it| it.device_id.as_ref() != Some(&recorded_id)) {
+            request.device_id = Some(recorded_id);
             is_changed = true;
         }
     }
-    if is_changed && !awaited_request.is_for_all() {
-        record
-            .awaited_requests
-            .retain(|request| request != awaited_request);
-    }
     is_changed
+}
+
+/// Reports whether the device of a request is recognized by its id, and `arrived_device` is another
+/// one. This is the case if the request names a node whose name is not stable, such as
+/// `/dev/ttyUSB0`. The next device with this node is not the requested one.
+fn is_known_by_id(
+    request: &AwaitedRequest,
+    arrived_device: &ContainerDevice,
+    record: &AttachmentRecord,
+) -> bool {
+    let mut devices = record.devices.iter();
+    arrived_device.name.is_none()
+        && devices.any(|device| request.has_device(device) && device.name.is_none())
 }

@@ -155,6 +155,22 @@ impl HostSnapshot {
         class.is_some_and(|class| find_present_device(class, device).is_some())
     }
 
+    /// Returns the id that a recorded device has on the host now. Returns `None` if the host does
+    /// not have the device.
+    pub(crate) fn find_present_id(&self, device: &ContainerDevice) -> Option<DeviceId> {
+        let class = self.followed_classes.get(&device.class)?;
+        Some(find_present_device(class, device)?.id)
+    }
+
+    /// Returns the numbers that the nodes of a recorded device have on the host now. Returns `None`
+    /// if the device's class is not followed, or cannot be used.
+    pub(crate) fn list_numbers(&self, device: &ContainerDevice) -> Option<Vec<DeviceNumber>> {
+        let class = self.followed_classes.get(&device.class)?;
+        let present_device = find_present_device(class, device);
+        let nodes = present_device.into_iter().flat_map(|device| device.nodes);
+        Some(nodes.map(|node| node.number).collect())
+    }
+
     pub(crate) fn list_followed_classes(&self) -> impl Iterator<Item = &ScannedClass> {
         self.followed_classes.values()
     }

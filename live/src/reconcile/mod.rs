@@ -7,6 +7,7 @@ mod host_snapshot;
 mod predicted_files;
 mod replace_devices;
 mod stale_rules;
+mod unfulfilled;
 
 pub(super) use arrivals::copy_with_arrived_devices;
 pub(super) use change::{ContainerChange, is_in_injected_dir, remove_container_files};
@@ -15,3 +16,4 @@ pub(super) use replace_devices::replace_devices;
 pub(super) use stale_rules::{
     RemovedDevices, find_removed_devices, remove_nodes, revoke_stale_rules,
 };
+pub use unfulfilled::find_unfulfilled_requests;

@@ -29,8 +29,8 @@ on_each_cgroup_version!(
 );
 
 /// The number of the first stick, and after that of one that was plugged in elsewhere.
-const FIRST: usize = 1;
-const OTHER: usize = DemoHost::UNLIKE;
+pub(super) const FIRST: usize = 1;
+pub(super) const OTHER: usize = DemoHost::UNLIKE;
 
 pub(super) fn host() -> DemoHost {
     let host = followed();
@@ -59,7 +59,7 @@ pub(super) fn unplug(host: &DemoHost, serial: &str) {
 }
 
 #[track_caller]
-fn wait_for(
+pub(super) fn wait_for(
     container: &Container<'_>,
     host: &DemoHost,
     path: &str,

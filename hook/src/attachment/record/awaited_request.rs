@@ -1,4 +1,4 @@
-//! A container's request for devices that the host does not have yet.
+//! A container's request for devices that may arrive on the host after the container's start.
 
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::plan::{DetachedRequest, GrantOrigin, InjectionPlan};
@@ -8,13 +8,23 @@ use serde::{Deserialize, Serialize};
 use crate::attachment::record::{ContainerDevice, device_text};
 use crate::planner::ScannedClass;
 
-/// A container's request for devices that the host did not have when the container was started. It
-/// requests one device by its name, or all devices of a class.
+/// A container's request for devices that may arrive after the container's start. It requests one
+/// device by its name (`NAME?`), or all devices of a class. The request stays when its device
+/// arrives, because the device may be unplugged again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitedRequest {
     pub class: ClassName,
     #[serde(rename = "awaited")]
     pub awaited_device: AwaitedDevice,
+    /// The recorded device that fulfils the request of a name, or that fulfilled it before it was
+    /// unplugged. `None` means that no device has arrived for the request.
+    #[serde(
+        default,
+        rename = "device",
+        deserialize_with = "device_text::optional_device_id::deserialize",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub device_id: Option<DeviceId>,
     /// The ids of devices that arrived, and were then detached. They are not added to the container
     /// again.
     #[serde(
@@ -27,8 +37,8 @@ pub struct AwaitedRequest {
 }
 
 impl AwaitedRequest {
-    /// Returns the requests for devices that the host does not have yet, from the grants of a plan.
-    pub fn from_plan(plan: &InjectionPlan) -> Vec<Self> {
+    /// Returns the requests of a plan whose devices the host does not have.
+    pub fn list_unfulfilled(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
             grant
@@ -37,10 +47,37 @@ impl AwaitedRequest {
                 .map(|awaited_device| AwaitedRequest {
                     class: grant.class.clone(),
                     awaited_device: awaited_device.clone(),
+                    device_id: None,
                     detached_ids: Vec::new(),
                 })
         });
         requests.collect()
+    }
+
+    /// Returns the requests of a plan that would wait, but whose devices the host has.
+    pub fn list_fulfilled(plan: &InjectionPlan) -> Vec<Self> {
+        let grants = plan.grants.iter();
+        let requests = grants.flat_map(|grant| {
+            let requests = grant.fulfilled_requests.iter();
+            requests.map(|(awaited_device, id)| AwaitedRequest {
+                class: grant.class.clone(),
+                awaited_device: awaited_device.clone(),
+                device_id: Some(id.clone()),
+                detached_ids: Vec::new(),
+            })
+        });
+        requests.collect()
+    }
+
+    /// Reports whether `device` fulfils this request, or fulfilled it before it was unplugged.
+    pub fn has_device(&self, device: &ContainerDevice) -> bool {
+        self.class == device.class && self.device_id.as_ref() == Some(&device.device_id)
+    }
+
+    /// Reports whether two requests are the same item of the container's request. Their devices may
+    /// differ.
+    pub fn is_same_request(&self, other: &Self) -> bool {
+        (&self.class, &self.awaited_device) == (&other.class, &other.awaited_device)
     }
 
     pub fn is_for_all(&self) -> bool {
@@ -82,17 +119,24 @@ impl AwaitedRequest {
             .collect()
     }
 
-    /// Returns the request for a device that arrived after the container's start. The request lists
-    /// the device as detached, so that the device is not added again.
-    pub fn from_late_device(device: &ContainerDevice) -> Self {
+    /// Returns a request for a recorded device by the name with which it was requested.
+    pub fn from_device(device: &ContainerDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
             awaited_device: AwaitedDevice::Device {
                 name: device.requested_name(),
                 path: None,
             },
-            detached_ids: vec![device.device_id.clone()],
+            device_id: Some(device.device_id.clone()),
+            detached_ids: Vec::new(),
         }
+    }
+
+    /// Returns this request after its device was detached. The request lists the device as
+    /// detached, so that the device is not added again.
+    pub fn into_cancelled(mut self) -> Self {
+        self.detached_ids.extend(self.device_id.take());
+        self
     }
 
     /// Returns the devices of this request that were detached. The planner does not plan these

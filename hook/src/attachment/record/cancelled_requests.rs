@@ -12,10 +12,16 @@ impl AttachmentRecord {
         cancelled_requests: &[AwaitedRequest],
         detached_devices: &[ContainerDevice],
     ) {
+        // `boathook follow` may have recorded the device of a request in the meantime.
+        let is_cancelled = |request: &AwaitedRequest| {
+            let mut cancelled_requests = cancelled_requests.iter();
+            cancelled_requests.any(|cancelled_request| cancelled_request.is_same_request(request))
+        };
         self.awaited_requests
-            .retain(|request| !cancelled_requests.contains(request));
+            .retain(|request| !is_cancelled(request));
+        let new_cancelled_requests = cancelled_requests.iter().cloned();
         self.cancelled_requests
-            .extend(cancelled_requests.iter().cloned());
+            .extend(new_cancelled_requests.map(AwaitedRequest::into_cancelled));
         for request in self
             .awaited_requests
             .iter_mut()
@@ -31,16 +37,20 @@ impl AttachmentRecord {
             }
         }
         // A device that arrived after the container's start must not be added again. So a cancelled
-        // request is recorded for it, unless an awaited request for all devices of its class
-        // already contains its id.
-        let is_awaited = |device: &ContainerDevice| {
+        // request is recorded for it, unless the device's own request was cancelled, or an awaited
+        // request for all devices of its class already contains its id.
+        let is_known = |device: &ContainerDevice| {
             let mut requests = self.awaited_requests.iter();
-            requests.any(|request| request.class == device.class && request.is_for_all())
+            let mut cancelled_requests = cancelled_requests.iter();
+            cancelled_requests.any(|request| request.has_device(device))
+                || requests.any(|request| request.class == device.class && request.is_for_all())
         };
         let late_devices = detached_devices
             .iter()
-            .filter(|device| device.has_arrived_late && !is_awaited(device));
-        let late_requests: Vec<_> = late_devices.map(AwaitedRequest::from_late_device).collect();
+            .filter(|device| device.has_arrived_late && !is_known(device));
+        let late_requests: Vec<_> = late_devices
+            .map(|device| AwaitedRequest::from_device(device).into_cancelled())
+            .collect();
         self.cancelled_requests.extend(late_requests);
     }
 }

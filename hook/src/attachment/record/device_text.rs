@@ -80,6 +80,20 @@ pub(super) mod device_id {
     }
 }
 
+/// Deserializes the id of a device that may be absent, for `#[serde(deserialize_with)]`.
+pub(super) mod optional_device_id {
+    use device_class::name::DeviceId;
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<DeviceId>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        let id = text.map(|text| super::parse_id(&text));
+        id.transpose().map_err(Error::custom)
+    }
+}
+
 /// Deserializes the ids of several devices, for `#[serde(deserialize_with)]`.
 pub(super) mod device_ids {
     use device_class::name::DeviceId;

@@ -61,8 +61,8 @@ pub struct AttachmentRecord {
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub devices: Vec<ContainerDevice>,
-    /// The container's requests for devices that the host did not have at the container's start.
-    /// When such a device arrives, it is added to `devices`.
+    /// The container's requests for devices that may arrive after the container's start. When such
+    /// a device arrives, it is added to `devices`.
     #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub awaited_requests: Vec<AwaitedRequest>,
     /// The requests that `boathook detach` cancelled. If a device of such a request arrives later,

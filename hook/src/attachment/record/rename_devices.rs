@@ -53,6 +53,14 @@ impl AttachmentRecord {
                 device.device_id.clone_from(&new_ref.id);
             }
         }
+        for request in &mut self.awaited_requests {
+            let id = request.device_id.as_ref();
+            let previous_ref = id.map(|id| DeviceRef::new(&request.class, id));
+            let new_ref = previous_ref.and_then(|previous_ref| renamed_refs.get(&previous_ref));
+            if let Some(new_ref) = new_ref {
+                request.device_id = Some(new_ref.id.clone());
+            }
+        }
         let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
         let owners = rules.map(|rule| &mut rule.owners);
         let owners = owners.chain(self.files.iter_mut().map(|file| &mut file.owners));

@@ -51,6 +51,14 @@ impl AttachmentRecord {
         }
     }
 
+    /// Reports whether the record has a rule or a file for a device.
+    pub fn has_rule_or_file_of(&self, device: &ContainerDevice) -> bool {
+        let owner = StepOwner::Device(device.device_ref());
+        let rules = self.rules.iter().map(|rule| &rule.owners);
+        let mut owners = rules.chain(self.files.iter().map(|file| &file.owners));
+        owners.any(|owners| owners.contains(&owner))
+    }
+
     /// Removes devices from the record, with the rules and files that no other device needs.
     /// Returns a record of the same container that contains what was removed.
     pub fn remove_devices(&mut self, is_removed: impl Fn(&ContainerDevice) -> bool) -> Self {
