@@ -2,7 +2,8 @@
 //! programs report. The plugin or `boathook facts` writes this file, and discovery reads it.
 //!
 //! Each line is a key, a tab and a value. The file is below /run, so it does not survive a reboot.
-//! after a boot.
+//! Properties of the current boot are used until a later run of the programs succeeds, however old
+//! they are: names of devices depend on them, and must not change because no program was run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,10 +23,10 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// The maximum length in bytes of a key or a value.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The maximum age of driver properties in seconds; older properties are ignored. The plugin renews
-/// the properties every few minutes, so a day allows for hours in which it is stopped, such as an
-/// upgrade.
-const MAX_AGE_SECONDS: u64 = 24 * 60 * 60;
+/// The age in seconds of driver properties from which on the administrator is told to run the
+/// driver's programs again. The plugin runs them every few minutes, so a day allows for hours in
+/// which it is stopped, such as an upgrade.
+const NOTED_AGE_SECONDS: u64 = 24 * 60 * 60;
 
 /// The key whose value is the time when the file was written, in seconds since the boot.
 const UPTIME_KEY: &str = "boathook uptime";
@@ -95,25 +96,35 @@ impl DriverProperties {
         }
     }
 
-    /// Returns a note for the administrator if the class's driver program exists on the host, but
-    /// has not been run since the boot, so that there is no file of driver properties.
-    pub fn describe_absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+    /// Returns a note for the administrator if the class's driver program exists on the host and
+    /// should be run: it has not been run since the boot, so that there is no file of driver
+    /// properties, or the last run was more than a day ago.
+    pub fn describe_due_run(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let exists = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.property_programs.iter();
         let program = programs.find_map(|program| Some(program.command.first()?.to_string()))?;
-        let is_unreported = class.settings.uses_driver_properties()
-            && exists(Path::new(&program))
-            && !exists(&properties_file_path(&class.name));
-        is_unreported.then(|| {
+        if !class.settings.uses_driver_properties() || !exists(Path::new(&program)) {
+            return None;
+        }
+        let class_name = &class.name;
+        let path = properties_file_path(class_name);
+        if !exists(&path) {
+            return Some(format!(
+                "what {program} reports is not known yet: run `boathook facts {class_name}`"
+            ));
+        }
+        let text = host.read(&path, MAX_FILE_BYTES).ok()?;
+        let age_seconds = Self::parse(&String::from_utf8_lossy(&text)).age_seconds(host)?;
+        (age_seconds > NOTED_AGE_SECONDS).then(|| {
             format!(
-                "what {program} reports is not known yet: run `boathook facts {}`",
-                class.name
+                "what {program} reported is {} hours old: run `boathook facts {class_name}`",
+                age_seconds / 3600
             )
         })
     }
 
-    /// Reads the driver properties of a class. If they are too old, or if users other than root can
-    /// change the file, they are ignored and a warning is added.
+    /// Reads the driver properties of a class. If they were not written since the boot, or if users
+    /// other than root can change the file, they are ignored and a warning is added.
     pub(crate) fn read(
         class: &DeviceClass,
         host: &dyn HostView,
@@ -134,12 +145,11 @@ impl DriverProperties {
         let properties = Self::parse(&text);
         let fault = match host.check_root_only(&path) {
             Err(error) => Some(error.to_string()),
-            Ok(())
-                if properties
-                    .age_seconds(host)
-                    .is_none_or(|age_seconds| age_seconds > MAX_AGE_SECONDS) =>
-            {
-                Some(format!("is too old; run `boathook facts {}`", class.name))
+            Ok(()) if properties.age_seconds(host).is_none() => {
+                let class_name = &class.name;
+                Some(format!(
+                    "it is of an earlier boot; run `boathook facts {class_name}`"
+                ))
             }
             Ok(()) => None,
         };

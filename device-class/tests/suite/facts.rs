@@ -231,7 +231,7 @@ fn facts_that_nobody_has_asked_for_are_missed() {
     let noted = |host: &str, config: &str| {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
         let class = config.with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
-        DriverProperties::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
+        DriverProperties::describe_due_run(&class.unwrap(), &RecordedHost::parse(host).unwrap())
     };
     let note = "what /usr/bin/nvidia-smi reports is not known yet: run `boathook facts nvidia-gpu`";
     assert_eq!(noted(&absent, "").as_deref(), Some(note));
@@ -239,6 +239,12 @@ fn facts_that_nobody_has_asked_for_are_missed() {
     let off = "[class.nvidia-gpu]\nfacts = false\n";
     for (host, config) in [(&host, ""), (&without, ""), (&absent, off)] {
         assert_eq!(noted(host, config), None);
+    }
+    let old = "what /usr/bin/nvidia-smi reported is 24 hours old: run `boathook facts nvidia-gpu`";
+    for (uptime, note) in [("91000.00", None), ("91400.00", Some(old)), ("20.00", None)] {
+        let host = host.replace("5000.25", uptime);
+        assert_eq!(noted(&host, "").as_deref(), note, "{uptime}");
+        assert_eq!(noted(&host, off), None);
     }
 }
 
@@ -278,16 +284,16 @@ fn devices(host: &str, config: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn old_facts_and_those_that_are_turned_off_are_not_used() {
+fn facts_of_an_earlier_boot_and_those_that_are_turned_off_are_not_used() {
     let host = read("nvidia-gpu/mig-facts/host.txt");
     let with = "nvidia.com/mig-1g.18gb.me MIG-5d0bd4f8-74b1-5a33-9b0d-3e6a8f1c2d40";
     let without = format!("nvidia.com/mig MIG-{GPU}-11-0");
     let off = "[class.nvidia-gpu]\nfacts = false\n";
     for (uptime, config, is_used, warnings) in [
         ("5000.25", "", true, 0),
-        ("91000.00", "", true, 0),
-        // More than a day.
-        ("91400.00", "", false, 1),
+        // Nobody ran a program for a day, or for a year.
+        ("91400.00", "", true, 0),
+        ("31540000.00", "", true, 0),
         // Of an earlier boot.
         ("20.00", "", false, 1),
         ("5000.25", off, false, 0),
@@ -298,7 +304,7 @@ fn old_facts_and_those_that_are_turned_off_are_not_used() {
         assert_eq!(has(with), is_used, "{uptime}: {devices:?}");
         assert_eq!(has(&without), !is_used, "{uptime}: {devices:?}");
         assert_eq!(warned.len(), warnings, "{uptime}: {warned:?}");
-        let said = "is too old; run `boathook facts nvidia-gpu`";
+        let said = "it is of an earlier boot; run `boathook facts nvidia-gpu`";
         assert!(warned.iter().all(|it| it.contains(said)), "{warned:?}");
     }
     let (absent, warned) = devices(&host.replace("facts/nvidia-gpu", "facts/other"), "");

@@ -97,7 +97,7 @@ fn check_class(
     }
     let mut findings = check_devices(&subject, &class, &request, &found_class);
     if !found_class.inventory.devices.is_empty() {
-        let message = DriverProperties::describe_absence(&class, host);
+        let message = DriverProperties::describe_due_run(&class, host);
         findings.extend(message.map(|message| Finding::new(Severity::Warning, &subject, message)));
     }
     let missing_parts = discover::describe_unusable_hardware(

@@ -116,7 +116,7 @@ impl Scan {
         if !inventory.devices.is_empty() {
             inventory
                 .warnings
-                .extend(DriverProperties::describe_absence(class, host));
+                .extend(DriverProperties::describe_due_run(class, host));
         }
         let capabilities = class.spec.request.find_default_capabilities();
         let missing_parts =
