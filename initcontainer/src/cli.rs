@@ -115,6 +115,14 @@ pub struct Install {
     /// Disable and stop boathook-cdi.service, if an earlier installation enabled it
     #[arg(long = "no-cdi", conflicts_with = "enables_cdi")]
     pub disables_cdi: bool,
+    /// Enable and start boathook-facts.timer, which has the drivers' programs asked for facts at each
+    /// boot, once an hour, and after a driver was loaded; a first installation for Docker or podman
+    /// does so by itself if such a program and its devices are there
+    #[arg(long = "facts")]
+    pub enables_facts: bool,
+    /// Disable and stop boathook-facts.timer, or do not enable it at a first installation
+    #[arg(long = "no-facts", conflicts_with = "enables_facts")]
+    pub disables_facts: bool,
     /// Enable and start boathook-follow.service, by which running containers follow devices that
     /// are unplugged and come back
     #[arg(long = "follow")]
@@ -142,6 +150,7 @@ impl Install {
     pub fn enabled_services(&self) -> Vec<Service> {
         let services = [
             (self.enables_cdi, Service::Cdi),
+            (self.enables_facts, Service::Facts),
             (self.enables_follow, Service::Follow),
             (self.enables_plugin, Service::Plugin),
         ];
@@ -155,6 +164,7 @@ impl Install {
     pub fn keeps_service(&self, service: Service) -> bool {
         match service {
             Service::Cdi => !self.disables_cdi,
+            Service::Facts => !self.disables_facts,
             Service::Follow => !self.disables_follow,
             Service::Plugin => false,
         }

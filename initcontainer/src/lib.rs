@@ -15,6 +15,7 @@ pub mod compatibility;
 pub mod configuration;
 pub mod directories;
 pub mod elf;
+pub mod fact_programs;
 pub mod host;
 pub mod in_use;
 pub mod install;

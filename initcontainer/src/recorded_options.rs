@@ -24,7 +24,7 @@ pub struct RecordedOptions {
     /// The value of `--own-classes`.
     #[serde(rename = "own_classes")]
     pub own_classes_dir: Option<PathBuf>,
-    /// The enabled services (`--cdi`, `--follow`, `--plugin-service`).
+    /// The enabled services (`--cdi`, `--facts`, `--follow`, `--plugin-service`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
     pub engines: BTreeMap<Engine, EngineOptions>,

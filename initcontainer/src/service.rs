@@ -12,6 +12,8 @@ use crate::layout::SYSTEMD_UNITS_DIR;
 pub enum Service {
     /// Writes CDI specifications at each boot and after devices have changed.
     Cdi,
+    /// Runs `boathook facts` at each boot, once an hour, and after a driver was loaded.
+    Facts,
     /// Runs `boathook follow`, which updates running containers when devices are unplugged and come
     /// back.
     Follow,
@@ -20,12 +22,13 @@ pub enum Service {
 }
 
 impl Service {
-    pub(crate) const ALL: [Self; 3] = [Self::Cdi, Self::Follow, Self::Plugin];
+    pub(crate) const ALL: [Self; 4] = [Self::Cdi, Self::Facts, Self::Follow, Self::Plugin];
 
-    /// Returns the name of the service's systemd unit.
+    /// Returns the name of the systemd unit that is enabled.
     pub fn unit_name(self) -> &'static str {
         match self {
             Self::Cdi => "boathook-cdi.service",
+            Self::Facts => "boathook-facts.timer",
             Self::Follow => "boathook-follow.service",
             Self::Plugin => "boathook-plugin.service",
         }
@@ -35,6 +38,7 @@ impl Service {
     pub fn install_option(self) -> &'static str {
         match self {
             Self::Cdi => "--cdi",
+            Self::Facts => "--facts",
             Self::Follow => "--follow",
             Self::Plugin => "--plugin-service",
         }
@@ -42,6 +46,10 @@ impl Service {
 
     /// Returns the directory in which `systemctl enable` makes the link that enables the service.
     pub(crate) fn wants_dir(self) -> PathBuf {
-        Path::new(SYSTEMD_UNITS_DIR).join("multi-user.target.wants")
+        let directory = match self {
+            Self::Facts => "timers.target.wants",
+            Self::Cdi | Self::Follow | Self::Plugin => "multi-user.target.wants",
+        };
+        Path::new(SYSTEMD_UNITS_DIR).join(directory)
     }
 }

@@ -1,8 +1,10 @@
 //! Plans the systemd units of Boathook on a host.
 //!
 //! An installation writes the units that no package has installed, so that `systemctl enable` works
-//! after every kind of installation. It does not enable these units, unless `--cdi`, `--follow` or
-//! `--plugin-service` is given. These options make the link that `systemctl enable` would make.
+//! after every kind of installation. It does not enable these units, unless `--cdi`, `--facts`,
+//! `--follow` or `--plugin-service` is given. These options make the link that `systemctl enable`
+//! would make. Only the timer for facts is also enabled without its option
+//! ([`crate::fact_programs`]).
 //! `uninstall` disables all units, no matter who enabled them, because their programs are removed.
 
 use std::path::{Path, PathBuf};
@@ -22,6 +24,13 @@ const PACKAGED_UNIT_DIRS: [&str; 3] = [
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
+/// The directories to which packages and `make install` write udev rules.
+const PACKAGED_RULES_DIRS: [&str; 3] = [
+    "/usr/local/lib/udev/rules.d",
+    "/usr/lib/udev/rules.d",
+    "/lib/udev/rules.d",
+];
+const UDEV_RULES_DIR: &str = "/etc/udev/rules.d";
 const UNIT_FILE_MODE: u32 = 0o644;
 /// The first line of every unit or rules file that an installation writes. If a file has another
 /// first line, `uninstall` keeps the file.
@@ -51,7 +60,7 @@ struct ServiceFile {
     package_dirs: &'static [&'static str],
 }
 
-const SERVICE_FILES: [ServiceFile; 5] = [
+const SERVICE_FILES: [ServiceFile; 8] = [
     ServiceFile {
         directory: SYSTEMD_UNITS_DIR,
         name: "boathook-cdi.service",
@@ -62,6 +71,18 @@ const SERVICE_FILES: [ServiceFile; 5] = [
         directory: SYSTEMD_UNITS_DIR,
         name: "boathook-cdi.timer",
         text: include_str!("../../dist/systemd/boathook-cdi.timer"),
+        package_dirs: &PACKAGED_UNIT_DIRS,
+    },
+    ServiceFile {
+        directory: SYSTEMD_UNITS_DIR,
+        name: "boathook-facts.service",
+        text: include_str!("../../dist/systemd/boathook-facts.service"),
+        package_dirs: &PACKAGED_UNIT_DIRS,
+    },
+    ServiceFile {
+        directory: SYSTEMD_UNITS_DIR,
+        name: "boathook-facts.timer",
+        text: include_str!("../../dist/systemd/boathook-facts.timer"),
         package_dirs: &PACKAGED_UNIT_DIRS,
     },
     ServiceFile {
@@ -77,14 +98,16 @@ const SERVICE_FILES: [ServiceFile; 5] = [
         package_dirs: &PACKAGED_UNIT_DIRS,
     },
     ServiceFile {
-        directory: "/etc/udev/rules.d",
+        directory: UDEV_RULES_DIR,
         name: "71-boathook-cdi.rules",
         text: include_str!("../../dist/systemd/71-boathook-cdi.rules"),
-        package_dirs: &[
-            "/usr/local/lib/udev/rules.d",
-            "/usr/lib/udev/rules.d",
-            "/lib/udev/rules.d",
-        ],
+        package_dirs: &PACKAGED_RULES_DIRS,
+    },
+    ServiceFile {
+        directory: UDEV_RULES_DIR,
+        name: "71-boathook-facts.rules",
+        text: include_str!("../../dist/systemd/71-boathook-facts.rules"),
+        package_dirs: &PACKAGED_RULES_DIRS,
     },
 ];
 

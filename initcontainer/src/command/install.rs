@@ -8,11 +8,13 @@ use initcontainer::cli::Install;
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::configuration;
 use initcontainer::directories::{self, RequestedDirectories};
+use initcontainer::fact_programs::is_timer_needed;
 use initcontainer::host::Host;
 use initcontainer::lock::InstallerLock;
 use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFileSource, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
+use initcontainer::service::Service;
 use runtime_config::Options;
 
 use super::execution::{InstallRequest, execute_request};
@@ -61,10 +63,17 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         .then(|| InstallerLock::take(host))
         .transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
-    let old_manifest = Manifest::load(host)?.unwrap_or_default();
-    let mut kept_services = old_manifest.options.services;
+    let old_manifest = Manifest::load(host)?;
+    let mut requested_services = args.enabled_services();
+    if old_manifest.is_none()
+        && args.keeps_service(Service::Facts)
+        && is_timer_needed(host, &payload, &engines, &requested_services)
+    {
+        requested_services.push(Service::Facts);
+    }
+    let mut kept_services = old_manifest.unwrap_or_default().options.services;
     kept_services.retain(|service| args.keeps_service(*service));
-    let payload = payload.with_services(&source, args.enabled_services(), kept_services)?;
+    let payload = payload.with_services(&source, requested_services, kept_services)?;
     let request = InstallRequest {
         payload,
         engines: engines

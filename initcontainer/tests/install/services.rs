@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::site::{Site, said};
+use crate::site::{Site, said, write};
 use crate::tree;
 
 const UNITS: &str = "etc/systemd/system";
 const FOLLOW: &str = "etc/systemd/system/multi-user.target.wants/boathook-follow.service";
 const CDI: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
+
+const FACTS: &str = "etc/systemd/system/timers.target.wants/boathook-facts.timer";
 
 fn with_systemd() -> Site {
     let site = Site::with_containerd();
@@ -56,6 +58,91 @@ fn units_are_placed_and_enabled_by_options() {
     assert_eq!(link(&site, FOLLOW), None);
     said(&site.run(&["uninstall"]));
     assert_eq!(tree::snapshot(site.root()), before);
+}
+
+/// Makes a host with Docker that has a device whose class has a program for facts.
+fn with_facts() -> Site {
+    let site = with_systemd();
+    site.add_program("dockerd");
+    site.add_program("card-smi");
+    let class = "version = 1\nresource = \"vendor.com/card\"\n\
+        request = { env = \"CARDS\" }\ndiscover = [{ path = \"/dev/card{index:number}\" }]\n\
+        device = { id = \"card-{index}\" }\n[[facts]]\nprogram = [\"/usr/bin/card-smi\"]\n\
+        lines = [{ line = '^(?<version>.*)', facts = { version = \"{version}\" } }]\n";
+    write(&site.release().join("classes.d/vendor-card.toml"), class);
+    site.write("dev/card0", "");
+    site
+}
+
+#[test]
+fn the_timer_for_facts_is_kept_like_other_services() {
+    let site = with_systemd();
+    let before = tree::snapshot(site.root());
+    let is_enabled = |arguments: &[&str]| {
+        said(&site.run(arguments));
+        link(&site, FACTS).is_some()
+    };
+    assert!(!is_enabled(&["install"]));
+    let unit = site.read("etc/systemd/system/boathook-facts.service");
+    let start = "ExecStart=/opt/boathook/current/bin/boathook facts\n";
+    assert!(unit.contains(start), "{unit}");
+    assert!(is_enabled(&["install", "--facts"]));
+    let timer = format!("/{UNITS}/boathook-facts.timer");
+    assert_eq!(link(&site, FACTS), Some(timer));
+    assert!(is_enabled(&["install"]));
+    site.write_release_version("0.9.2");
+    assert!(is_enabled(&["upgrade"]));
+    assert!(!is_enabled(&["install", "--no-facts"]));
+    assert!(!is_enabled(&["install"]));
+    said(&site.run(&["install", "--facts"]));
+    said(&site.run(&["uninstall"]));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+#[test]
+fn a_first_installation_enables_the_timer_where_devices_have_facts() {
+    type Change = fn(&Site);
+    let cases: [(&[&str], Change, bool); 8] = [
+        (&[], |_| (), true),
+        (&["--engine=docker"], |_| (), true),
+        (&["--engine=containerd"], |_| (), false),
+        (&["--no-facts"], |_| (), false),
+        (&["--plugin-service"], Site::add_plugin, false),
+        (
+            &[],
+            |site| site.make_dirs(&["var/lib/kubelet/device-plugins"]),
+            false,
+        ),
+        (
+            &[],
+            |site| fs::remove_file(site.path("usr/bin/card-smi")).unwrap(),
+            false,
+        ),
+        (
+            &[],
+            |site| fs::remove_file(site.path("dev/card0")).unwrap(),
+            false,
+        ),
+    ];
+    for (index, (options, change, expected)) in cases.into_iter().enumerate() {
+        let site = with_facts();
+        change(&site);
+        let install = [&["install"], options].concat();
+        said(&site.run(&install));
+        assert_eq!(
+            link(&site, FACTS).is_some(),
+            expected,
+            "{index}: {options:?}"
+        );
+        // A later installation, with or without hardware, changes nothing of it.
+        said(&site.run(&["install", "--engine=none"]));
+        said(&site.run(&["install"]));
+        assert_eq!(
+            link(&site, FACTS).is_some(),
+            expected,
+            "{index}: {options:?}"
+        );
+    }
 }
 
 #[test]

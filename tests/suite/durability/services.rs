@@ -13,6 +13,7 @@ mount --bind /run/etc /etc";
 
 const FOLLOW: &str = "boathook-follow.service";
 const CDI: &str = "boathook-cdi.service";
+const FACTS: &str = "boathook-facts.timer";
 const PLUGIN: &str = "boathook-plugin.service";
 
 /// Returns what systemctl prints about a unit, whatever its exit status.
@@ -40,8 +41,10 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     assert_eq!(ask(&host, "is-enabled", FOLLOW), "enabled");
     assert_eq!(ask(&host, "is-enabled", CDI), "enabled");
     assert_upgrade_restarts_services(&host, &program);
+    assert_facts_are_refreshed(&host, &program);
     host.run(installed, &["uninstall"]).unwrap();
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
+    assert_eq!(ask(&host, "is-active", FACTS), "inactive");
     assert_eq!(ask(&host, "list-unit-files", "--no-legend boathook-*"), "");
 
     // It waits for the kubelet, of which this host has nothing.
@@ -64,6 +67,45 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
     let links = host.run("find", &["/etc/systemd", "-name", "boathook-*"]);
     assert_eq!(links.unwrap(), "");
+}
+
+/// A class whose device has a name only by a fact.
+const CLASS: &str = r#"version = 1
+resource = "test.com/card"
+request = { env = "CARDS" }
+discover = [{ count = 1 }]
+attributes = [{ name = "serial", fact = "serial", default = "none" }]
+device = { id = "card-{serial}", nodes = [{ path = "/dev/null" }] }
+[[facts]]
+program = ["/bin/echo", "serial seven"]
+lines = [{ line = '^serial (?<serial>.+)', facts = { serial = "{serial}" } }]
+"#;
+
+/// The service writes facts, and has the CDI specifications that depend on them written again.
+fn assert_facts_are_refreshed(host: &SystemdHost, program: &str) {
+    const ADD_CLASS: &str = r#"mkdir -p /etc/boathook/classes.d
+printf %s "$0" >/etc/boathook/classes.d/fact-card.toml"#;
+    host.run("/bin/sh", &["-euc", ADD_CLASS, CLASS]).unwrap();
+    let install = ["install", "--engine=none", "--classes=none", "--facts"];
+    host.run(program, &install).unwrap();
+    assert_eq!(ask(host, "is-active", FACTS), "active");
+    assert_eq!(ask(host, "is-enabled", FACTS), "enabled");
+    // Its timer does so ten seconds after a boot.
+    let has_card = || {
+        let specification = host.run("cat", &["/run/cdi/boathook-test.com-card.json"]);
+        specification.is_ok_and(|text| text.contains("card-seven"))
+    };
+    assert!(!has_card());
+    let service = "boathook-facts.service";
+    host.run("systemctl", &["start", service]).unwrap();
+    let facts = host.run("cat", &["/run/boathook/facts/fact-card"]).unwrap();
+    assert!(facts.contains("serial\tseven\n"), "{facts}");
+    assert!(wait_until(has_card));
+    host.run(
+        "/bin/sh",
+        &["-euc", "rm -r /etc/boathook/classes.d/fact-card.toml"],
+    )
+    .unwrap();
 }
 
 /// A service that runs goes on with the program of the new version.

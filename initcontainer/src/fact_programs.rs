@@ -1,0 +1,52 @@
+//! Finds out whether a host needs the timer for facts, which runs drivers' programs (`[[facts]]`).
+
+use std::path::Path;
+
+use device_class::class::DeviceClass;
+use device_class::discover;
+use device_class::host::RealHost;
+use runtime_config::Engine;
+
+use crate::host::Host;
+use crate::payload::Payload;
+use crate::service::Service;
+
+/// A kubelet has this directory for the sockets of device plugins.
+const KUBELET_PLUGINS_DIR: &str = "/var/lib/kubelet/device-plugins";
+
+/// Returns whether an installation for `engines` enables the timer for facts by itself. It does so
+/// on a host without a kubelet if the host has devices and a program that reports facts about them.
+/// On a node of a cluster the plugin runs these programs.
+pub fn is_timer_needed(
+    host: &Host,
+    payload: &Payload,
+    engines: &[Engine],
+    services: &[Service],
+) -> bool {
+    let is_for_people = engines
+        .iter()
+        .any(|engine| [Engine::Docker, Engine::Podman].contains(engine));
+    if !is_for_people
+        || services.contains(&Service::Plugin)
+        || host.is_dir(Path::new(KUBELET_PLUGINS_DIR))
+    {
+        return false;
+    }
+    let Ok(view) = RealHost::open(host.as_path()) else {
+        return false;
+    };
+    let has_program = |class: &DeviceClass| {
+        let paths = class.spec.property_programs.iter();
+        let paths = paths.filter_map(|program| program.command.first());
+        let mut paths = paths.map(ToString::to_string);
+        paths.any(|path| {
+            let program = discover::find_host_program(class, Path::new(&path), &view);
+            host.exists(&program.path)
+        })
+    };
+    payload.parsed_classes().any(|class| {
+        class.spec.is_enabled
+            && has_program(class)
+            && !discover::find_devices(class, &view).devices.is_empty()
+    })
+}
