@@ -2,6 +2,8 @@
 //! container, and quadlet, on engines of today.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 use harness::binaries;
@@ -172,12 +174,9 @@ fn gpus_of_docker_29_reach_the_hook() {
     gives_gpus(Generation::Resolute);
 }
 
-#[test]
-fn compose_starts_services_that_reserve_gpus() {
-    if let Some(reason) = docker::missing(Generation::Forky) {
-        return skip::report("docker compose with reserved GPUs", &reason);
-    }
-    let engine = docker::with_gpus(Generation::Forky).unwrap();
+/// Starts services that reserve GPUs. `compose` is the command of the client for a file, without a
+/// subcommand.
+fn gives_reserved_gpus(engine: &DockerLike, compose: impl Fn(&Path) -> Command) {
     let reserve = |device: Value| {
         let devices = json!([device]);
         json!({"resources": {"reservations": {"devices": devices}}})
@@ -193,20 +192,49 @@ fn compose_starts_services_that_reserve_gpus() {
     }});
     let path = engine.machine.path("compose.yaml");
     fs::write(&path, file.to_string()).unwrap();
-    let compose = |arguments: &[&str]| {
-        let mut command = engine.command("compose");
-        command
-            .args(["--project-name", "test", "--file"])
-            .arg(&path);
-        printed(command.args(arguments)).unwrap()
-    };
-    compose(&["up", "--detach"]);
+    let run = |arguments: &[&str]| printed(compose(&path).args(arguments)).unwrap();
+    run(&["up", "--detach"]);
     assert_eq!(engine.devices("two"), [0, 1]);
     assert_eq!(engine.devices("named"), [3]);
     assert_eq!(engine.devices("by-runtime"), [5]);
-    compose(&["restart"]);
+    run(&["restart"]);
     assert_eq!(engine.devices("two"), [0, 1]);
-    compose(&["down"]);
+    run(&["down"]);
+}
+
+#[test]
+fn compose_starts_services_that_reserve_gpus() {
+    if let Some(reason) = docker::missing(Generation::Forky) {
+        return skip::report("docker compose with reserved GPUs", &reason);
+    }
+    let engine = docker::with_gpus(Generation::Forky).unwrap();
+    gives_reserved_gpus(&engine, |file| {
+        let mut command = engine.command("compose");
+        command.args(["--project-name", "test", "--file"]).arg(file);
+        command
+    });
+}
+
+/// Python's compose, which Debian 12 has as docker-compose.
+#[test]
+fn compose_1_starts_services_that_reserve_gpus() {
+    const TEST: &str = "docker-compose 1 with reserved GPUs";
+    let generation = Generation::OfThisMachine;
+    if let Some(reason) = docker::missing(generation) {
+        return skip::report(TEST, &reason);
+    }
+    let mut version = Command::new("docker-compose");
+    let version = printed(version.args(["version", "--short"])).unwrap_or_default();
+    if !version.starts_with("1.") {
+        return skip::report(TEST, "needs docker-compose 1, as in Debian 12");
+    }
+    let engine = docker::with_gpus(generation).unwrap();
+    gives_reserved_gpus(&engine, |file| {
+        let mut command = engine.machine.private.command("docker-compose");
+        command.args(["--host", &docker::socket(&engine.machine)]);
+        command.args(["--project-name", "test", "--file"]).arg(file);
+        command
+    });
 }
 
 #[test]
