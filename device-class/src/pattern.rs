@@ -5,6 +5,7 @@
 //! find the files of a known device in another directory.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -80,6 +81,23 @@ impl PathPattern {
     pub(crate) fn number_captures(&self) -> impl Iterator<Item = &AttributeName> {
         let captures = self.capture_tokens();
         captures.filter_map(|(name, is_digits_only)| is_digits_only.then_some(name))
+    }
+
+    /// Returns whether the pattern matches a path. Attributes that the pattern would capture may have
+    /// any value.
+    pub fn matches_path(&self, path: &Path) -> bool {
+        let Ok(relative_path) = path.strip_prefix("/") else {
+            return false;
+        };
+        let names: Vec<_> = relative_path.iter().collect();
+        let no_attributes = Attributes::new();
+        names.len() == self.components.len()
+            && self.components.iter().zip(names).all(|(component, name)| {
+                let name = name.to_str();
+                name.is_some_and(|name| {
+                    component.capture_attributes(name, &no_attributes).is_some()
+                })
+            })
     }
 
     fn capture_tokens(&self) -> impl Iterator<Item = (&AttributeName, bool)> {

@@ -99,7 +99,7 @@ impl ListedDevice {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
             },
-            stable_names: find_stable_names(device, unique_aliases.clone()),
+            stable_names: find_stable_names(device, request_names, unique_aliases.clone()),
             unique_aliases: unique_aliases.map(|name| name.text.clone()).collect(),
             kind: ClassKind::from_class(class),
             is_hot_pluggable: class.spec.is_followed,
@@ -227,9 +227,10 @@ pub(super) fn print_table_with_column(
 
 /// Returns the names of the device that stay when it is plugged in elsewhere. The names of device
 /// nodes are left out, because the kernel numbers device nodes in the order in which devices appear,
-/// and so are the names of USB ports, such as 1-2.4.
+/// and so are the names of USB ports, such as 1-2.4, and a name of udev that another device may get.
 fn find_stable_names<'a>(
     device: &Device,
+    request_names: &RequestNames<'_>,
     names: impl Iterator<Item = &'a RequestText>,
 ) -> Vec<String> {
     let is_node_name = |name: &str| {
@@ -238,6 +239,7 @@ fn find_stable_names<'a>(
     };
     names
         .filter(|name| !is_own_usb_port(device, name.text.trim_matches('"')))
+        .filter(|name| !request_names.may_lose_udev_name(device, name.text.trim_matches('"')))
         .map(|name| name.text.clone())
         .filter(|name| !is_node_name(name))
         .collect()

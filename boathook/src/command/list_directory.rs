@@ -66,6 +66,18 @@ pub(super) fn describe_unclaimed_nodes(
     ))
 }
 
+/// Returns the links in a directory that lead to device nodes, such as those of udev in
+/// /dev/serial/by-id.
+pub(super) fn list_links(directory: &Path, host: &dyn HostView) -> Vec<PathBuf> {
+    let names = host.list(directory).unwrap_or_default().into_iter();
+    let paths = names.map(|name| directory.join(name));
+    let leads_to_node = |path: &PathBuf| {
+        let is_link = host.canonicalize(path).is_ok_and(|target| target != *path);
+        is_link && matches!(host.entry(path), Ok(Some(Entry::Device(_))))
+    };
+    paths.filter(leads_to_node).collect()
+}
+
 /// Appends the device nodes of a directory and of those in it, down to `depth`.
 fn list_nodes(directory: &Path, depth: usize, host: &dyn HostView, nodes: &mut Vec<PathBuf>) {
     for name in host.list(directory).unwrap_or_default() {

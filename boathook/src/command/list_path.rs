@@ -22,6 +22,7 @@ use serde_json::json;
 use super::devices::ListedDevice;
 use super::launcher::{quote_for_compose, quote_for_shell};
 use super::output::Style;
+use super::unlisted_path::describe_unlisted_path;
 use super::{CommandError, list_directory, print_json};
 
 /// The device to which a path leads. The path is a device node of the device, or a link to one.
@@ -34,6 +35,9 @@ struct DeviceOfPath {
     is_enabled: bool,
     #[serde(rename = "follow")]
     is_followed: bool,
+    /// Whether the device stands for all devices of its resource.
+    #[serde(skip)]
+    is_combined: bool,
     /// The names that belong to no other device and that stay the same when this device is
     /// unplugged and plugged in again.
     names: Vec<String>,
@@ -61,30 +65,14 @@ pub(super) fn run(
             continue;
         }
         let previous_count = devices.len();
-        for source in load::read_each_source(&config.classes)?
-            .into_iter()
-            .flatten()
-        {
-            let Ok(class) = config.class(&source) else {
-                continue;
-            };
-            devices.extend(find_device(path, &class, &host));
-        }
+        devices.extend(find_devices_of_path(path, config, &host)?);
         if devices.len() == previous_count {
-            let entry = host.entry(path);
-            let path = excerpt(&path.to_string_lossy());
-            hook::log::error(&match entry {
-                Ok(Some(_)) => format!(
-                    "{path} is the node of no device of a class of this host: `boathook class new \
-                     {path}` writes a class file for it"
-                ),
-                Ok(None) => format!(
-                    "{path} does not exist on this host: connect the device, or load its driver"
-                ),
-                Err(error) => format!("cannot look up {path}: {error}"),
-            });
+            hook::log::error(&describe_unlisted_path(path, config, &host)?);
             code = ExitCode::Request;
         }
+        // A class that pods may use comes first, and a class whose devices are all of another class
+        // at once, for monitoring, comes last.
+        devices[previous_count..].sort_by_key(|device| (device.is_combined, !device.is_enabled));
     }
     if as_json {
         print_json(&json!({ "devices": devices }))?;
@@ -100,8 +88,22 @@ pub(super) fn run(
     Ok(code)
 }
 
+/// Returns the devices to which a path leads. Several classes may have the same hardware.
+fn find_devices_of_path(
+    path: &Path,
+    config: &Config,
+    host: &RealHost,
+) -> Result<Vec<DeviceOfPath>, CommandError> {
+    let sources = load::read_each_source(&config.classes)?;
+    let classes = sources.into_iter().flatten();
+    let classes = classes.filter_map(|source| config.class(&source).ok());
+    let devices = classes.filter_map(|class| find_device(path, &class, host));
+    Ok(devices.collect())
+}
+
 /// Returns the devices of all classes with a node below a directory, and prints the nodes that no
-/// class has to the log.
+/// class has to the log. If the directory has only links, such as /dev/serial/by-id, returns the
+/// devices to which they lead.
 fn find_devices_below(
     directory: &Path,
     config: &Config,
@@ -122,19 +124,25 @@ fn find_devices_below(
         let devices = list_directory::find_devices_below(directory, inventory);
         devices.map(move |(device, node)| {
             let listed_device = ListedDevice::new(class, device, &names);
-            let name = listed_device.stable_names.first();
-            let name = name.unwrap_or(&listed_device.id).clone();
+            let name = choose_name(class, &listed_device);
             DeviceOfPath::new(node, class, listed_device, &name)
         })
     });
-    let devices: Vec<DeviceOfPath> = devices.collect();
+    let mut devices: Vec<DeviceOfPath> = devices.collect();
     let unclaimed_nodes = list_directory::describe_unclaimed_nodes(directory, &classes, host);
+    if devices.is_empty() && unclaimed_nodes.is_none() {
+        for link in list_directory::list_links(directory, host) {
+            devices.extend(find_devices_of_path(&link, config, host)?);
+        }
+    }
     let directory = excerpt(&directory.to_string_lossy());
     match unclaimed_nodes {
         Some(text) if devices.is_empty() => hook::log::error(&text),
         Some(text) => hook::log::warning(&text),
         None if devices.is_empty() => {
-            hook::log::error(&format!("the directory {directory} has no device nodes"));
+            hook::log::error(&format!(
+                "the directory {directory} has no nodes of devices"
+            ));
         }
         None => {}
     }
@@ -155,19 +163,42 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Devi
     };
     let names = RequestNames::new(class, &inventory);
     let listed_device = ListedDevice::new(class, device, &names);
-    let names = &listed_device.stable_names;
     let is_node = device.nodes.iter().any(|node| node.host_path == path);
-    let name = match is_node {
-        false => text.to_owned(),
-        true => names.first().unwrap_or(&listed_device.id).clone(),
+    let link_name = path.file_name().and_then(|name| name.to_str());
+    let is_shared = link_name.is_some_and(|name| names.may_lose_udev_name(device, name));
+    if is_shared {
+        hook::log::warning(&format!(
+            "{} may lead to another device tomorrow: udev makes it from the model and the serial \
+             number, and a device of this host without such a link has the same; request the device \
+             by the place where it is plugged in",
+            excerpt(text)
+        ));
+    }
+    let name = if is_node || is_shared {
+        choose_name(class, &listed_device)
+    } else {
+        text.to_owned()
     };
     let mut device_of_path = DeviceOfPath::new(path, class, listed_device, &name);
     // A link of udev stays, unless it is named after the port.
     let is_link = host.canonicalize(path).is_ok_and(|target| target != path);
-    if is_link && !text.contains("/by-path/") {
+    if is_link && !is_shared && !text.contains("/by-path/") {
         device_of_path.names.push(text.to_owned());
     }
     Some(device_of_path)
+}
+
+/// Returns the name by which a request should mean a device whose node the user knows.
+fn choose_name(class: &DeviceClass, device: &ListedDevice) -> String {
+    // The other names of such a device are those of its members.
+    let stable_name = device.stable_names.first();
+    let stable_name = stable_name.filter(|_| !combines_devices(class));
+    stable_name.unwrap_or(&device.id).clone()
+}
+
+fn combines_devices(class: &DeviceClass) -> bool {
+    let sharing = class.spec.sharing.as_ref();
+    sharing.is_some_and(|sharing| sharing.combines_resource)
 }
 
 impl DeviceOfPath {
@@ -177,6 +208,7 @@ impl DeviceOfPath {
             path: path.to_owned(),
             is_enabled: class.spec.is_enabled,
             is_followed: class.spec.is_followed,
+            is_combined: combines_devices(class),
             request: listed_device.suggest_request_with_name(name),
             names: listed_device.stable_names.clone(),
             listed_device,
@@ -190,25 +222,27 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
         listed_device,
         is_enabled,
         is_followed,
+        is_combined: _,
         names,
         request,
     } = device;
     let style = Style::for_stdout();
-    let path = excerpt(&path.to_string_lossy());
+    let path_name = path.to_string_lossy().into_owned();
+    let path = excerpt(&path_name);
     let (id, class, variable) = (
         &listed_device.id,
         &listed_device.class,
         &listed_device.variable,
     );
     style.write_paragraph(out, &format!("{path} is {id} of class {class}"))?;
-    let own_names = [id.clone(), path];
+    let own_names = [id.clone(), path_name];
     let request_names = listed_device.unique_aliases.iter().chain(&own_names);
     let all_names: Vec<&str> = request_names.map(String::as_str).collect();
     style.write_paragraph(
         out,
         &format!("its names in a request: {}", all_names.join(", ")),
     )?;
-    if names.is_empty() {
+    if names.is_empty() && *is_followed {
         let text = "none of them stays when it is plugged in elsewhere";
         style.write_paragraph(out, text)?;
     }

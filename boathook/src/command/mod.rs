@@ -23,6 +23,7 @@ mod node_log;
 mod output;
 mod running_root;
 mod unknown_variable;
+mod unlisted_path;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

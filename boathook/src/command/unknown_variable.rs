@@ -6,6 +6,7 @@ use device_class::config::Config;
 use device_class::load;
 use device_class::name::excerpt;
 use device_class::similar;
+use hook::log::format_error_chain;
 
 use super::CommandError;
 
@@ -19,11 +20,10 @@ pub(super) fn describe_unknown_variables(
         .iter()
         .map(|variable| variable.split('=').next().unwrap_or_default())
         .collect();
-    let sources = load::read_each_source(&config.classes)?;
-    let classes = sources.into_iter().flatten();
-    let classes: Vec<DeviceClass> = classes
-        .filter_map(|source| config.class(&source).ok())
-        .collect();
+    let sources = load::read_each_source(&config.classes)?.into_iter();
+    let loaded_classes = sources.map(|source| config.class(&source?));
+    let (classes, errors): (Vec<_>, Vec<_>) = loaded_classes.partition(Result::is_ok);
+    let classes: Vec<DeviceClass> = classes.into_iter().flatten().collect();
     let known_names: Vec<&str> = classes
         .iter()
         .flat_map(|class| list_variables(&class.spec))
@@ -36,10 +36,15 @@ pub(super) fn describe_unknown_variables(
         let candidates = candidates.filter(|known_name| similar::is_typo(name, known_name));
         similar::find_most_similar(name, candidates)
     });
-    let advice = similar_names.into_iter().next().map_or_else(
-        || "`boathook list --all` shows the variables".to_owned(),
-        |name| format!("did you mean {name}?"),
-    );
+    let first_error = errors.into_iter().find_map(Result::err);
+    let advice = match (similar_names.into_iter().next(), first_error) {
+        (Some(name), _) => format!("did you mean {name}?"),
+        (None, Some(error)) => format!(
+            "it may be that of a class file that cannot be used: {}",
+            format_error_chain(&error)
+        ),
+        (None, None) => "`boathook list --all` shows the variables".to_owned(),
+    };
     let names = names.join(", ");
     let names = excerpt(&names);
     Ok(Some(format!(

@@ -5,6 +5,27 @@ use std::path::{Path, PathBuf};
 
 use crate::host::HostView;
 
+/// Where distributions have libraries for the host's own programs: Debian's directory of the
+/// architecture first, because a directory without it may have libraries of 32 bits.
+#[cfg(target_arch = "x86_64")]
+const USUAL_LIBRARY_DIRECTORIES: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/lib",
+    "/usr/lib64",
+    "/usr/lib",
+];
+#[cfg(target_arch = "aarch64")]
+const USUAL_LIBRARY_DIRECTORIES: &[&str] = &[
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/lib",
+    "/usr/lib64",
+    "/usr/lib",
+];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const USUAL_LIBRARY_DIRECTORIES: &[&str] = &["/lib64", "/lib", "/usr/lib64", "/usr/lib"];
+
 /// The driver root of a class. It is the host's root directory, unless the class file or
 /// config.toml names another directory.
 #[derive(Clone, Copy)]
@@ -20,14 +41,14 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// Returns the directories in which libraries are searched after the class's own directories. A
-    /// driver root may have no ld.so.cache, unlike the host's root, so its usual library
-    /// directories are searched.
+    /// Returns the directories in which libraries are searched after the class's own directories: the
+    /// usual ones if there is no ld.so.cache, as in many driver roots, and on hosts that were built
+    /// without ldconfig. If ld.so.cache cannot be read, the search of a library reports it.
     pub(super) fn library_directories(&self) -> &'static [&'static str] {
-        if self.is_host_root() {
+        if self.is_host_root() && self.view.has_library_cache().unwrap_or(true) {
             &[]
         } else {
-            &["/lib64", "/lib", "/usr/lib64", "/usr/lib"]
+            USUAL_LIBRARY_DIRECTORIES
         }
     }
 

@@ -92,8 +92,16 @@ pub(super) fn find_edits(
     let spec = &class.spec;
     let (program_directories, _): (Vec<PathBuf>, Vec<PathBuf>) =
         find_directories(&spec.program_directories, driver_root.program_directories())?;
+    // The host's ld.so.cache is read only for a class that has libraries.
+    let has_libraries =
+        |edits: &Edits| !edits.libraries.is_empty() || edits.libraries_matching.is_some();
+    let root_directories = if spec.edits.iter().any(has_libraries) {
+        driver_root.library_directories()
+    } else {
+        &[]
+    };
     let (directories, absent_directories) =
-        find_directories(&spec.library_directories, driver_root.library_directories())?;
+        find_directories(&spec.library_directories, root_directories)?;
     let search = LibrarySearch {
         directories,
         absent_directories,

@@ -136,6 +136,12 @@ pub trait HostView {
     /// ld.so.cache exists, but cannot be read or is invalid.
     fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>>;
 
+    /// Returns whether the host has an ld.so.cache.
+    ///
+    /// # Errors
+    /// ld.so.cache exists, but cannot be read or is invalid.
+    fn has_library_cache(&self) -> io::Result<bool>;
+
     /// Opens the directory at `path` as a root directory of its own. A driver that is installed in
     /// a container has such a root directory.
     ///

@@ -271,6 +271,10 @@ impl HostView for RealHost {
         Ok(entries.map(|entry| entry.path().to_owned()).collect())
     }
 
+    fn has_library_cache(&self) -> io::Result<bool> {
+        Ok(self.ld_cache()?.is_some())
+    }
+
     fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>> {
         let cache_abi = match abi {
             ProgramAbi::Native => Some(Abi::NATIVE),

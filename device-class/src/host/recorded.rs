@@ -255,6 +255,12 @@ impl HostView for RecordedHost {
         Ok(paths.cloned().unwrap_or_default())
     }
 
+    /// A recording has the libraries that a class looked up in the cache. Without them, and with
+    /// directories of libraries, it is of a host that has no cache.
+    fn has_library_cache(&self) -> io::Result<bool> {
+        Ok(self.entry(Path::new("/usr/lib"))?.is_none() || !self.libraries.is_empty())
+    }
+
     fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>> {
         let libraries = self.libraries.get(Path::new("/")).into_iter().flatten();
         let libraries = libraries.filter(|((_, library_abi), _)| *library_abi == abi);

@@ -212,6 +212,10 @@ impl HostView for Recording<'_> {
         Ok(paths)
     }
 
+    fn has_library_cache(&self) -> io::Result<bool> {
+        self.view.has_library_cache()
+    }
+
     fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>> {
         self.view.library_names(abi)
     }

@@ -124,6 +124,10 @@ impl HostView for Faulty {
     fn libraries(&self, soname: &str, programs: ProgramAbi) -> io::Result<Vec<PathBuf>> {
         self.0.libraries(soname, programs)
     }
+    fn has_library_cache(&self) -> io::Result<bool> {
+        self.0.has_library_cache()
+    }
+
     fn library_names(&self, programs: ProgramAbi) -> io::Result<Vec<String>> {
         self.0.library_names(programs)
     }

@@ -24,6 +24,7 @@ mod memory_by_model;
 mod net_interfaces;
 mod node_groups;
 mod parts;
+mod plugged_devices;
 mod schema;
 mod schema_validation;
 mod shipped;

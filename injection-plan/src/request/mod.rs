@@ -11,6 +11,7 @@ mod node_paths;
 mod selection;
 #[cfg(test)]
 mod tests;
+mod udev_name;
 mod variables;
 mod waiting;
 

@@ -115,6 +115,11 @@ impl<'a> RequestNames<'a> {
         }
     }
 
+    /// Returns the devices of the class on this host.
+    pub(super) fn devices(&self) -> &'a [Device] {
+        &self.inventory.devices
+    }
+
     /// Returns the text with which a request selects `device` by its name `name`. Returns `None` if
     /// there is no such text, because the name is a reserved word or a path, or selects other
     /// devices.

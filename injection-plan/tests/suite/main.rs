@@ -19,6 +19,7 @@ mod node_paths;
 mod planning;
 mod same_names;
 mod udev_links;
+mod udev_names;
 mod vendors_behaviour;
 mod vendors_cases;
 mod video_nodes;

@@ -40,7 +40,9 @@ fn both_classes_know_the_same_drivers_of_codecs() {
         let file = directory(&format!("classes/{class}.toml"));
         let text = std::fs::read_to_string(file).unwrap();
         let begin = format!("{{ name = \"{attribute}\", value = \"{{driver}}\", regex = ");
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(&begin));
+        let line = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(&begin));
         line.unwrap().to_owned()
     };
     assert_eq!(

@@ -93,7 +93,7 @@ pub(super) fn run(
 /// it. It is not an error, because a class file may be written before the device is installed.
 fn warn_if_not_device_node(path: &Path, host: &dyn HostView) {
     let problem = match host.entry(path) {
-        Ok(Some(Entry::Device(_))) => return,
+        Ok(Some(Entry::Device(_) | Entry::Directory)) => return,
         Ok(Some(entry)) => format!("is {entry}, not a device"),
         Ok(None) => "is not on this host".to_owned(),
         Err(error) => format!("cannot be read: {error}"),

@@ -19,7 +19,7 @@ pub(in crate::command) use hardware::name_target;
 pub(super) use hardware::{find_offered_devices, find_usb_ids_of_node};
 pub(super) use names::InstalledNames;
 
-use toml_text::{escape_toml, format_nodes_line, quote_toml};
+use toml_text::{escape_regex, escape_toml, format_nodes_line, quote_toml};
 
 /// The device for which a class file is generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,11 @@ pub(super) enum Target {
         suffix: String,
     },
     /// A symbolic link in /dev that leads to a device node, such as those of udev.
-    Link { path: String },
+    Link {
+        path: String,
+        /// The directory of the node, such as /dev or /dev/input.
+        node_dir: String,
+    },
     /// A directory in /dev. All device nodes in it belong to one device.
     Directory {
         path: String,
@@ -61,7 +65,11 @@ pub(crate) enum TargetError {
         excerpt(.0)
     )]
     NoUsbDevice(String),
-    #[error("the directory {} has no device nodes", excerpt(.0))]
+    #[error(
+        "the directory {path} has no device nodes itself; `boathook list {path}` shows the devices \
+         in its directories",
+        path = excerpt(.0)
+    )]
     NoNodes(String),
 }
 
@@ -149,18 +157,17 @@ impl Target {
         let leads_to_node = node_path.starts_with("/dev")
             && matches!(host.entry(&node_path), Ok(Some(Entry::Device(_))));
         if leads_to_node && node_path != Path::new(&path) {
-            return Ok(Target::Link { path });
+            let node_dir = node_path.parent().unwrap_or(Path::new("/dev"));
+            return Ok(Target::Link {
+                path,
+                node_dir: node_dir.to_string_lossy().into_owned(),
+            });
         }
-        if !matches!(host.entry(Path::new(&path)), Ok(Some(Entry::Directory))) {
+        if !is_directory(&path, host) {
             return Ok(self);
         }
         let path = path.trim_end_matches('/').to_owned();
-        let mut nodes = host.list(Path::new(&path)).unwrap_or_default();
-        nodes.retain(|name| {
-            let has_plain_path = Target::parse(&format!("{path}/{name}")).is_ok();
-            let entry = host.entry(&Path::new(&path).join(name));
-            has_plain_path && matches!(entry, Ok(Some(Entry::Device(_))))
-        });
+        let nodes = directory::list_node_names(&path, host);
         if nodes.is_empty() {
             return Err(TargetError::NoNodes(path));
         }
@@ -187,6 +194,15 @@ impl Target {
         let old_nodes_line = format_nodes_line(&device_nodes);
         let mut class_nodes = Vec::new();
         for path in sibling_paths {
+            if is_directory(path, host) {
+                let directory = path.trim_end_matches('/');
+                let names = directory::list_node_names(directory, host);
+                if names.is_empty() {
+                    return Err(TargetError::NoNodes(path.clone()));
+                }
+                class_nodes.extend(directory::list_node_items(directory, &names));
+                continue;
+            }
             let pattern = target.to_sibling_pattern(path);
             let item = pattern.map(|pattern| quote_toml(&pattern));
             match item.or_else(|| bus_nodes::format_node(&target, path, host)) {
@@ -294,7 +310,7 @@ impl Target {
             } => format!("{bus}-{vendor}-{product}"),
             Target::Node { stem: path, .. }
             | Target::Directory { path, .. }
-            | Target::Link { path } => {
+            | Target::Link { path, .. } => {
                 let relative_path = path.strip_prefix("/dev/").unwrap_or(path);
                 let parts = relative_path.split(|c: char| !c.is_ascii_alphanumeric());
                 let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
@@ -321,10 +337,13 @@ impl Target {
             Target::Node { stem, suffix, .. } => class_file_text
                 .replace("@STEM@", &escape_toml(stem))
                 .replace("@REST@", &escape_toml(suffix)),
-            Target::Link { path } => class_file_text.replace("@STEM@", &escape_toml(path)),
+            Target::Link { path, node_dir } => class_file_text
+                .replace("@STEM@", &escape_toml(path))
+                .replace("@NODE_DIR@", &escape_toml(node_dir))
+                .replace("@NODE_REGEX@", &escape_toml(&escape_regex(node_dir))),
             Target::Directory { path, nodes } => class_file_text
                 .replace("@STEM@", &escape_toml(path))
-                .replace("@NODES@", &directory::format_nodes_key(path, nodes)),
+                .replace("@NODES@", &directory::format_node_lines(path, nodes)),
             Target::BusIds {
                 vendor, product, ..
             } => class_file_text
@@ -332,6 +351,10 @@ impl Target {
                 .replace("@PRODUCT@", product),
         }
     }
+}
+
+fn is_directory(path: &str, host: &dyn HostView) -> bool {
+    matches!(host.entry(Path::new(path)), Ok(Some(Entry::Directory)))
 }
 
 /// Splits `path` at each number in the file name that may be the device's number. Each item

@@ -1,24 +1,49 @@
 //! Describes the nodes of a directory in /dev, such as /dev/snd, as one device.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-/// Returns the lines of the list `nodes` in a class file. The list contains the device nodes
+use device_class::HostView;
+use device_class::host::Entry;
+
+use super::Target;
+use super::toml_text::quote_toml;
+
+/// Returns the lines of a list `nodes` in a class file. The list contains the device nodes
 /// `node_names` of a directory. Names that differ only in their numbers have one common line,
 /// because another host may have other numbers.
-pub(super) fn format_nodes_key(directory: &str, node_names: &[String]) -> String {
-    let lines: BTreeSet<String> = node_names
-        .iter()
-        .map(|node_name| format_node_line(directory, node_name))
-        .collect();
-    lines.into_iter().collect()
+pub(super) fn format_node_lines(directory: &str, node_names: &[String]) -> String {
+    let items = list_node_items(directory, node_names).into_iter();
+    items.map(|item| format!("  {item},\n")).collect()
 }
 
-fn format_node_line(directory: &str, node_name: &str) -> String {
+/// Returns the items of such a list.
+pub(super) fn list_node_items(directory: &str, node_names: &[String]) -> BTreeSet<String> {
+    let names = node_names.iter();
+    names
+        .map(|name| format_node_item(directory, name))
+        .collect()
+}
+
+/// Returns the names of the device nodes in a directory of the host.
+pub(super) fn list_node_names(directory: &str, host: &dyn HostView) -> Vec<String> {
+    let mut names = host.list(Path::new(directory)).unwrap_or_default();
+    names.retain(|name| {
+        let has_plain_path = Target::parse(&format!("{directory}/{name}")).is_ok();
+        let entry = host.entry(&Path::new(directory).join(name));
+        has_plain_path && matches!(entry, Ok(Some(Entry::Device(_))))
+    });
+    names
+}
+
+fn format_node_item(directory: &str, node_name: &str) -> String {
     let (pattern, template) = replace_numbers(node_name);
+    let quote = |name: &str| quote_toml(&format!("{directory}/{name}"));
     if pattern == node_name {
-        return format!("  {{ path = \"{directory}/{node_name}\", optional = true }},\n");
+        return format!("{{ path = {}, optional = true }}", quote(node_name));
     }
-    format!("  {{ for_each = \"{directory}/{pattern}\", path = \"{directory}/{template}\" }},\n")
+    let (pattern, template) = (quote(&pattern), quote(&template));
+    format!("{{ for_each = {pattern}, path = {template} }}")
 }
 
 /// Returns the pattern that matches a name with other numbers, and the template of the name that it
@@ -47,7 +72,7 @@ mod tests {
     #[test]
     fn nodes_that_differ_in_numbers_share_a_line() {
         let names = ["controlC0", "controlC1", "pcmC0D0p", "pcmC1D10p", "seq"];
-        let lines = format_nodes_key("/dev/snd", &names.map(str::to_owned));
+        let lines = format_node_lines("/dev/snd", &names.map(str::to_owned));
         let expected = "  { for_each = \"/dev/snd/controlC{a:number}\", path = \"/dev/snd/controlC{a}\" },\n  \
             { for_each = \"/dev/snd/pcmC{a:number}D{b:number}p\", path = \"/dev/snd/pcmC{a}D{b}p\" },\n  \
             { path = \"/dev/snd/seq\", optional = true },\n";

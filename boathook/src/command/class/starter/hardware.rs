@@ -182,7 +182,7 @@ impl TargetHardware {
                 let node_number = find_device_number(format!("{stem}{index}{suffix}"));
                 TargetHardware::NodeNumbers(node_number.into_iter().collect())
             }
-            Target::Link { path } => {
+            Target::Link { path, .. } => {
                 TargetHardware::NodeNumbers(find_device_number(path.clone()).into_iter().collect())
             }
             Target::Directory { path, nodes } => {

@@ -30,7 +30,8 @@ fn a_first_class_file_finds_the_device() {
         file /sys/bus/usb/devices/1-2/busnum\n| 1\n\
         file /sys/bus/usb/devices/1-2/devnum\n| 7\n\
         char /dev/bus/usb/001/007 189:6\n\
-        char /dev/snd/controlC0 116:1\nchar /dev/snd/seq 116:2\ndir /dev/snd/by-path\n";
+        char /dev/snd/controlC0 116:1\nchar /dev/snd/seq 116:2\ndir /dev/snd/by-path\n\
+        char /dev/input/event3 13:67\nlink /dev/input/by-id/usb-Scanner-event-kbd ../event3\n";
     let host = RecordedHost::parse(host).unwrap();
     for (text, name, ids) in [
         ("/dev/mychip0", "mychip", "mychip-0 mychip-10"),
@@ -58,6 +59,11 @@ fn a_first_class_file_finds_the_device() {
         ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),
         ("/dev/bus/usb/001/007", "usb-054c-06c1", "usb-1-2"),
         ("/dev/snd", "snd", "snd"),
+        (
+            "/dev/input/by-id/usb-Scanner-event-kbd",
+            "input-by-id-usb-scanner-event-kbd",
+            "input-by-id-usb-scanner-event-kbd",
+        ),
     ] {
         let target = Target::parse(text).unwrap().resolve(&host).unwrap();
         let file = target.format_class_file(&[], &InstalledNames::default(), &host);
@@ -105,6 +111,27 @@ fn a_usb_device_is_named_by_its_port_and_its_serial_number() {
         let aliases: Vec<String> = aliases.collect();
         assert_eq!(aliases, ["00000001 1-1", "00000001 1-2", "1-3"]);
     }
+}
+
+/// As media servers on boards have several nodes and directories.
+#[test]
+fn a_further_path_may_be_a_directory() {
+    let host = "char /dev/chip0 240:0\nchar /dev/heap/system 250:0\nchar /dev/heap/cma 250:1\n";
+    let host = RecordedHost::parse(host).unwrap();
+    let target = Target::parse("/dev/chip0").unwrap().resolve(&host).unwrap();
+    let file = target.format_class_file(&["/dev/heap".into()], &InstalledNames::default(), &host);
+    let (_, class) = parse(&file.unwrap());
+    let found = discover::look_up_class(&class, (&std::collections::BTreeSet::new()).into(), &host)
+        .unwrap();
+    let nodes = found
+        .edits
+        .nodes
+        .iter()
+        .map(|node| node.host_path.display().to_string());
+    assert_eq!(
+        nodes.collect::<Vec<_>>(),
+        ["/dev/heap/cma", "/dev/heap/system"]
+    );
 }
 
 #[test]

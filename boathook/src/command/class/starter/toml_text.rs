@@ -18,3 +18,14 @@ pub(super) fn quote_toml(text: &str) -> String {
 pub(super) fn escape_toml(text: &str) -> String {
     text.replace('\\', "\\\\")
 }
+
+/// Returns a regular expression that matches exactly `text`.
+pub(super) fn escape_regex(text: &str) -> String {
+    let is_operator = |c: char| "\\.+*?()|[]{}^$".contains(c);
+    let mut regex = String::new();
+    for character in text.chars() {
+        regex.extend(is_operator(character).then_some('\\'));
+        regex.push(character);
+    }
+    regex
+}
