@@ -306,7 +306,7 @@ fn a_directory_is_listed_with_its_devices() {
     assert_refused(
         &ran,
         code::REQUEST,
-        &["the directory /dev/empty has no device nodes"],
+        &["the directory /dev/empty has no nodes of devices"],
     );
 }
 

@@ -248,7 +248,8 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
         (&"stick-x1".into(), &"x1".into())
     );
     // A link of udev stays, also where a class has no other name that does.
-    let class = "version = 1\nresource = 'example.com/link'\nrequest = { env = 'LINKS' }\n\
+    let class = "version = 1\nfollow = true\nresource = 'example.com/link'\n\
+        request = { env = 'LINKS' }\n\
         discover = [{ path = '/dev/zigbee' }]\n\
         device = { id = 'link', nodes = ['/dev/zigbee'] }\n";
     host.add_class("link", class).unwrap();
