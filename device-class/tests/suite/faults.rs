@@ -13,6 +13,7 @@ use device_class::host::RecordedHost;
 use device_class::load;
 use device_class::template::Attributes;
 
+use crate::rows;
 use crate::shipped::{class, read, root};
 
 fn parse(host: &str) -> RecordedHost {
@@ -250,6 +251,57 @@ fn hardware_that_the_driver_has_not_taken_is_named() {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("00aa:01:00.0 (nouveau)"), "{told:?}");
         assert!(told[1].contains("00aa:02:00.0 (no driver)"), "{told:?}");
+    }
+}
+
+/// The classes of accelerators, each with the file by which hardware of its vendor is told apart, a
+/// value of that hardware, and one of other hardware of the vendor, or of a vendor like it.
+const ACCELERATORS: &str = "
+hygon-dcu | 0x1d94 | class | 0x038000 | 0x060400
+metax-gpu | 0x9999 | class | 0x030200 | 0x010802
+mthreads-gpu | 0x1ed5 | class | 0x030000 | 0x040300
+iluvatar-gpu | 0x1e3e | class | 0x120000 | 0x060400
+ascend-npu | 0x19e5 | device | 0xd802 | 0xa120
+kunlunxin-xpu | 0x1d22 | device | 0x3684 | 0x1380
+tenstorrent | 0x1e52 | device | 0xb140 | 0x0001
+rebellions-npu | 0x1eff | device | 0x1220 | 0x0001
+qualcomm-ai100 | 0x17cb | device | 0xa100 | 0x1107
+furiosa-rngd | 0x1ed2 | device | 0x0001 | 0x0000
+enflame-gcu | 0x1e36 | device | 0xc035 | 0xffff
+cambricon-mlu | 0xcabc | device | 0x0370 | 0xffff
+hailo | 0x1e60 | device | 0x2864 | 0xffff
+coral-edgetpu | 0x1ac1 | device | 0x089a | 0xffff
+deepx-npu | 0x1ff4 | device | 0x0100 | 0x2001
+amd-npu | 0x1022 | device | 0x17f0 | 0x790b
+intel-npu | 0x8086 | device | 0x643e | 0x56a0
+aws-neuron | 0x1d0f | device | 0x7264 | 0x8061
+xilinx-fpga | 0x10ee | device | 0x5005 | 0x5004
+xilinx-card | 0x10ee | device | 0x5021 | 0x5020
+";
+
+/// Of five functions the first has no driver, the second has the vendor's or that of virtual
+/// machines, and the others are a virtual function, other hardware, and another vendor's.
+#[test]
+fn accelerators_without_a_driver_are_named() {
+    for [name, vendor, file, value, other] in rows(ACCELERATORS) {
+        let class = class(&name);
+        let function = |bdf: &str, vendor: &str, value: &str| {
+            let path = format!("/sys/bus/pci/devices/{bdf}");
+            format!("file {path}/vendor\n| {vendor}\nfile {path}/{file}\n| {value}\n")
+        };
+        let host = [
+            function("00aa:01:00.0", &vendor, &value),
+            function("00aa:02:00.0", &vendor, &value),
+            "link /sys/bus/pci/devices/00aa:02:00.0/driver ../../drivers/any\n".to_owned(),
+            function("00aa:03:00.1", &vendor, &value),
+            "link /sys/bus/pci/devices/00aa:03:00.1/physfn ../00aa:03:00.0\n".to_owned(),
+            function("00aa:04:00.0", &vendor, &other),
+            function("00aa:05:00.0", "0xabcd", &value),
+        ];
+        let reports = discover::describe_unclaimed_hardware(&class, &parse(&host.concat()));
+        assert_eq!(reports.len(), 1, "{name}: {reports:?}");
+        let report = &reports[0];
+        assert!(report.contains("00aa:01:00.0 (no driver): "), "{report}");
     }
 }
 
