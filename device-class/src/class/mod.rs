@@ -159,6 +159,11 @@ pub struct ClassSpec {
     /// directory with its own `usr`, `etc` and so on, or only with `lib64` or `lib` and `bin`.
     /// config.toml can override it.
     pub driver_root: Option<PathTemplate>,
+    /// Conditions for `driver_root`, with the keys of `require`, such as a file that exists while
+    /// the driver's container runs. If one is not met, the driver's root is the root of the host.
+    /// They do not apply to a `driver_root` in config.toml.
+    #[serde(default, rename = "driver_root_require")]
+    pub driver_root_conditions: Vec<Condition>,
     /// Templates for directories with libraries that are not in the host's ld.so.cache. config.toml
     /// can add others.
     #[serde(default)]

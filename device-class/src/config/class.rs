@@ -123,6 +123,7 @@ impl ClassConfig {
             .unwrap_or(spec.allows_late_devices && spec.is_followed);
         if let Some(root) = &self.driver_root {
             spec.driver_root = Some(root.clone());
+            spec.driver_root_conditions.clear();
         }
         match &self.dev_root {
             Some(root) => move_device_paths(spec, root),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditSelection};
 use super::node_paths::{NodePaths, PathTarget};
-use super::{DeviceError, FoundEdits, Inventory, find_devices, udev_links};
+use super::{DeviceError, FoundEdits, Inventory, find_devices, source, udev_links};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
 use crate::name::ClassName;
@@ -68,7 +68,7 @@ pub fn look_up_class(
         class: class.name.clone(),
         error,
     };
-    let root = fill_driver_root(class, attributes)?;
+    let root = fill_driver_root(class, attributes, host)?;
     let root = root.map(|path| {
         let result = open_root(host, &path);
         result.map_err(|error| LookUpError::DriverRoot {
@@ -164,11 +164,17 @@ fn open_root<'a>(
     ))
 }
 
-/// Fills in the path of the driver root. Returns `None` if the driver root is the root of the host.
+/// Fills in the path of the driver root. Returns `None` if the driver root is the root of the host,
+/// because the class names no other one, or because a condition for it is not met.
 fn fill_driver_root(
     class: &DeviceClass,
     attributes: &Attributes,
+    host: &dyn HostView,
 ) -> Result<Option<PathBuf>, LookUpError> {
+    let mut conditions = class.spec.driver_root_conditions.iter();
+    if !conditions.all(|condition| source::is_condition_met(condition, attributes, host)) {
+        return Ok(None);
+    }
     let template = class.spec.driver_root.as_ref();
     let result = template.map(|template| template.fill(attributes));
     result.transpose().map_err(|error| LookUpError::Template {

@@ -79,6 +79,7 @@ bright | /cm/local/apps/cuda-driver/libs/580.159.03/lib64 | /cm/local/apps/cuda-
 cos | /home/kubernetes/bin/nvidia/lib64 | /home/kubernetes/bin/nvidia/bin
 flatcar | /opt/nvidia/580.159.03/4230.2.1/lib64 | /opt/nvidia/580.159.03/4230.2.1/bin
 fedora | /usr/lib64 | /usr/bin
+qnap | /opt/NVIDIA_GPU_DRV/usr/nvidia | /opt/NVIDIA_GPU_DRV/usr/bin
 driver-directory | /usr/local/nvidia/lib64 | /usr/local/nvidia/bin
 driver-container | /run/nvidia/driver/usr/lib/x86_64-linux-gnu | /run/nvidia/driver/usr/bin
 ";
@@ -129,11 +130,63 @@ fn each_hosts_driver_is_found() {
     }
 }
 
-/// Without its settings a driver in a container is not mistaken for the host's.
+/// The operator's driver container is found by itself, and not the leftovers of an older driver of
+/// the host. A host that has a driver of its own keeps it, and a setting goes before both.
 #[test]
-fn an_older_driver_of_the_host_is_not_taken() {
-    let found = found("driver-container", NODES, "");
-    assert_eq!(sources(&found, "libcuda.so"), [""; 0]);
+fn a_driver_container_is_found_by_itself() {
+    let tree = shipped::root().join("testdata/nvidia-gpu/layouts/driver-container.txt");
+    let tree = std::fs::read_to_string(tree).unwrap();
+    let host = "file /usr/bin/nvidia-smi\n\
+         file /usr/lib/x86_64-linux-gnu/libcuda.so.580.159.03\n\
+         lib libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so.580.159.03\n";
+    let marker = "file /run/nvidia/driver/usr/bin/nvidia-smi\n";
+    let configured = "[class.nvidia-gpu]\ndriver_root = '/usr'\n";
+    let container = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.03";
+    let own = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.03";
+    for (tree, config, expected) in [
+        (tree.clone(), "", &[container][..]),
+        (tree.replace(marker, ""), "", &[]),
+        (format!("{tree}{host}"), "", &[own]),
+        (tree.clone(), configured, &[]),
+        (tree.replace("/run/nvidia/driver", "/run/other"), "", &[]),
+    ] {
+        let found = found_in(&tree, NODES, config);
+        assert_eq!(sources(&found, "libcuda.so"), expected, "{config}");
+    }
+}
+
+/// A class, a program of it that reports facts, and where else the program is found.
+const PROGRAMS: &str = "
+nvidia-gpu | /usr/bin/nvidia-smi | /opt/NVIDIA_GPU_DRV/usr/bin
+hygon-dcu | /opt/hyhal/bin/hy-smi | /usr/local/hyhal/bin
+metax-gpu | /opt/mxdriver/bin/mx-smi | /opt/maca/bin
+gaudi | /usr/bin/hl-smi | /opt/habanalabs/bin
+ascend-npu | /usr/local/sbin/npu-smi | /usr/local/bin
+kunlunxin-xpu | /usr/local/bin/xpu-smi | /usr/local/xpu/bin
+";
+
+/// Those of every vendor are at the path of the class, in another place that is known, or in a
+/// directory of config.toml, which goes before the places that are known.
+#[test]
+fn programs_of_each_vendor_are_found_in_other_places() {
+    for [name, path, other] in rows(PROGRAMS) {
+        let file = path.rsplit('/').next().unwrap();
+        let (other, own) = (format!("{other}/{file}"), format!("/spack/bin/{file}"));
+        let config = format!("[class.{name}]\nprogram_directories = ['/spack/bin']\n");
+        for (files, config, expected) in [
+            (vec![&path, &other, &own], "", &path),
+            (vec![&other, &own], "", &other),
+            (vec![&other, &own], config.as_str(), &own),
+            (vec![&own], "", &path),
+        ] {
+            let config: Config = toml::from_str(config).unwrap();
+            let class = config.with_settings(shipped::class(&name), Path::new("x.toml"));
+            let tree: String = files.iter().map(|file| format!("file {file}\n")).collect();
+            let host = RecordedHost::parse(&tree).unwrap();
+            let found = discover::find_host_program(&class.unwrap(), Path::new(&path), &host);
+            assert_eq!(found.path, Path::new(expected), "{name}: {files:?}");
+        }
+    }
 }
 
 /// Any other place is named in config.toml, and goes before the class's.

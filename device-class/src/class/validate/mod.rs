@@ -49,6 +49,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let directories = spec.library_directories.iter();
     let directories = directories.chain(&spec.program_directories);
     host_attributes.check_paths(directories.map(Some), &None)?;
+    host_attributes.check_conditions(&spec.driver_root_conditions)?;
     let host_attributes = KnownAttributes {
         is_edits_table: true,
         ..host_attributes
