@@ -101,7 +101,10 @@ pub(super) fn build_device(
             class.settings.runs_health_programs || !matches!(check.test, HealthTest::Program(_))
         };
         let checks = checks.filter(is_enabled);
-        match health::check_device(checks, &nodes, candidate, host) {
+        // A virtual device stands for no hardware, so it can do without a node.
+        let needs_node = source.virtual_device_count.is_none()
+            && spec.nodes.iter().chain(&source.nodes).next().is_some();
+        match health::check_device(checks, &nodes, needs_node, candidate, host) {
             // The device cannot be used as a whole, only its partitions can. If the class has no
             // `[[parts]]`, or shares its devices, there can be no partitions, so the device is
             // unhealthy.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::source::{Candidate, describe_expected_values};
-use super::{Device, FoundNode, Inventory, attributes, search};
+use super::{Device, FoundNode, Inventory, Presence, attributes, search};
 use crate::class::{
     DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
 };
@@ -96,10 +96,13 @@ pub enum HistoryRule {
 /// Runs the checks of a device. Returns the health as far as one scan can tell, the readings for
 /// [`super::HealthHistory`], and a reason if the device cannot be used as a whole but its
 /// partitions can. If several nodes or checks fail, the health has the reason of the first node
-/// that cannot be used, or else of the first check that failed.
+/// that cannot be used, or else of the first check that failed. `needs_node` is true if the class
+/// declares nodes for the device: then the device is unhealthy if the host has none of them, also
+/// if each of them is optional.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
+    needs_node: bool,
     candidate: &Candidate,
     host: &dyn HostView,
 ) -> (Health, Vec<Reading>, Option<String>) {
@@ -107,6 +110,12 @@ pub(super) fn check_device<'a>(
     let mut fault = nodes
         .iter()
         .find_map(|node| node.number.unusable_reason().map(str::to_owned));
+    let has_no_node = nodes
+        .iter()
+        .all(|node| matches!(node.number, Presence::Optional));
+    if needs_node && has_no_node {
+        fault = Some(describe_absent_nodes(nodes));
+    }
     let mut whole_device_fault = None;
     for (number, check) in checks.enumerate() {
         let (source, rule, check_fault) = run_check(check, candidate, host);
@@ -126,6 +135,21 @@ pub(super) fn check_device<'a>(
         Some(reason) => Health::Unhealthy { reason },
     };
     (health, readings, whole_device_fault)
+}
+
+/// Describes that the host has none of the optional nodes of a device.
+fn describe_absent_nodes(nodes: &[FoundNode]) -> String {
+    let paths = nodes
+        .iter()
+        .map(|node| node.host_path.display().to_string());
+    let paths: Vec<String> = paths.collect();
+    if paths.is_empty() {
+        return "the driver has made no node for it".to_owned();
+    }
+    format!(
+        "{} does not exist, and it has no other node",
+        paths.join(", ")
+    )
 }
 
 /// Runs one check. Returns the file or pattern that the check reads, for messages. If the outcome

@@ -110,7 +110,8 @@ const RENDERING: [&str; 8] = [
 ];
 
 /// Guides for LXC give a container /dev/dri/renderD128 alone. Only a display needs the node of
-/// the card, while nothing computes and codes video without the render node.
+/// the card, while nothing computes and codes video without the render node. The plugin of one
+/// vendor offers a card also by the node of the card alone. Without any node no card is healthy.
 #[test]
 fn a_render_node_is_enough() {
     for case in RENDERING {
@@ -127,7 +128,29 @@ fn a_render_node_is_enough() {
         let all = count_healthy(&[]);
         assert!(all > 0, "{case}");
         assert_eq!(count_healthy(&[card]), all, "{case}");
-        assert_eq!(count_healthy(&[render]), 0, "{case}");
+        let by_card = if case == "intel-gpu" { all } else { 0 };
+        assert_eq!(count_healthy(&[render]), by_card, "{case}");
         assert_eq!(count_healthy(&[card, render]), 0, "{case}");
+    }
+}
+
+/// A card that draws only has no render node in sysfs either.
+#[test]
+fn a_card_without_any_node_is_unhealthy() {
+    let card = "link /sys/class/drm/card0 ../../devices/pci0000:00/0000:00:02.0/drm/card0\n\
+                link /sys/devices/pci0000:00/0000:00:02.0/drm/card0/device ../../../0000:00:02.0\n\
+                file /sys/devices/pci0000:00/0000:00:02.0/vendor\n| VENDOR\n\
+                file /sys/devices/pci0000:00/0000:00:02.0/config\n| (the space)\n\
+                link /sys/bus/pci/devices/0000:00:02.0 ../../../devices/pci0000:00/0000:00:02.0\n";
+    let node = "char /dev/dri/card0 226:0\n";
+    for (class, vendor) in [("intel-gpu", "0x8086"), ("metax-gpu", "0x9999")] {
+        let class = shipped::class(class);
+        let card = card.replace("VENDOR", vendor);
+        let find = |text: &str| discover::find_devices(&class, &RecordedHost::parse(text).unwrap());
+        let without = find(&card);
+        assert_eq!(without.devices.len(), 1, "{:?}", without.warnings);
+        let health = without.devices[0].health.to_string();
+        assert!(health.contains("/dev/dri/card0 does not exist"), "{health}");
+        assert_eq!(healthy(&find(&format!("{card}{node}"))).len(), 1);
     }
 }
