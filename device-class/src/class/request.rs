@@ -75,6 +75,11 @@ pub struct RequestSpec {
     /// with advice for users. A request that sets one of these variables is refused.
     #[serde(default, rename = "refused_env")]
     pub refused_variables: BTreeMap<String, String>,
+    /// Variables of the vendor's libraries that select devices by their numbers in the container,
+    /// which begin at 0. A number that no device of the container has, such as a number on the
+    /// host, causes a warning.
+    #[serde(default)]
+    pub container_index_env: Vec<EnvName>,
     /// The requirements that an image states about the host.
     pub requirements: Option<RequirementSpec>,
     /// Pairs of variables with which a container sets a value for a single device.

@@ -169,6 +169,7 @@ impl PlanBuilder {
         self.note_restricted_names(class_name, "forbidden", forbidden_names);
         self.note_unknown_capabilities(class, request);
         self.warn_about_unhealthy_devices(request, inventory, &devices);
+        self.warn_about_host_indexes(request, devices.len());
         for (device, action) in prepare::plan_preparations(class, request, &devices)? {
             let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
             self.preparations.push(InjectionStep::new(action, [owner]));

@@ -132,6 +132,33 @@ impl PlanBuilder {
         }
     }
 
+    /// Adds a warning for each variable of the vendor's libraries that has a number which no device
+    /// of the container has. It is usually the number of the device on the host: the libraries then
+    /// find no device.
+    pub(super) fn warn_about_host_indexes(&mut self, request: &Request, device_count: usize) {
+        if device_count == 0 {
+            return;
+        }
+        for (name, value) in &request.container_indexes {
+            let numbers = value
+                .split(',')
+                .map(|number| number.trim().parse::<usize>());
+            if numbers.flatten().any(|number| number >= device_count) {
+                let range = match device_count {
+                    1 => "0".to_owned(),
+                    _ => format!("0 to {}", device_count - 1),
+                };
+                self.warnings.push(format!(
+                    "{}={}: programs count the devices of the container, which have the numbers \
+                     {range} whatever their numbers on the host are; leave {0} out, or write \
+                     numbers of the container",
+                    excerpt(name),
+                    excerpt(value)
+                ));
+            }
+        }
+    }
+
     /// Adds a note for each requested capability that the class does not have. Such a request is
     /// common, because images list all capabilities that they could use. The message is a warning
     /// if the name is probably mistyped, or if the class has none of the requested capabilities.

@@ -30,7 +30,7 @@ pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
 
 use device_class::DeviceClass;
 use device_class::discover::{EditSelection, Inventory, RequestedDevices};
-use device_class::name::{CapabilityName, ClassName, DeviceId, ListName, excerpt};
+use device_class::name::{CapabilityName, ClassName, DeviceId, EnvName, ListName, excerpt};
 
 use variables::{
     describe_capabilities, parse_capabilities, parse_list_names, parse_pairs, parse_requirements,
@@ -62,6 +62,9 @@ pub struct Request {
     pub requirements: Vec<(String, String)>,
     /// The variable pairs. Each of them requests a state of one device.
     pub pairs: Vec<VariablePair>,
+    /// The names and values of the container's variables that select devices by their numbers in
+    /// the container.
+    pub container_indexes: Vec<(String, String)>,
     pub source: RequestSource,
 }
 
@@ -265,6 +268,10 @@ impl Request {
             .as_ref()
             .and_then(|name| get_env(name.as_str()));
         let lists = parse_list_names(list_names.unwrap_or_default()).map_err(refuse)?;
+        let index_variables = spec.container_index_env.iter().map(EnvName::as_str);
+        let container_indexes = index_variables
+            .filter_map(|name| Some((name.to_owned(), get_env(name)?.to_owned())))
+            .collect();
         let paths = selection.host_paths(&class.spec);
         let class = class.name.clone();
         Ok(Some(Request {
@@ -277,6 +284,7 @@ impl Request {
             unknown_capability_list,
             requirements,
             pairs,
+            container_indexes,
             source,
         }))
     }
