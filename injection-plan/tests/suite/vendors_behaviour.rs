@@ -8,6 +8,7 @@ use device_class::discover;
 use device_class::host::RecordedHost;
 use injection_plan::request::Request;
 
+use crate::golden::{pair, plan_text};
 use crate::planning::{self, asker, directory, shipped_class as class};
 
 pub(crate) fn read(path: &str) -> String {
@@ -43,6 +44,62 @@ pub(crate) fn nodes<'p>(plan: &'p [String], prefix: &str) -> Vec<&'p str> {
     let nodes = plan.iter().filter(|line| line.trim().starts_with("node "));
     let words = nodes.flat_map(|line| line.split_whitespace());
     words.filter(|word| word.starts_with(prefix)).collect()
+}
+
+/// A recorded host, a request, and a program of the driver that some packages leave out.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    (
+        "nvidia-gpu/h200",
+        "NVIDIA_VISIBLE_DEVICES=all",
+        "/usr/bin/nvidia-smi",
+    ),
+    (
+        "gpu-share",
+        "GPU_SHARE_VISIBLE_DEVICES=0",
+        "/usr/bin/nvidia-smi",
+    ),
+    (
+        "ascend-npu/910b",
+        "ASCEND_VISIBLE_DEVICES=0",
+        "/usr/local/bin/npu-smi",
+    ),
+    (
+        "cambricon-mlu",
+        "CAMBRICON_VISIBLE_DEVICES=0",
+        "/usr/bin/cnmon",
+    ),
+    (
+        "kunlunxin-xpu/p800",
+        "CXPU_VISIBLE_DEVICES=all",
+        "/usr/local/bin/xpu-smi",
+    ),
+    (
+        "mthreads-gpu",
+        "MTHREADS_VISIBLE_DEVICES=all",
+        "/usr/bin/mthreads-gmi",
+    ),
+];
+
+/// Debian has nvidia-smi in a package of its own, for example: the container starts, and a note says
+/// what it lacks.
+#[test]
+fn a_program_that_the_host_lacks_is_a_note() {
+    for (case, variable, program) in PROGRAMS {
+        let class = class(case.split('/').next().unwrap());
+        let text = read(&format!("testdata/{case}/host.txt"));
+        let is_other = |line: &&str| !line.starts_with(&format!("file {program}"));
+        let without: Vec<&str> = text.lines().filter(is_other).collect();
+        let note = |text: &str| {
+            let host = RecordedHost::parse(text).unwrap();
+            let plan = plan_text(&class, &host, &[pair(variable)]);
+            assert!(!plan.contains("refused"), "{case}: {plan}");
+            let is_note = |line: &&str| line.contains("optional and not on this host: ");
+            let notes = plan.lines().filter(is_note).collect::<Vec<_>>().join("\n");
+            notes.contains(program)
+        };
+        assert!(!note(&text), "{case}");
+        assert!(note(&without.join("\n")), "{case}");
+    }
 }
 
 /// Xilinx's device plugin, `fpga.go`: cards are also sold under the PCI ids of Advantech,
