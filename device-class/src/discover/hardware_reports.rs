@@ -15,17 +15,22 @@ const MAX_UNCLAIMED_REPORTS: usize = 64;
 
 /// Returns one line for each piece of hardware whose driver is not bound to it, and one for each
 /// optional device node that is missing on the host although a container with this selection needs
-/// it. Returns nothing if the driver is not loaded, because then all nodes are missing.
+/// it. Without a device, no node is reported, because the driver creates nodes only for devices.
+///
+/// `is_class_named` is true if the user asked about this class by its name. Otherwise a disabled
+/// class reports no hardware without its driver: the enabled class that it extends has the same
+/// `[[unclaimed]]` tables, and reports the same hardware.
 pub fn describe_unusable_hardware<'a>(
     class: &'a DeviceClass,
+    is_class_named: bool,
     selection: impl Into<EditSelection<'a>>,
     inventory: &Inventory,
     host: &dyn HostView,
 ) -> Vec<String> {
-    if inventory.missing_driver_message.is_some() {
-        return Vec::new();
+    let mut reports = Vec::new();
+    if class.spec.is_enabled || is_class_named {
+        reports.extend(describe_unclaimed_hardware(class, host));
     }
-    let mut reports = describe_unclaimed_hardware(class, host);
     if !inventory.devices.is_empty() {
         let attributes = &inventory.host_attributes;
         reports.extend(describe_missing_nodes(class, selection, attributes, host));

@@ -347,7 +347,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
         let host = parse(host);
         let inventory = discover::find_devices(&class, &host);
         let capabilities = class.spec.request.find_default_capabilities();
-        discover::describe_unusable_hardware(&class, &capabilities, &inventory, &host)
+        discover::describe_unusable_hardware(&class, false, &capabilities, &inventory, &host)
     };
     let host = read("nvidia-gpu/h200/host.txt");
     assert!(lacks(&host).is_empty());
@@ -369,7 +369,9 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     // A container without that capability needs no such node.
     let utility = ["utility".to_owned().try_into().unwrap()].into();
     let (host, inventory) = (parse(&host), discover::find_devices(&class, &parse(&host)));
-    assert!(discover::describe_unusable_hardware(&class, &utility, &inventory, &host).is_empty());
+    assert!(
+        discover::describe_unusable_hardware(&class, false, &utility, &inventory, &host).is_empty()
+    );
 }
 
 #[test]

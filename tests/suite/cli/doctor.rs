@@ -700,3 +700,51 @@ fn what_the_host_lacks_is_reported_although_no_device_is_unhealthy() {
     let printed = boathook(&host, arguments[0], b"").stderr;
     assert!(!printed.contains("has not taken"), "{printed}");
 }
+
+/// A GPU that another driver has, or none, where the driver is not loaded: the line is printed once,
+/// by the class that is enabled. A host with another vendor's GPU has no such line.
+#[test]
+fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
+    let taken_by = |driver: Option<&str>, vendor: &str| {
+        let host = HostDirectory::new().unwrap();
+        host.add_all_shipped_classes().unwrap();
+        let gpu = "/sys/bus/pci/devices/0000:41:00.0";
+        for (file, text) in [("vendor", vendor), ("class", "0x030200")] {
+            host.add_file(&format!("{gpu}/{file}"), text).unwrap();
+        }
+        if let Some(driver) = driver {
+            let target = format!("../../../../bus/pci/drivers/{driver}");
+            let link = host.root().join(&gpu[1..]).join("driver");
+            symlink(target, link).unwrap();
+        }
+        host
+    };
+    for (driver, vendor, line) in [
+        (
+            Some("nouveau"),
+            "0x10de",
+            Some("0000:41:00.0 (nouveau): install NVIDIA's driver, which blacklists nouveau"),
+        ),
+        (
+            None,
+            "0x10de",
+            Some("0000:41:00.0 (no driver): run `modprobe nvidia`"),
+        ),
+        (Some("vfio-pci"), "0x10de", None),
+        (None, "0x1a03", None),
+    ] {
+        let host = taken_by(driver, vendor);
+        for arguments in [&["list"][..], &["list", "gpu-share"], &["check"]] {
+            let ran = boathook(&host, arguments, b"");
+            let printed = format!("{}{}", ran.stdout, ran.stderr);
+            let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+            let lines = printed.matches("the driver has not taken").count();
+            assert_eq!(
+                lines,
+                usize::from(line.is_some()),
+                "{arguments:?}: {printed}"
+            );
+            assert!(printed.contains(line.unwrap_or_default()), "{printed}");
+        }
+    }
+}

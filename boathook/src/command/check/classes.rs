@@ -47,7 +47,7 @@ pub(super) fn check_classes(
             continue;
         }
         let class_name = source.as_ref().ok().map(|source| source.name.to_string());
-        let class_findings = check_class(source, config, &host, &mut name_owners);
+        let class_findings = check_class(source, is_named, config, &host, &mut name_owners);
         match class_findings.as_slice() {
             // Most hosts have devices of only a few classes. One finding lists all classes that
             // have no devices.
@@ -66,6 +66,7 @@ pub(super) fn check_classes(
 
 fn check_class(
     source: Result<ClassSource, FileError>,
+    is_named: bool,
     config: &Config,
     host: &dyn HostView,
     name_owners: &mut NameOwners,
@@ -102,6 +103,7 @@ fn check_class(
     }
     let missing_parts = discover::describe_unusable_hardware(
         &class,
+        is_named,
         request.edit_selection(),
         &found_class.inventory,
         host,

@@ -119,8 +119,13 @@ impl Scan {
                 .extend(DriverProperties::describe_due_run(class, host));
         }
         let capabilities = class.spec.request.find_default_capabilities();
-        let missing_parts =
-            discover::describe_unusable_hardware(class, &capabilities, &inventory, host);
+        let missing_parts = discover::describe_unusable_hardware(
+            class,
+            !selection.class_names.is_empty(),
+            &capabilities,
+            &inventory,
+            host,
+        );
         inventory.warnings.extend(missing_parts);
         let warnings = inventory.warnings.iter();
         self.warnings
