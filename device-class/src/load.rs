@@ -123,6 +123,12 @@ impl ClassSource {
         self.fault.is_none() && self.text.trim().is_empty()
     }
 
+    /// Returns whether the class extends the class of this name, directly or indirectly.
+    pub fn extends(&self, name: &ClassName) -> bool {
+        let mut bases = self.bases.iter();
+        bases.any(|base| parse_class_name(&base.path).is_ok_and(|base_name| base_name == *name))
+    }
+
     /// Returns whether a container might request this class. `is_set` returns whether a variable is
     /// set in the container. `false` is certain. After `true`, the caller has to parse the class to
     /// know.

@@ -4,6 +4,7 @@ use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::load::{self, ClassSource};
+use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 
 use super::open_host;
@@ -14,7 +15,9 @@ pub const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
 /// Returns a text that names other classes of the same vendor that have devices on this host.
 /// Returns `None` if there are none. The domain of the resource name identifies the vendor, who
-/// may have several classes, for example one for virtual machines.
+/// may have several classes, for example one for virtual machines. A class that extends the
+/// requested one is not named: it finds the same devices, unless config.toml hides them in the
+/// requested class.
 ///
 /// Call this only for a message about a missing device: it parses all class files of the vendor.
 pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
@@ -23,7 +26,7 @@ pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<St
     let sources = load::read_each_source(&config.classes).ok()?;
     let classes = sources
         .into_iter()
-        .filter_map(|source| load_class(source, config));
+        .filter_map(|source| load_class(source, config, &class.name));
     let related_classes = classes.filter(|other| {
         other.name != class.name && find_vendor(other).as_deref() == Some(vendor.as_str())
     });
@@ -44,8 +47,9 @@ pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<St
 
 /// Returns a text that names the other classes that have devices on this host with the same
 /// resource as those of the class. Such a class is for another kind of host, whose driver has
-/// other files: if those of the requested class cannot be used, the other one is probably meant.
-/// Returns `None` if there is no such class.
+/// other files: if those of the requested class cannot be used, the other one is probably meant. A
+/// class that extends the requested one has the same files, so it is not named. Returns `None` if
+/// there is no such class.
 pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> Option<String> {
     let host = open_host(config).ok()?;
     let list_resources = |class: &DeviceClass| {
@@ -56,7 +60,7 @@ pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> O
     let sources = load::read_each_source(&config.classes).ok()?;
     let classes = sources
         .into_iter()
-        .filter_map(|source| load_class(source, config));
+        .filter_map(|source| load_class(source, config, &class.name));
     let other_classes = classes.filter(|other| {
         let mut other_resources = list_resources(other).into_iter();
         other.name != class.name && other_resources.any(|resource| resources.contains(&resource))
@@ -75,8 +79,18 @@ pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> O
     })
 }
 
-fn load_class(source: Result<ClassSource, FileError>, config: &Config) -> Option<DeviceClass> {
-    config.class(&source.ok()?).ok()
+/// Parses a class with the settings of config.toml. Returns `None` if it extends the class
+/// `requested_class`, or if its file has an error.
+fn load_class(
+    source: Result<ClassSource, FileError>,
+    config: &Config,
+    requested_class: &ClassName,
+) -> Option<DeviceClass> {
+    let source = source.ok()?;
+    if source.extends(requested_class) {
+        return None;
+    }
+    config.class(&source).ok()
 }
 
 fn find_vendor(class: &DeviceClass) -> Option<String> {

@@ -243,6 +243,12 @@ fn the_class_with_the_same_resource_is_named_if_libraries_cannot_be_used() {
     for class in ["nvidia-gpu", "nvidia-tegra"] {
         host.add_shipped_class(class).unwrap();
     }
+    // Classes of one's own that extend it have the same devices and files.
+    for (name, base) in [("lab", "nvidia-gpu"), ("lab-night", "lab")] {
+        let env = name.to_uppercase().replace('-', "_");
+        let text = format!("extends = '{base}'\nversion = 1\nrequest = {{ env = '{env}' }}\n");
+        host.add_class(name, &text).unwrap();
+    }
     let csv = "/etc/nvidia-container-runtime/host-files-for-container.d/drivers.csv";
     let version = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  595.78  Release\n";
     let gpu = "Model: NVIDIA Thor\nGPU UUID: GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10\n\
@@ -265,6 +271,7 @@ fn the_class_with_the_same_resource_is_named_if_libraries_cannot_be_used() {
     let (code, text) = doctor(&host, all.path());
     assert_eq!(code, Some(15), "{text}");
     assert_says(&text, &["libcuda.so.1 is not in", named]);
+    assert!(!text.contains("class lab"), "{text}");
     let arguments = ["explain", "--bundle", all.path().to_str().unwrap()];
     let explained = boathook(&host, &arguments, b"");
     assert_refused(&explained, code::REQUEST, &["libnvidia-ml.so.1", named]);
