@@ -184,3 +184,41 @@ fn a_capability_that_the_device_needs_is_named() {
         ],
     );
 }
+
+/// The loader searches the directories of LD_LIBRARY_PATH first. The hook covers files in those with
+/// an absolute path, so only the others are ambiguous.
+#[test]
+fn an_ambiguous_library_path_is_a_warning() {
+    let host = DemoHost::new().unwrap();
+    let many = (0..20).map(|number| format!("/opt/{number}"));
+    let many = many.collect::<Vec<_>>().join(":");
+    for (value, warning) in [
+        ("/usr/local/lib:/opt/lib", None),
+        ("/opt/lib:", None),
+        (
+            "lib:/opt/lib",
+            Some("LD_LIBRARY_PATH has lib: programs search there first"),
+        ),
+        (
+            "/opt/lib:$ORIGIN/../lib",
+            Some("LD_LIBRARY_PATH has $ORIGIN/../lib: programs search there first"),
+        ),
+        (
+            many.as_str(),
+            Some("LD_LIBRARY_PATH has 4 more than 16 directories"),
+        ),
+    ] {
+        let env = [(DemoHost::VARIABLE, "1"), ("LD_LIBRARY_PATH", value)];
+        let text = explain(&host, &env, false);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(warning.unwrap_or("npu-1")), "{value}: {text}");
+        assert_eq!(
+            text.contains("LD_LIBRARY_PATH has"),
+            warning.is_some(),
+            "{text}"
+        );
+        let plan: Value = serde_json::from_str(&explain(&host, &env, true)).unwrap();
+        let warnings = plan["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), usize::from(warning.is_some()), "{plan}");
+    }
+}
