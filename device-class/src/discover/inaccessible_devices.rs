@@ -1,5 +1,4 @@
-//! Marks devices as unhealthy if Boathook runs in a container that does not have the devices'
-//! nodes.
+//! Leaves out devices if Boathook runs in a container that does not have the devices' nodes.
 //!
 //! Such a container may have only some of the machine's devices, for example an unprivileged LXC
 //! container with Docker in it. The driver's files in /proc and /sys list all devices of the
@@ -9,8 +8,9 @@
 
 use std::path::Path;
 
-use super::{Device, Health, Inventory, NodeForm};
+use super::{Device, Inventory, NodeForm};
 use crate::host::HostView;
+use crate::name::DeviceId;
 
 /// The symbolic link whose target identifies the user namespace of this process.
 const USER_NAMESPACE_PATH: &str = "/proc/self/ns/user";
@@ -18,11 +18,19 @@ const USER_NAMESPACE_PATH: &str = "/proc/self/ns/user";
 /// `include/linux/proc_ns.h`).
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Marks a device as unhealthy if its nodes are missing and cannot be created in this user
+/// A device of the machine that the container in which Boathook runs does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InaccessibleDevice {
+    pub id: DeviceId,
+    /// The reason, for users.
+    pub reason: String,
+}
+
+/// Takes a device out of the inventory if its nodes are missing and cannot be created in this user
 /// namespace, while another device of the class has its nodes. If no device has its nodes, the
-/// driver has not created them yet, and no device is marked. In that case the hook refuses a
+/// driver has not created them yet, and no device is taken out. In that case the hook refuses a
 /// container that requests a device, and its message says how to create the nodes.
-pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn HostView) {
+pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn HostView) {
     let devices = || inventory.devices.iter();
     let has_complete_device =
         devices().any(|device| !device.nodes.is_empty() && find_missing_node(device).is_none());
@@ -33,17 +41,21 @@ pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
     if !namespace.is_ok_and(|namespace| namespace != Path::new(INITIAL_USER_NAMESPACE)) {
         return;
     }
-    for device in &mut inventory.devices {
-        if let Some(path) = find_missing_node(device).map(Path::to_owned) {
-            let reason = format!(
-                "{} does not exist, and cannot be created in this user namespace: other devices \
-                 of the class have their nodes, so the container that Boathook runs in was not \
-                 given this one",
-                path.display()
-            );
-            device.health = Health::Unhealthy { reason };
-        }
-    }
+    let inaccessible_devices = inventory.devices.iter().filter_map(|device| {
+        let path = find_missing_node(device)?;
+        let reason = format!(
+            "{} does not exist, and cannot be created in this user namespace: other devices of \
+             the class have their nodes, so the container that Boathook runs in was not given \
+             this one",
+            path.display()
+        );
+        let id = device.id.clone();
+        Some(InaccessibleDevice { id, reason })
+    });
+    inventory.inaccessible_devices = inaccessible_devices.collect();
+    inventory
+        .devices
+        .retain(|device| find_missing_node(device).is_none());
 }
 
 /// Returns the path of the first node of a device that is missing on the host, so that the hook

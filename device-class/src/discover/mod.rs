@@ -60,6 +60,7 @@ pub use health::{
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use host_program::{HostProgram, find_host_program};
+pub use inaccessible_devices::InaccessibleDevice;
 pub use kernel_log::KernelLogRecord;
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, find_refusal_reason, look_up_class, look_up_nodes};
@@ -102,6 +103,8 @@ pub struct Inventory {
     pub refused_candidates: RefusedCandidates,
     /// The ids of the devices that `only` or `except` in config.toml hides.
     pub hidden_ids: Vec<DeviceId>,
+    /// The devices of the machine that the container in which Boathook runs was not given.
+    pub inaccessible_devices: Vec<InaccessibleDevice>,
     /// The paths with which a request names devices, each with the result of its look-up.
     pub paths: Vec<(PathBuf, PathTarget)>,
     /// The attributes of the host, which are the same for all devices of the class.
@@ -326,7 +329,7 @@ fn scan_with_properties(
         order::number_devices(&mut inventory.devices);
     }
     order::remove_duplicate_devices(&mut inventory);
-    inaccessible_devices::mark_inaccessible_devices(&mut inventory, host);
+    inaccessible_devices::take_inaccessible_devices(&mut inventory, host);
     (inventory.divided_devices, inventory.parts_only_devices) =
         order::take_divided_devices(&mut inventory.devices);
     let settings = &class.settings;

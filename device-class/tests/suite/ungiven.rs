@@ -25,7 +25,8 @@ dir /sys/class/chip/chip1
 dir /sys/class/chip/chip2
 ";
 
-/// The user namespace of the process, the nodes that exist, and the devices that are healthy.
+/// The user namespace of the process, the nodes that exist, and the devices that are there, all of
+/// them healthy.
 const CASES: &str = "
 # An unprivileged container of LXC with one device.
 user:[4026532400] | 1 | 1
@@ -45,7 +46,7 @@ fn healthy(inventory: &Inventory) -> Vec<&str> {
 }
 
 #[test]
-fn a_device_without_a_node_is_unhealthy_where_none_can_be_created() {
+fn a_device_without_a_node_is_absent_where_none_can_be_created() {
     let class = parse("chip", CLASS).unwrap();
     for [namespace, nodes, expected] in rows(CASES) {
         let mut text = HOST.to_owned();
@@ -62,15 +63,15 @@ fn a_device_without_a_node_is_unhealthy_where_none_can_be_created() {
             .map(|number| format!("chip-{number}"))
             .collect();
         assert_eq!(healthy(&inventory), expected, "{namespace}: {nodes}");
-        for device in &inventory.devices {
-            let health = device.health.to_string();
-            let node = format!(
-                "/dev/chip{}",
-                device.id.as_str().trim_start_matches("chip-")
-            );
-            let is_named = health.contains(&format!("{node} does not exist"))
-                && health.contains("was not given this one");
-            assert_eq!(is_named, !device.health.is_healthy(), "{health}");
+        assert_eq!(inventory.devices.len(), expected.len(), "{inventory}");
+        let absent = &inventory.inaccessible_devices;
+        assert_eq!(absent.len(), 3 - expected.len(), "{absent:?}");
+        for device in absent {
+            let (id, reason) = (device.id.as_str(), &device.reason);
+            assert!(!expected.iter().any(|other| other == id), "{id}");
+            let node = format!("/dev/chip{} does not exist", id.trim_start_matches("chip-"));
+            assert!(reason.contains(&node), "{reason}");
+            assert!(reason.contains("was not given this one"), "{reason}");
         }
     }
 }
@@ -92,7 +93,7 @@ fn one_gpu_of_two_is_offered() {
     for (text, expected) in [(&host, 2), (&text, 1)] {
         let host = RecordedHost::parse(text).unwrap();
         let inventory = discover::find_devices(&class, &host);
-        assert_eq!(inventory.devices.len(), 2);
+        assert_eq!(inventory.devices.len(), expected);
         assert_eq!(healthy(&inventory).len(), expected);
     }
 }

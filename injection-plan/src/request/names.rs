@@ -7,7 +7,8 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::discover::{
-    Device, DeviceNames, FoundNode, Inventory, NameKind, PathTarget, parse_dev_path,
+    Device, DeviceNames, FoundNode, InaccessibleDevice, Inventory, NameKind, PathTarget,
+    parse_dev_path,
 };
 use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
 use device_class::similar;
@@ -488,9 +489,15 @@ impl<'a> RequestNames<'a> {
                 self.class.name
             ),
         };
-        match hidden_count {
+        let description = match hidden_count {
             0 => description,
             _ => format!("{description}; `only` or `except` in config.toml hides {hidden_count}"),
+        };
+        match self.inventory.inaccessible_devices.as_slice() {
+            [] => description,
+            [InaccessibleDevice { id, reason }, ..] => {
+                format!("{description}; {id} is absent: {reason}")
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! container, as on a host without a display before anybody has used its GPUs.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
@@ -16,6 +17,7 @@ on_each_cgroup_version!(
     a_node_of_the_host_is_bound,
     under_a_user_namespace_the_container_is_refused,
     without_the_driver_the_container_is_refused,
+    of_two_devices_only_the_one_that_was_given_is_there,
 );
 
 const VARIABLE: &str = "LATE_VISIBLE_DEVICES";
@@ -98,5 +100,41 @@ fn without_the_driver_the_container_is_refused(lab: &Lab) {
     let bundle = container(&host).env(VARIABLE, "late-0").build().unwrap();
     let refused = refusal(lab, &host, &bundle);
     let line = "late-0: /dev/late/late0 does not exist; run late-setup";
+    assert!(refused.contains(line), "{refused}");
+}
+
+/// The hook in a container of LXC, say, which has one of the machine's two devices: the class's files
+/// show both, and `/proc/self/ns/user` of the host's root another user namespace than the first one.
+fn of_two_devices_only_the_one_that_was_given_is_there(lab: &Lab) {
+    let host = host("late");
+    let class = fs::read_to_string(host.classes().join("late.toml")).unwrap();
+    let both = class.replace("count = 1", "count = 2");
+    host.add_class("late", &both).unwrap();
+    let second = LATE.replace("late0", "late1");
+    fs::create_dir(host.root().join("dev/late")).unwrap();
+    host.device(3)
+        .make_node(&host.root().join(&second[1..]))
+        .unwrap();
+    let questions = Questions::new().path(LATE).path(&second);
+    let container = |request: &str| {
+        requesting(&host, Rootfs::Busybox, VARIABLE, request)
+            .args(asking(&questions))
+            .build()
+            .unwrap()
+    };
+    // On the host itself the hook makes the node that lacks.
+    let report = lab.probe(&container("all"));
+    for path in [LATE, &second] {
+        assert_eq!(report.path(path).unwrap().read, Access::Granted, "{path}");
+    }
+    let namespaces = host.root().join("proc/self/ns");
+    fs::create_dir_all(&namespaces).unwrap();
+    symlink("user:[4026532400]", namespaces.join("user")).unwrap();
+    let report = lab.probe(&container("all"));
+    assert_eq!(report.path(&second).unwrap().read, Access::Granted);
+    assert_eq!(report.path(LATE).unwrap().kind, Kind::Missing);
+    let refused = refusal(lab, &host, &container("late-0"));
+    let line = "late-0 is absent: /dev/late/late0 does not exist, and cannot be created in this \
+                user namespace";
     assert!(refused.contains(line), "{refused}");
 }

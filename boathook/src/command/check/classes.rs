@@ -171,6 +171,10 @@ fn check_devices(
         findings.push(Finding::new(Severity::Ok, subject, text));
         return findings;
     }
+    for device in &inventory.inaccessible_devices {
+        let text = format!("{} is absent: {}", device.id, device.reason);
+        findings.push(Finding::new(Severity::Note, subject, text));
+    }
     for device in devices {
         if let Health::Unhealthy { reason } = &device.health {
             findings.push(warning(format!("{} is unhealthy: {reason}", device.id)));

@@ -141,6 +141,13 @@ fn print_scan(
         let reason = reason.as_deref().unwrap_or_default();
         style.write_paragraph(out, &format!("{id} is unhealthy: {reason}"))?;
     }
+    // A container with some of a machine's devices lacks the others on purpose, so they are not
+    // listed by default.
+    if has_named_classes || options.include_empty_classes {
+        for text in &scan.inaccessible_devices {
+            style.write_paragraph(out, text)?;
+        }
+    }
     // Most hosts have devices of only a few classes, so the other classes are not listed by
     // default.
     if (has_named_classes || options.include_empty_classes)

@@ -37,6 +37,9 @@ pub(super) struct Scan {
     pub(super) classes_without_devices: Vec<String>,
     /// The classes whose devices are hidden by config.toml, each with its number of hidden devices.
     pub(super) hidden_classes: Vec<String>,
+    /// The devices of the machine that the container in which Boathook runs was not given, each as
+    /// one line.
+    pub(super) inaccessible_devices: Vec<String>,
     /// The classes that have devices but are not selected, each with its number of devices.
     pub(super) disabled_classes: Vec<String>,
     /// The errors of invalid class files. The classes in these files are left out.
@@ -137,6 +140,11 @@ impl Scan {
                 self.hidden_classes.push(entry);
             }
         }
+        let inaccessible_devices = inventory.inaccessible_devices.iter();
+        self.inaccessible_devices.extend(
+            inaccessible_devices
+                .map(|device| format!("{} is absent: {}", device.id, device.reason)),
+        );
         self.classes.push(class.name.to_string());
         let request_names = RequestNames::new(class, &inventory);
         self.devices.extend(inventory.devices.iter().map(|device| {
