@@ -1,5 +1,9 @@
 //! Tests with devices that appear, disappear, become unhealthy and recover.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
 use harness::kubelet::{DeviceReport, Event, FakeKubelet};
 use nix::sys::signal::Signal;
 
@@ -33,6 +37,64 @@ fn lost_and_regained_health_are_each_reported_once() {
     node.wait_log("device is healthy again resource=cards.example/mark-1 device=card-2");
     let log = node.log();
     assert_eq!(log.matches("device is unhealthy").count(), 1, "{log}");
+}
+
+/// Writes the files of the driver and of the kernel of a recorded host.
+fn add_recording(node: &Node, recording: &str) {
+    let mut lines = recording.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut words = line.split(' ');
+        let (kind, path) = (words.next().unwrap(), words.next().unwrap_or_default());
+        if !path.starts_with("/proc/") && !path.starts_with("/sys/") {
+            continue;
+        }
+        let host_path = node.path("host").join(&path[1..]);
+        fs::create_dir_all(host_path.parent().unwrap()).unwrap();
+        match kind {
+            "dir" => fs::create_dir_all(host_path).unwrap(),
+            "link" => symlink(words.next().unwrap(), host_path).unwrap(),
+            "file" => {
+                let mut text = String::new();
+                while let Some(line) = lines.next_if(|line| line.starts_with('|')) {
+                    text.push_str(line.trim_start_matches('|').trim_start_matches(' '));
+                    text.push('\n');
+                }
+                fs::write(host_path, text).unwrap();
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// With a shipped class, and no rescan in this time. The goal is 5 s on a machine with other work; the
+/// driver alone would say so at the next use.
+#[test]
+fn a_gpu_that_falls_off_the_bus_is_reported_within_seconds() {
+    let tree = harness::binaries::source_tree().join("device-class");
+    let read = |path: &str| fs::read_to_string(tree.join(path)).unwrap();
+    let class = read("classes/nvidia-gpu.toml");
+    let mut node = Node::new(&[("nvidia-gpu", &class)]).without_rescans();
+    add_recording(&node, &read("testdata/nvidia-gpu/h200/host.txt"));
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let told = || brief(&kubelet.wait_devices(PATIENCE, "nvidia.com/gpu").unwrap());
+    let wanted = |health: &str| {
+        format!(
+            "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10 {health} on 0, \
+             GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77 Healthy on 1"
+        )
+    };
+    assert_eq!(told(), wanted("Healthy"));
+    let config_space = node.path("host/sys/bus/pci/devices/0000:17:00.0/config");
+    let start = Instant::now();
+    fs::write(&config_space, [0xff; 256]).unwrap();
+    assert_eq!(told(), wanted("Unhealthy"));
+    let took = start.elapsed();
+    println!("a GPU off the bus was reported after {took:.1?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    node.wait_log("the GPU does not answer on the PCI bus");
+    fs::write(&config_space, b"(the configuration space)").unwrap();
+    assert_eq!(told(), wanted("Healthy"));
 }
 
 #[test]
@@ -119,7 +181,7 @@ fn a_driver_may_be_loaded_late_and_again() {
     let devices = || brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap());
     node.write("host/sys/module/cards/version", "1");
     assert_eq!(devices(), "card-0 Healthy");
-    std::fs::remove_dir_all(node.path("host/sys/module/cards")).unwrap();
+    fs::remove_dir_all(node.path("host/sys/module/cards")).unwrap();
     assert_eq!(devices(), "card-0 Unhealthy");
     // The device comes back, either during its grace period or after the plugin has removed
     // it.
