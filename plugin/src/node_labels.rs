@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use device_class::discover;
 use device_class::name::DeviceId;
 use host_inventory::ClassScan;
 use rooted_path::{read_own_text, replace_file};
@@ -41,8 +42,9 @@ impl NodeLabels {
                 let resource = &device.resource;
                 let ids = ids_by_resource.entry(resource.to_string()).or_default();
                 ids.insert(&device.id);
+                let attributes = discover::list_label_attributes(device);
                 for (name, label) in &class.spec.labels {
-                    if let Some(value) = label.fill(&device.attributes) {
+                    if let Some(value) = label.fill(&attributes) {
                         let name = name.for_resource(resource);
                         values_by_label.entry(name).or_default().insert(value);
                     }

@@ -8,6 +8,13 @@ use super::report_pattern::ReportPattern;
 use crate::name::{NameError, ResourceName};
 use crate::template::{Attributes, Template};
 
+/// The attribute of every device in `[labels]` with the number of containers that may have the
+/// device at once.
+pub const REPLICAS_ATTRIBUTE: &str = "replicas";
+
+/// The attribute of every device in `[labels]` that tells whether the device is shared.
+pub const SHARED_SUFFIX_ATTRIBUTE: &str = "shared_suffix";
+
 /// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors").
 const MAX_VALUE_LENGTH: usize = 63;
 
@@ -31,7 +38,9 @@ pub struct LabelName(String);
 /// Discovery. If devices have different values for a label, the node does not get the label,
 /// because a pod that selects the node might get the wrong device. Characters that are not allowed
 /// in a label's value become `-`. A name that begins with a dot is appended to the resource name of
-/// the device: `".slices"` becomes `vendor.example/chip.slices`.
+/// the device: `".slices"` becomes `vendor.example/chip.slices`. Besides the attributes of a device
+/// there are `{replicas}`, how many containers may have it at once, and `{shared_suffix}`, `-SHARED`
+/// or nothing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,

@@ -71,6 +71,7 @@ pub use net_devices::{NetInterface, NetInterfaceSearch};
 pub use node_paths::{PathTarget, parse_dev_path};
 pub use parts::{DeviceDivision, PossiblePart, Step, list_divisible_devices};
 pub use property_commands::build_property_commands;
+pub use sharing::list_label_attributes;
 pub use source::RefusedCandidates;
 
 use self::attributes::FileReader;

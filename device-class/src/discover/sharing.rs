@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::{Device, DeviceError, Health, Inventory};
-use crate::class::{MAX_REPLICAS, Sharing};
-use crate::name::{DeviceId, ResourceName};
+use crate::class::{MAX_REPLICAS, REPLICAS_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE, Sharing};
+use crate::name::{AttributeName, DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
+
+/// The suffix with which the name of a resource says that its devices are shared.
+const SHARED_RESOURCE_SUFFIX: &str = ".shared";
 
 /// Returns the number of containers that may have a device with these attributes at once. Returns
 /// `None` if the device is not shared.
@@ -28,6 +31,30 @@ pub(super) fn fill_replica_count(
             Err(DeviceError(format!("`{text}` is not a number of replicas")))
         }
     }
+}
+
+/// Returns the attributes with which the labels of the node are filled in: those of the device;
+/// `replicas`, how many containers may have the device at once; and `shared_suffix`, which is
+/// `-SHARED` if more than one may, and empty otherwise. The suffix is also empty if the name of the
+/// resource already says that the device is shared.
+pub fn list_label_attributes(device: &Device) -> Attributes {
+    let replicas = device.replicas.unwrap_or(1);
+    let is_named_shared = device.resource.as_str().ends_with(SHARED_RESOURCE_SUFFIX);
+    let shared_suffix = match replicas > 1 && !is_named_shared {
+        true => "-SHARED",
+        false => "",
+    };
+    let sharing_attributes = [
+        (REPLICAS_ATTRIBUTE, replicas.to_string()),
+        (SHARED_SUFFIX_ATTRIBUTE, shared_suffix.to_owned()),
+    ];
+    let mut attributes = device.attributes.clone();
+    for (name, value) in sharing_attributes {
+        if let Ok(name) = AttributeName::try_from(name.to_owned()) {
+            attributes.entry(name).or_insert(value);
+        }
+    }
+    attributes
 }
 
 /// Combines devices into one device as `[sharing]` of the class describes: all devices of a

@@ -55,7 +55,7 @@ fn the_xml_of_several_branches_is_read() {
             // A process, and not an instance.
             ("0000:17:00.0 1 7 device", None),
             ("0000:17:00.0 MIG mode", Some("Enabled")),
-            ("0000:ca:00.0 MIG mode", None),
+            ("0000:ca:00.0 MIG mode", Some("N/A")),
             ("0000:ca:00.0 brand", Some("NVIDIA")),
             ("0000:17:00.0 fb_memory_usage MiB", Some("143771")),
             ("0000:17:00.0 bar1_memory_usage MiB", Some("262144")),

@@ -1,8 +1,10 @@
 //! Labels that the devices of recorded hosts give their node.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use device_class::DeviceClass;
+use device_class::HostView;
 use device_class::discover;
 use device_class::name::{AttributeName, ResourceName};
 use device_class::template::Attributes;
@@ -17,8 +19,11 @@ fn labels_of(
     attributes: &Attributes,
 ) -> BTreeMap<String, String> {
     let resource = ResourceName::try_from(resource.to_owned()).unwrap();
+    let suffix = AttributeName::try_from("shared_suffix".to_owned()).unwrap();
+    let mut attributes = attributes.clone();
+    attributes.entry(suffix).or_default();
     let labels = class.spec.labels.iter();
-    let filled = labels.filter_map(|(name, label)| Some((name, label.fill(attributes)?)));
+    let filled = labels.filter_map(|(name, label)| Some((name, label.fill(&attributes)?)));
     filled
         .map(|(name, value)| (name.for_resource(&resource), value))
         .collect()
@@ -43,20 +48,229 @@ fn gpus_have_the_labels_of_the_vendors_labeller() {
     let mut host = host("nvidia-gpu/h200");
     host.add_file("/sys/class/dmi/id/product_name", "PowerEdge XE9680\n");
     let found = discover::find_devices(&class, &host);
-    let labels = labels(&class, &found.devices[0].attributes);
-    let shown = labels.iter().map(|(name, value)| format!("{name}={value}"));
     let wanted = [
         "nvidia.com/cuda.driver-version.full=580.159.03",
         "nvidia.com/cuda.driver-version.major=580",
         "nvidia.com/cuda.driver-version.minor=159",
         "nvidia.com/cuda.driver-version.revision=03",
+        "nvidia.com/cuda.driver.major=580",
+        "nvidia.com/cuda.driver.minor=159",
+        "nvidia.com/cuda.driver.rev=03",
         "nvidia.com/cuda.runtime-version.full=13.0",
         "nvidia.com/cuda.runtime-version.major=13",
         "nvidia.com/cuda.runtime-version.minor=0",
+        "nvidia.com/cuda.runtime.major=13",
+        "nvidia.com/cuda.runtime.minor=0",
         "nvidia.com/gpu.machine=PowerEdge-XE9680",
         "nvidia.com/gpu.product=NVIDIA-H200",
+        "nvidia.com/gpu.replicas=1",
+        "nvidia.com/gpu.sharing-strategy=none",
     ];
-    assert_eq!(shown.collect::<Vec<_>>(), wanted);
+    assert_eq!(shown(&class, &found.devices[0]), wanted);
+}
+
+/// Returns the labels of a device of a recorded host, as the plugin writes them.
+fn shown(class: &DeviceClass, device: &discover::Device) -> Vec<String> {
+    let attributes = discover::list_label_attributes(device);
+    let labels = labels_of(class, device.resource.as_str(), &attributes);
+    let shown = labels.iter().map(|(name, value)| format!("{name}={value}"));
+    shown.collect()
+}
+
+/// As with `replicas` in config.toml, and with a name that says so, for which the vendor's labeller
+/// writes no suffix either.
+#[test]
+fn shared_gpus_and_instances_have_the_labels_of_shared_ones() {
+    let class = class("nvidia-gpu");
+    let found = discover::find_devices(&class, &host("nvidia-gpu/mig-facts"));
+    let instance = &found.devices[0];
+    let whole = found.devices.last().unwrap();
+    for (device, resource, replicas, product, others) in [
+        (
+            whole,
+            "gpu",
+            None,
+            ("nvidia.com/gpu.product", ""),
+            [
+                "nvidia.com/gpu.replicas=1",
+                "nvidia.com/gpu.sharing-strategy=none",
+            ],
+        ),
+        (
+            whole,
+            "gpu",
+            Some(4),
+            ("nvidia.com/gpu.product", "-SHARED"),
+            [
+                "nvidia.com/gpu.replicas=4",
+                "nvidia.com/gpu.sharing-strategy=time-slicing",
+            ],
+        ),
+        (
+            whole,
+            "gpu.shared",
+            Some(4),
+            ("nvidia.com/gpu.product", ""),
+            [
+                "nvidia.com/gpu.replicas=4",
+                "nvidia.com/gpu.sharing-strategy=none",
+            ],
+        ),
+        (
+            instance,
+            "mig-1g.18gb.me",
+            None,
+            ("nvidia.com/mig-1g.18gb.me.product", "-MIG-1g.18gb.me"),
+            [
+                "nvidia.com/mig-1g.18gb.me.replicas=1",
+                "nvidia.com/mig-1g.18gb.me.sharing-strategy=none",
+            ],
+        ),
+        (
+            instance,
+            "mig-1g.18gb.me",
+            Some(2),
+            (
+                "nvidia.com/mig-1g.18gb.me.product",
+                "-MIG-1g.18gb.me-SHARED",
+            ),
+            [
+                "nvidia.com/mig-1g.18gb.me.replicas=2",
+                "nvidia.com/mig-1g.18gb.me.sharing-strategy=time-slicing",
+            ],
+        ),
+    ] {
+        let mut device = device.clone();
+        device.replicas = replicas;
+        device.resource = format!("nvidia.com/{resource}").try_into().unwrap();
+        let labels = shown(&class, &device);
+        for label in others {
+            assert!(
+                labels.iter().any(|other| other == label),
+                "{label}: {labels:?}"
+            );
+        }
+        let (name, suffix) = product;
+        let product = labels
+            .iter()
+            .find_map(|label| label.strip_prefix(&format!("{name}=")));
+        let expected = format!("NVIDIA-H200{suffix}");
+        assert_eq!(product, Some(expected.as_str()), "{labels:?}");
+    }
+}
+
+/// Whether a GPU can be divided is a fact of the vendor's program.
+#[test]
+fn the_mode_of_a_gpu_tells_whether_it_can_be_divided() {
+    let class = class("nvidia-gpu");
+    for (capable, label) in [("true", Some("true")), ("false", Some("false")), ("", None)] {
+        let labels = labels(&class, &attributes(&[("mig_capable", capable)]));
+        let found = labels.get("nvidia.com/mig.capable").map(String::as_str);
+        assert_eq!(found, label);
+    }
+    let found = discover::find_devices(&class, &host("nvidia-gpu/mig-facts"));
+    for device in &found.devices {
+        let labels = shown(&class, device);
+        assert!(
+            labels.contains(&"nvidia.com/mig.capable=true".to_owned()),
+            "{labels:?}"
+        );
+    }
+}
+
+/// The labels of the other vendors' labellers, on recorded hosts with the files that they read.
+#[test]
+fn gpus_of_other_vendors_have_the_labels_of_their_labellers() {
+    let mut mi300x = host("amd-gpu/xgmi");
+    let amd = class("amd-gpu");
+    let gpu = discover::find_devices(&amd, &mi300x).devices.remove(0);
+    let attribute = |device: &discover::Device, name: &str| {
+        let name = AttributeName::try_from(name.to_owned()).unwrap();
+        device.attributes[&name].clone()
+    };
+    let (bdf, node) = (attribute(&gpu, "bdf"), attribute(&gpu, "node"));
+    let pci = Path::new("/sys/bus/pci/devices").join(bdf);
+    let pci = mi300x.canonicalize(&pci).unwrap().display().to_string();
+    let bank = format!("/sys/class/kfd/kfd/topology/nodes/{node}/mem_banks/0/properties");
+    for (path, text) in [
+        (format!("{pci}/device"), "0x74a1\n"),
+        (format!("{pci}/product_name"), "AMD Instinct MI300X OAM\n"),
+        (bank, "heap_type 1\nsize_in_bytes 206141652992\nflags 0\n"),
+        ("/sys/module/amdgpu/version".to_owned(), "6.10.5\n"),
+        ("/sys/module/amdgpu/srcversion".to_owned(), "5D45E4AEB6A7\n"),
+    ] {
+        mi300x.add_file(&path, text);
+    }
+    let devices = discover::find_devices(&amd, &mi300x).devices;
+    let labels = shown(&amd, &devices[0]);
+    for label in [
+        "amd.com/gpu.device-id=74a1",
+        "amd.com/gpu.driver-src-version=5D45E4AEB6A7",
+        "amd.com/gpu.driver-version=6.10.5",
+        "amd.com/gpu.product-name=AMD-Instinct-MI300X-OAM",
+        "amd.com/gpu.vram=192G",
+    ] {
+        assert!(
+            labels.iter().any(|other| other == label),
+            "{label}: {labels:?}"
+        );
+    }
+    let units = attributes(&[("simds", "1216"), ("units", "304"), ("vram_gib", "0")]);
+    let units: Vec<_> = labels_of(&amd, "amd.com/gpu", &units).into_iter().collect();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let wanted = [
+        pair("amd.com/gpu.cu-count", "304"),
+        pair("amd.com/gpu.simd-count", "1216"),
+    ];
+    assert_eq!(units, wanted);
+    for (name, resource, attribute, value) in [
+        (
+            "cambricon-mlu",
+            "cambricon.com/mlu.product",
+            "model",
+            "MLU590",
+        ),
+        (
+            "gaudi",
+            "habana.ai/gaudi.driver-version",
+            "driver_version",
+            "1.17.0-28a11ca",
+        ),
+    ] {
+        let resource_name = resource.rsplit_once('.').unwrap().0;
+        let labels = labels_of(
+            &class(name),
+            resource_name,
+            &attributes(&[(attribute, value)]),
+        );
+        assert_eq!(
+            labels.get(resource).map(String::as_str),
+            Some(value),
+            "{labels:?}"
+        );
+        let unknown = attributes(&[("model", "unknown"), ("driver_version", "")]);
+        assert!(labels_of(&class(name), resource_name, &unknown).is_empty());
+    }
+    let intel = class("intel-gpu");
+    for (id, product, family) in [
+        ("0x0bda", Some("Max_1100"), Some("Max_Series")),
+        ("0x56c1", Some("Flex_140"), Some("Flex_Series")),
+        ("0x56a0", None, Some("A_Series")),
+        ("0x9a49", None, None),
+        ("unknown", None, None),
+    ] {
+        let labels = labels_of(&intel, "gpu.intel.com/i915", &attributes(&[("pci_id", id)]));
+        let label = |name: &str| {
+            labels
+                .get(&format!("gpu.intel.com/{name}"))
+                .map(String::as_str)
+        };
+        assert_eq!(
+            (label("product"), label("family")),
+            (product, family),
+            "{id}"
+        );
+    }
 }
 
 /// The memory and the architecture are facts of the vendor's program, and no device has 0 MiB.

@@ -61,13 +61,19 @@ fn the_file_has_the_labels_in_which_all_devices_agree() {
 /// Shares are no devices, and an unhealthy device is still in the node.
 #[test]
 fn shares_count_as_one_device_whatever_its_health() {
-    let class = format!("{CARDS}[sharing]\nreplicas = 4\n");
+    let class = format!(
+        "{CARDS}[sharing]\nreplicas = 4\n[labels]\n'cards.example/model' = '{{model}}{{shared_suffix}}'\n\
+         'cards.example/replicas' = '{{replicas}}'\n"
+    );
     let mut node = node(&[("cards", &class)]);
     node.add_card(0, "mark-1", 0);
     node.add_card(1, "mark-1", 0);
     node.write("host/sys/card1/health", "broken\n");
     let _kubelet = node.serve(MARK_1);
-    wait_for(&node, "cards.example/mark-1.count=2\n");
+    wait_for(
+        &node,
+        "cards.example/mark-1.count=2\ncards.example/model=mark-1-SHARED\ncards.example/replicas=4\n",
+    );
 }
 
 /// The devices of a class file that cannot be read may still be there.
