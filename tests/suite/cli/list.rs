@@ -216,9 +216,10 @@ fn an_empty_host_has_nothing_to_list() {
     assert!(ran.stderr.contains(&said), "{}", ran.stderr);
 }
 
-/// In a user namespace, as Docker in an unprivileged container: a node that lacks cannot be made.
+/// In a user namespace, as Docker in an unprivileged container: a node that lacks cannot be made. The
+/// reason is told to who asks for the class, or for more.
 #[test]
-fn a_device_that_the_container_was_not_given_is_unhealthy() {
+fn a_device_that_the_container_was_not_given_is_absent() {
     let config = tempfile::tempdir().unwrap();
     let class = r#"
         version = 1
@@ -235,7 +236,7 @@ fn a_device_that_the_container_was_not_given_is_unhealthy() {
     let file = config.path().join("config.toml");
     let classes = format!("classes = [\"{}\"]\n", config.path().display());
     fs::write(&file, classes).unwrap();
-    let list = |prefix: &[&str]| {
+    let run = |prefix: &[&str], arguments: &[&str]| {
         let program = binaries::program("boathook").unwrap();
         let mut command = prefix.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
         command.push(program.display().to_string());
@@ -243,20 +244,38 @@ fn a_device_that_the_container_was_not_given_is_unhealthy() {
             .args(&command[1..])
             .arg("--config")
             .arg(&file)
-            .args(["list", "--json", "given"])
+            .args(arguments)
             .output()
             .unwrap();
-        let listed: Value = serde_json::from_slice(&ran.stdout).unwrap();
-        listed["devices"].clone()
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let list = |prefix: &[&str]| {
+        let text = run(prefix, &["list", "--json", "given"]);
+        let listed: Value = serde_json::from_str(&text).unwrap();
+        listed["devices"].as_array().unwrap().clone()
     };
     let outside = list(&["env"]);
-    assert_eq!(outside[1]["healthy"], true, "{outside}");
-    let inside = list(&["unshare", "--user", "--map-root-user"]);
-    assert_eq!(inside[0]["healthy"], true, "{inside}");
-    assert_eq!(inside[1]["healthy"], false, "{inside}");
-    assert_says(
-        &inside.to_string(),
-        &["/dev/boathook-not-given", "was not given"],
+    assert_eq!(outside.len(), 2, "{outside:?}");
+    assert_eq!(outside[1]["healthy"], true, "{outside:?}");
+    let unshare = ["unshare", "--user", "--map-root-user"];
+    let inside = list(&unshare);
+    assert_eq!(inside.len(), 1, "{inside:?}");
+    assert_eq!(inside[0]["healthy"], true, "{inside:?}");
+    let absent = [
+        "given-1 is absent: /dev/boathook-not-given does not exist",
+        "was not given this one",
+    ];
+    for arguments in [
+        &["list", "given"][..],
+        &["list", "--all", "-v"],
+        &["check", "given"],
+    ] {
+        assert_says(&run(&unshare, arguments), &absent);
+    }
+    let brief = run(&unshare, &["list", "--all"]);
+    assert!(
+        brief.contains("given-0") && !brief.contains("given-1"),
+        "{brief}"
     );
 }
 
