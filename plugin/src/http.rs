@@ -2,12 +2,14 @@
 
 mod allocated_devices;
 mod current_state;
+mod host_versions;
 mod metrics_page;
 
 use http_server::{Answer, Handler, Method, answer_probe};
 
 pub(crate) use allocated_devices::AllocatedDevices;
 pub(crate) use current_state::StateSources;
+pub(crate) use host_versions::HostVersions;
 pub(crate) use metrics_page::MetricsPage;
 
 #[derive(Debug)]

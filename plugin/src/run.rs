@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
 use crate::cli::{HookDelivery, RunOptions};
 use crate::holders::AllocationChecker;
-use crate::http::{AllocatedDevices, MetricsPage, Pages, StateSources};
+use crate::http::{AllocatedDevices, HostVersions, MetricsPage, Pages, StateSources};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
@@ -60,6 +60,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let pod_allocations = PodAllocations::new(checkpoint_path.clone(), &root);
+    let host_versions = HostVersions::new(&root, &node_options.hook_path);
     let cdi_files = uses_cdi.then(|| {
         let files = CdiFiles::new(
             node_options.cdi_dir,
@@ -94,6 +95,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
             checkpoint_path,
             PodCgroups::new(&root),
         ),
+        host_versions,
     };
     let all_pages = Pages {
         metrics_page: Some(MetricsPage::new(&metrics, state.clone())),

@@ -259,6 +259,27 @@ const CASES: &[AlertCase] = &[
         minute: 6,
         expected: None,
     },
+    AlertCase {
+        alert: "BoathookVersionsDiffer",
+        series: &[
+            (r#"boathook_versions{node="a", place="running", version="0.2.0"}"#, "1x40"),
+            (r#"boathook_versions{node="a", place="installed", version="0.1.0"}"#, "1x40"),
+            (r#"boathook_versions{node="b", place="running", version="0.2.0"}"#, "1x40"),
+            (r#"boathook_versions{node="b", place="installed", version="0.2.0"}"#, "1x40"),
+        ],
+        minute: 31,
+        expected: Some((&[("node", "a")], "a has 2 versions of Boathook")),
+    },
+    // The pods of an update.
+    AlertCase {
+        alert: "BoathookVersionsDiffer",
+        series: &[
+            (r#"boathook_versions{node="a", place="running", version="0.1.0", pod="old"}"#, "1x20 stale _x20"),
+            (r#"boathook_versions{node="a", place="running", version="0.2.0", pod="new"}"#, "_x15 1x25"),
+        ],
+        minute: 40,
+        expected: None,
+    },
 ];
 
 #[test]

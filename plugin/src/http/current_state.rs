@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use host_inventory::ScanProgress;
 
 use super::allocated_devices::AllocatedDevices;
+use super::host_versions::HostVersions;
 use crate::catalog::Resources;
 use crate::server::YieldedResources;
 use crate::service::OpenStreamCounts;
@@ -24,6 +25,7 @@ pub(crate) struct StateSources {
     pub(crate) yielded_resources: YieldedResources,
     pub(crate) scan_progress: ScanProgress,
     pub(crate) allocated_devices: AllocatedDevices,
+    pub(crate) host_versions: HostVersions,
 }
 
 impl StateSources {
@@ -87,6 +89,12 @@ impl Collector for StateSources {
             let labels = [("resource", name.as_str())];
             let is_left = usize::from(self.yielded_resources.contains(name));
             int_gauge(is_left).encode(left_resources.encode_family(&labels)?)?;
+        }
+        let help = "Versions of the plugin, of what engines call, and of the package.";
+        let mut versions = encoder.encode_descriptor("versions", help, None, gauge)?;
+        for (place, version) in self.host_versions.read() {
+            let labels = [("place", place), ("version", &*version)];
+            int_gauge(1).encode(versions.encode_family(&labels)?)?;
         }
         let help = "Devices, or shares, that the kubelet has allocated.";
         let mut allocated_family =

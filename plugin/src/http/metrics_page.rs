@@ -62,6 +62,7 @@ mod tests {
     use host_inventory::ScanProgress;
     use tokio::sync::watch;
 
+    use super::super::host_versions::HostVersions;
     use super::*;
     use crate::catalog::Resources;
     use crate::catalog::fixture::{device, resource, unhealthy_device};
@@ -76,12 +77,14 @@ mod tests {
     ) -> StateSources {
         let cgroups = PodCgroups::new(Path::new("/nowhere"));
         let allocated = AllocatedDevices::new("/nowhere".into(), checkpoint, cgroups);
+        let hook = Path::new("/opt/boathook/current/bin/boathook-hook");
         StateSources {
             inventory: watch::channel(resources).1,
             streams: streams.clone(),
             yielded_resources: YieldedResources::default(),
             scan_progress: ScanProgress::default(),
             allocated_devices: allocated,
+            host_versions: HostVersions::new(Path::new("/nowhere"), hook),
         }
     }
 

@@ -41,6 +41,30 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
     }
 }
 
+/// The versions on the node are read at each request, as an upgrade changes them.
+#[test]
+fn the_metrics_compare_the_versions_of_the_node() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
+    node.start_plugin();
+    let address = pages::address(&node);
+    let versions = || {
+        let page = get(&address, "/metrics");
+        let lines = page.lines().map(str::to_owned);
+        let lines = lines.filter(|line| line.starts_with("boathook_versions{"));
+        lines.collect::<Vec<_>>()
+    };
+    let line = |place: &str, version: &str| {
+        format!("boathook_versions{{place=\"{place}\",version=\"{version}\"}} 1")
+    };
+    let running = line("running", env!("CARGO_PKG_VERSION"));
+    assert_eq!(versions(), [running.clone()]);
+    node.write("host/usr/lib/boathook/version", "0.9.2\n");
+    std::fs::create_dir_all(node.path("host/opt/boathook")).unwrap();
+    std::os::unix::fs::symlink("0.9.1", node.path("host/opt/boathook/current")).unwrap();
+    let installed = line("installed", "0.9.1");
+    assert_eq!(versions(), [running, installed, line("package", "0.9.2")]);
+}
+
 #[test]
 fn nothing_listens_on_the_network_by_default() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
