@@ -23,6 +23,7 @@ mod followed;
 mod image;
 pub(crate) mod machine;
 mod matrix;
+mod offered;
 mod platforms;
 pub(crate) mod podman;
 mod recipes;

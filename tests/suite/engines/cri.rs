@@ -106,6 +106,15 @@ impl Cri {
         })
     }
 
+    /// Starts containerd on a machine whose configuration has the vendor's handler.
+    pub(super) fn start_for_vendor(machine: Machine, record: Record) -> Result<Self> {
+        let handler = VENDOR_HANDLER;
+        Ok(Self {
+            handler,
+            ..Self::start(machine, record, How::BinaryName)?
+        })
+    }
+
     /// The machine that it must itself.
     pub(crate) fn machine(&self) -> &Machine {
         &self.containerd.machine
