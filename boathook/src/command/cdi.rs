@@ -431,16 +431,24 @@ fn find_hook_program() -> Result<PathBuf, CdiError> {
     if !hook_path.is_file() {
         return Err(CdiError::MissingHookProgram(hook_path));
     }
-    let directories = InstalledDirectories::find(Path::new("/"));
-    let stable_path = directories
-        .map_err(CdiError::InstalledDirectories)?
-        .hook_path();
-    let is_installed_hook = fs::canonicalize(&stable_path).is_ok_and(|path| path == hook_path);
-    Ok(if is_installed_hook {
-        stable_path
-    } else {
-        hook_path
-    })
+    let recorded_directories =
+        InstalledDirectories::find(Path::new("/")).map_err(CdiError::InstalledDirectories)?;
+    // In a cluster boathook-init runs in a container, and cannot record another directory on the
+    // host. The hook is at DIRECTORY/VERSION/bin there.
+    let own_directories = hook_path
+        .ancestors()
+        .nth(3)
+        .map(|directory| InstalledDirectories {
+            programs_dir: directory.to_owned(),
+            ..InstalledDirectories::default()
+        });
+    let mut stable_paths = [Some(recorded_directories), own_directories]
+        .into_iter()
+        .flatten()
+        .map(|directories| directories.hook_path());
+    let installed_path =
+        stable_paths.find(|path| fs::canonicalize(path).is_ok_and(|path| path == hook_path));
+    Ok(installed_path.unwrap_or(hook_path))
 }
 
 /// Prints a line and ignores errors. If nobody reads stdout any longer, the remaining

@@ -1,7 +1,11 @@
 //! `boathook cdi generate`.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
 
+use harness::binaries;
+use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 use serde_json::Value;
 
@@ -166,5 +170,65 @@ fn a_device_of_a_class_that_is_not_enabled_is_found_by_the_message() {
             .contains("no device of the specifications is named");
         assert_eq!(is_unknown, !says.is_empty(), "{arguments}: {ran:?}");
         assert!(ran.stderr.contains(says), "{arguments}: {ran:?}");
+    }
+}
+
+/// A chart installs in the directory `installDir`, which no file on the node names. The next version
+/// is beside this one, and this one is removed in the end.
+#[test]
+fn the_hook_of_an_installation_is_named_by_the_link_to_the_current_version() {
+    let host = HostDirectory::new().unwrap();
+    let installed = host.path().join("installed");
+    let programs = installed.join("0.9.1/bin");
+    fs::create_dir_all(&programs).unwrap();
+    for name in ["boathook", "boathook-hook"] {
+        fs::copy(binaries::program(name).unwrap(), programs.join(name)).unwrap();
+    }
+    let hooks = |program: &str| {
+        let mut command = Command::new(installed.join(program).join("bin/boathook"));
+        command.arg("--config").arg(host.config_file());
+        command.args(["cdi", "generate", "--all", "--output", "-"]);
+        let printed = Captured::run(&mut command).unwrap().success().unwrap();
+        let document: Value = serde_json::from_str(&printed.stdout).unwrap();
+        document["devices"][0]["containerEdits"]["hooks"][0]["path"].clone()
+    };
+    let path = |directory: &str| {
+        Value::from(format!(
+            "{}/{directory}/bin/boathook-hook",
+            installed.display()
+        ))
+    };
+    assert_eq!(hooks("0.9.1"), path("0.9.1"));
+    symlink("0.9.1", installed.join("current")).unwrap();
+    assert_eq!(hooks("0.9.1"), path("current"));
+    assert_eq!(hooks("current"), path("current"));
+}
+
+/// The units are those of the shipped class, as the vendor's package installs them.
+#[test]
+fn check_names_the_services_of_a_vendor_that_write_specifications() {
+    let host = HostDirectory::new().unwrap();
+    host.add_shipped_class("nvidia-gpu").unwrap();
+    let found = || {
+        let checked = boathook(&host, &["check", "--json"], b"").stdout;
+        let document: Value = serde_json::from_str(&checked).unwrap();
+        let findings = document["findings"].as_array().unwrap().clone();
+        let mut findings = findings.into_iter();
+        findings.find(|finding| finding["subject"] == "CDI names")
+    };
+    assert_eq!(found(), None);
+    for unit in ["nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"] {
+        host.add_file(&format!("/usr/lib/systemd/system/{unit}"), "")
+            .unwrap();
+    }
+    let services = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service";
+    for verdict in ["note", "warning"] {
+        let finding = found().unwrap();
+        assert_eq!(finding["verdict"], verdict);
+        let fix = finding["fix"].as_str().unwrap();
+        let command = format!("run `systemctl disable --now {services}`");
+        assert!(fix.contains(&command), "{fix}");
+        host.add_file("/run/cdi/boathook-nvidia.com-gpu.json", "{}")
+            .unwrap();
     }
 }

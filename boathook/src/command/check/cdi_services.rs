@@ -26,8 +26,8 @@ const UNIT_DIRECTORIES: [&str; 4] = [
 const ENABLED_UNIT_LINK_PATH: &str =
     "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
-/// Returns a finding if two programs write specifications on this host: `boathook cdi generate`,
-/// and an installed service of a vendor.
+/// Returns a finding if a service of a vendor that writes specifications is installed on this host.
+/// It is a warning if `boathook cdi generate` writes specifications as well.
 pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     let host_root = &config.host_root;
     let sources = read_each_source(&config.classes).into_iter().flatten();
@@ -38,7 +38,7 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
         .map(String::from)
         .filter(|unit| is_unit_installed(host_root, unit))
         .collect();
-    if services.is_empty() || !has_generated_specifications(host_root) {
+    if services.is_empty() {
         return None;
     }
     let services = Vec::from_iter(services).join(" ");
@@ -47,13 +47,22 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     } else {
         ""
     };
+    let removal =
+        format!("run `systemctl disable --now {services}` and remove its file from /var/run/cdi");
+    if !has_generated_specifications(host_root) {
+        let text = format!(
+            "{services} may write a specification of the vendor, whose names mean the vendor's \
+             files and hooks{pods_note}"
+        );
+        let fix = format!("to have Boathook's devices by these names, {removal}");
+        return Some(Finding::new(Severity::Note, "CDI names", text).with_fix(fix));
+    }
     let text = format!(
         "{services} may write a specification with the names of Boathook's, and engines refuse a \
          name that two files have{pods_note}"
     );
     let fix = format!(
-        "run `systemctl disable --now {services}` and remove its file from /var/run/cdi; or \
-         disable boathook-cdi.service and remove /var/run/cdi/{SPEC_FILE_PREFIX}*"
+        "{removal}; or disable boathook-cdi.service and remove /var/run/cdi/{SPEC_FILE_PREFIX}*"
     );
     Some(Finding::new(Severity::Warning, "CDI names", text).with_fix(fix))
 }
@@ -111,19 +120,20 @@ mod tests {
         let classes = root.join("classes");
         let text = format!("host_root = {root:?}\nclasses = [{classes:?}]\n");
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
-        let finding_text = || check_cdi_services(&config).map(|finding| finding.text);
-        assert_eq!(finding_text(), None);
+        let severity = || check_cdi_services(&config).map(|finding| finding.severity);
+        assert_eq!(severity(), None);
         write("usr/lib/systemd/system/a-refresh.path", "");
-        assert_eq!(finding_text(), None);
+        assert_eq!(severity(), Some(Severity::Note));
         // The plugin's specification is for pods only.
         write("run/cdi/boathook-a.com.pods.boathook.dev-b.json", "");
-        assert_eq!(finding_text(), None);
+        assert_eq!(severity(), Some(Severity::Note));
         write("run/cdi/boathook-a.com-b.json", "");
-        let text = finding_text().unwrap();
+        assert_eq!(severity(), Some(Severity::Warning));
+        let text = check_cdi_services(&config).unwrap().text;
         assert!(text.starts_with("a-refresh.path may write "), "{text}");
         fs::create_dir_all(root.join(UNIT_DIRECTORIES[0])).unwrap();
         let mask = root.join(UNIT_DIRECTORIES[0]).join("a-refresh.path");
         std::os::unix::fs::symlink("/dev/null", mask).unwrap();
-        assert_eq!(finding_text(), None);
+        assert_eq!(severity(), None);
     }
 }
