@@ -10,3 +10,4 @@ mod running_container;
 mod services;
 mod survival;
 mod table;
+mod unit_rights;

@@ -1,10 +1,8 @@
 //! The units that keep CDI specifications right on hosts without Kubernetes.
 
 use std::fs;
-use std::process::Command;
 
 use harness::binaries;
-use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
@@ -63,22 +61,4 @@ fn specifications_are_written_at_boot_and_after_changes() {
     }
     let has_run = wait_until(|| has_specifications(&host));
     assert!(has_run, "the timer has not run the service");
-}
-
-/// The exposure that systemd-analyze computes, from 0 to 10, is below 3.
-#[test]
-fn the_service_for_cdi_has_few_rights() {
-    let unit = binaries::source_tree().join("dist/systemd/boathook-cdi.service");
-    let mut analyze = Command::new("systemd-analyze");
-    analyze.args(["security", "--offline=yes", "--no-pager"]);
-    // systemd before 250 has no such option.
-    let ran = Captured::run(analyze.arg(unit)).ok();
-    let Some(ran) = ran.filter(|ran| ran.stdout.contains("Overall exposure level")) else {
-        return skip::report("systemd-analyze", "needs systemd 250 or later");
-    };
-    let level = ran.stdout.lines().find_map(|line| {
-        let (_, level) = line.split_once("boathook-cdi.service: ")?;
-        level.split(' ').next()?.parse::<f32>().ok()
-    });
-    assert!(level.is_some_and(|level| level < 3.0), "{}", ran.stdout);
 }
