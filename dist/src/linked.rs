@@ -25,7 +25,14 @@ pub(crate) enum ProgramSet {
 pub(crate) struct Build {
     pub(crate) packages: &'static [&'static str],
     is_musl: bool,
+    /// The crates that cargo compiles for these programs, and of which the linker takes nothing,
+    /// because no function of theirs is called. A test reads the programs' symbols.
+    unused_crates: &'static [&'static str],
 }
+
+/// What oci-spec needs to parse image references, which no program of a node does.
+const UNUSED_CRATES_OF_THE_HOOK: [&str; 4] =
+    ["aho-corasick", "regex", "regex-automata", "regex-syntax"];
 
 impl ProgramSet {
     pub(crate) fn list_builds(self) -> &'static [Build] {
@@ -34,19 +41,23 @@ impl ProgramSet {
                 Build {
                     packages: &["boathook", "boathook-hook"],
                     is_musl: true,
+                    unused_crates: &UNUSED_CRATES_OF_THE_HOOK,
                 },
                 Build {
                     packages: &["boathook-plugin"],
                     is_musl: true,
+                    unused_crates: &[],
                 },
                 Build {
                     packages: &["boathook-initcontainer"],
                     is_musl: false,
+                    unused_crates: &[],
                 },
             ],
             Self::Cluster => &[Build {
                 packages: &["boathook-cluster", "boathook-dra"],
                 is_musl: false,
+                unused_crates: &[],
             }],
             // The source archive contains no linked programs.
             Self::Sources => &[],
@@ -92,6 +103,10 @@ impl Build {
                     .next()
                     .context("a line of cargo tree without a version")?;
                 Ok((name.to_owned(), version.trim_start_matches('v').to_owned()))
+            })
+            .filter(|package| match package {
+                Ok((name, _)) => !self.unused_crates.contains(&name.as_str()),
+                Err(_) => true,
             })
             .collect()
     }

@@ -202,11 +202,23 @@ fn every_component_has_its_licence() {
                 "clap_mangen",
                 "serde_derive",
                 "syn",
+                // The linker takes nothing of these.
+                "aho-corasick",
+                "regex",
+                "regex-automata",
+                "regex-syntax",
             ][..],
         ),
         (
             &cluster,
-            &["kube", "rustls", "boathook-dra", "glibc", "rust-std"],
+            &[
+                "kube",
+                "rustls",
+                "regex",
+                "boathook-dra",
+                "glibc",
+                "rust-std",
+            ],
             &[
                 "musl",
                 "boathook-hook",
@@ -233,6 +245,41 @@ fn every_component_has_its_licence() {
         assert!(is_there, "{line}");
     }
     assert!(text.contains("Permission is hereby granted, free of charge"));
+}
+
+/// What the list of components leaves out is not in the programs: they have no symbol of it.
+#[test]
+fn crates_that_are_not_listed_are_not_linked() {
+    let symbols = |program: &str| {
+        let program = binaries::program(program).unwrap();
+        let printed = Captured::run(Command::new("nm").arg("--demangle").arg(program));
+        printed.ok().map(|printed| printed.stdout)
+    };
+    // It has them, so that a list of symbols without them says something.
+    let cluster = symbols("boathook-dra");
+    let Some(cluster) = cluster.filter(|symbols| symbols.contains("regex_automata::")) else {
+        return skip::report(
+            "symbols of the programs",
+            "needs nm and programs with symbols",
+        );
+    };
+    for name in [
+        "aho_corasick::",
+        "regex::",
+        "regex_automata::",
+        "regex_syntax::",
+    ] {
+        let is_symbol = |line: &&str| {
+            line.split(' ')
+                .any(|word| word.trim_start_matches('<').starts_with(name))
+        };
+        assert!(cluster.lines().any(|line| is_symbol(&line)), "{name}");
+        for program in PROGRAMS {
+            let symbols = symbols(program).unwrap();
+            assert!(symbols.contains("serde_json::"), "{program}");
+            assert_eq!(symbols.lines().find(is_symbol), None, "{program}");
+        }
+    }
 }
 
 /// Returns the components in the list for the node's programs, or for those of the cluster.
