@@ -118,13 +118,13 @@ pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
 }
 
 /// Returns a manual page with the date, and without what mandoc rejects: the font `C` and the
-/// paragraph after a heading, which `go-md2man` writes, line breaks beside vertical space, and
-/// lines of examples that look like macros.
+/// paragraph after a heading, which `go-md2man` writes, line breaks beside vertical space, white
+/// space at the end of lines, and lines of examples that look like macros.
 fn clean_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_in_example = false;
     for line in text.lines() {
-        let mut line = line.replace("\\fC", "");
+        let mut line = line.trim_end().replace("\\fC", "");
         match line.as_str() {
             ".nf" => is_in_example = true,
             ".fi" => is_in_example = false,
@@ -140,14 +140,14 @@ fn clean_page(text: &str, date: &str) -> String {
             ".sp" if previous_line == ".br" => drop(lines.pop()),
             _ => {}
         }
-        lines.push(set_date(line, date));
+        lines.push(complete_title(line, date));
     }
     lines.join("\n") + "\n"
 }
 
-/// If `line` is the title line of a page, sets its date, which is empty. Returns other lines
-/// unchanged.
-fn set_date(line: String, date: &str) -> String {
+/// If `line` is the title line of a page, sets its date, which is empty, and writes its name in
+/// capital letters. Returns other lines unchanged.
+fn complete_title(line: String, date: &str) -> String {
     let Some(title) = line.strip_prefix(".TH ") else {
         return line;
     };
@@ -159,6 +159,7 @@ fn set_date(line: String, date: &str) -> String {
         .unwrap_or(title_rest)
         .trim_start();
     let (name, section) = (name.unwrap_or_default(), section.unwrap_or_default());
+    let name = name.to_uppercase();
     format!(".TH {name} {section} \"{date}\" {title_rest}")
         .trim_end()
         .to_owned()
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn a_page_gets_a_date_and_loses_what_mandoc_rejects() {
         for (text, expected) in [
-            (".TH a 1  \"a 1\" \n", ".TH a 1 \"2026-11-28\" \"a 1\"\n"),
+            (".TH a 1  \"a 1\" \n", ".TH A 1 \"2026-11-28\" \"a 1\"\n"),
+            ("text \n", "text\n"),
             (
                 ".TH A 1 \"\" \"b\" \"c\"\n.SH NAME\n.PP\nx\n",
                 ".TH A 1 \"2026-11-28\" \"b\" \"c\"\n.SH NAME\nx\n",
