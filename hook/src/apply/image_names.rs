@@ -92,6 +92,8 @@ enum ImageLinkTarget {
 struct LibraryNameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
+    /// The directories with newer libraries, in which nothing is mounted.
+    newer_libraries: Vec<Identity>,
     name_problems: NameProblems,
 }
 
@@ -118,15 +120,22 @@ pub(super) fn add_library_name_files(
     } else {
         None
     };
+    let mut newer_libraries = Vec::new();
+    for path in &directories.newer_library_dirs {
+        let directory = open_image_directory(root, path, &mut name_problems);
+        newer_libraries.extend(directory.map(|directory| directory.identity));
+    }
     let native_dirs = open_native_directories(
         root,
         directories,
+        &newer_libraries,
         directory_32bit.as_ref(),
         &mut name_problems,
     );
     let mut writer = LibraryNameWriter {
         root,
         mounter,
+        newer_libraries,
         name_problems,
     };
     for directory in &native_dirs {
@@ -155,6 +164,7 @@ pub(super) fn add_library_name_files(
 fn open_native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
+    newer_libraries: &[Identity],
     directory_32bit: Option<&ImageDirectory>,
     name_problems: &mut NameProblems,
 ) -> Vec<ImageDirectory> {
@@ -166,12 +176,7 @@ fn open_native_directories(
     if let Some(first_directory) = native_dirs.first_mut() {
         first_directory.needs_missing_links = true;
     }
-    let mut excluded_identities = Vec::new();
-    for path in &directories.newer_library_dirs {
-        excluded_identities.extend(
-            open_image_directory(root, path, name_problems).map(|directory| directory.identity),
-        );
-    }
+    let mut excluded_identities = newer_libraries.to_vec();
     native_dirs.retain(|directory| !excluded_identities.contains(&directory.identity));
     excluded_identities.extend(directory_32bit.map(|directory| directory.identity));
     for path in directories.library_path_dirs {
@@ -301,7 +306,8 @@ impl LibraryNameWriter<'_, '_> {
                 ImageLinkTarget::UnrelatedPath => {
                     let hides_library = directory.is_searched_before_config
                         && self.leads_to_other_file(&directory.path.join(name), library);
-                    if needs_link || hides_library {
+                    let is_used = needs_link || hides_library;
+                    if is_used && !self.mount_over_target(&directory.path.join(name), library)? {
                         parent.redirect_link(entry, &library_path)?;
                     }
                     Ok(())
@@ -334,6 +340,46 @@ impl LibraryNameWriter<'_, '_> {
             self.mounter.attach_copy(&source, library.path, &target)?;
         }
         Ok(())
+    }
+
+    /// Mounts the injected library over the file to which a link of the image leads, also in another
+    /// directory. So the link stays as it is in an image that is committed from the container.
+    /// Returns false, and mounts nothing, if the link leads to no version of the same library, or
+    /// to a newer one.
+    fn mount_over_target(
+        &mut self,
+        link: &Path,
+        library: &LibraryNames<'_>,
+    ) -> Result<bool, ApplyError> {
+        let mut path = link.to_owned();
+        for _ in 0..=MAX_LINK_DEPTH {
+            let Some((parent, name)) = self.root.open_parent(&path)? else {
+                return Ok(false);
+            };
+            let Some(file) = parent.open(name)? else {
+                return Ok(false);
+            };
+            match file.kind() {
+                FileKind::Regular => {
+                    let link_name = link.file_name().and_then(OsStr::to_str).unwrap_or_default();
+                    if !is_same_library(link_name, name.as_os_str())
+                        || self.newer_libraries.contains(&parent.identity()?)
+                    {
+                        return Ok(false);
+                    }
+                    self.mount_over_file(&parent, name, &file, library)?;
+                    return Ok(true);
+                }
+                FileKind::Symlink => {
+                    let Some(target) = read_link_target(&file) else {
+                        return Ok(false);
+                    };
+                    path = path.with_file_name("").join(target);
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
     }
 
     /// Reports whether a path of the image leads to an existing file that is not the library. Such

@@ -4,9 +4,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use harness::binaries;
 use harness::bundle::Bundle;
+use harness::captured::Captured;
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, LibraryCall, Loaded};
 use harness::probe::Questions;
@@ -23,6 +25,9 @@ on_each_cgroup_version!(
     leftovers_in_the_library_path_give_way,
     newer_libraries_in_the_library_path_stay,
     a_start_that_cannot_write_goes_on,
+    a_committed_image_has_its_own_libraries,
+    a_committed_image_serves_another_driver,
+    programs_are_linked_and_preloaded_by_names_of_the_image,
     what_stays_is_a_few_links,
 );
 
@@ -97,7 +102,7 @@ fn a_path_a_search_and_a_loader_without_a_cache_find_the_library(lab: &Lab) {
         // As that of a program that brings one: nothing of the image's configuration is read.
         let by_loader = match rootfs {
             Rootfs::Musl => format!(
-                "rm /etc/ld-musl-*; /lib/ld-musl-*.so.1 {} {call}",
+                "rm -f /etc/ld-musl-* 2>/dev/null; /lib/ld-musl-*.so.1 {} {call}",
                 loader::PATH
             ),
             _ => format!(
@@ -106,11 +111,11 @@ fn a_path_a_search_and_a_loader_without_a_cache_find_the_library(lab: &Lab) {
             ),
         };
         for command in [by_path, by_search, by_loader] {
-            let bundle = container(&host, rootfs, "npu-3")
-                .args(["/bin/sh", "-c", &command])
-                .build()
-                .unwrap();
-            assert_eq!(answer(&lab.run(&bundle)), HOSTS, "{rootfs:?}: {command}");
+            let asked = || container(&host, rootfs, "npu-3").args(["/bin/sh", "-c", &command]);
+            for bundle in [asked(), asked().readonly()] {
+                let bundle = bundle.build().unwrap();
+                assert_eq!(answer(&lab.run(&bundle)), HOSTS, "{rootfs:?}: {command}");
+            }
         }
     }
 }
@@ -260,6 +265,115 @@ fn a_start_that_cannot_write_goes_on(lab: &Lab) {
         "{}",
         host.log()
     );
+}
+
+/// A layer of the image with its own library, which its link or another directory names, is used
+/// again where no device is requested.
+fn a_committed_image_has_its_own_libraries(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for directory in [MULTIARCH, "/opt/chip/lib"] {
+        for (leftover, put) in LEFTOVERS {
+            let command = loader::command(&[load(SONAME)]);
+            let bundle = |with_device: bool, layer: Option<&Bundle>| {
+                let builder = if with_device {
+                    container(&host, Rootfs::Glibc, "npu-3")
+                } else {
+                    Bundle::builder(Rootfs::Glibc)
+                };
+                let path = format!("/nothing:{directory}:");
+                let builder = builder.env("LD_LIBRARY_PATH", &path).args(command.clone());
+                let bundle = builder.build().unwrap();
+                match layer {
+                    Some(layer) => commit(layer, &bundle),
+                    None => {
+                        fs::create_dir_all(bundle.in_rootfs(directory)).unwrap();
+                        put(&bundle.in_rootfs(directory));
+                        make_loader_cache(&bundle.rootfs()).unwrap();
+                    }
+                }
+                bundle
+            };
+            let before = answer(&lab.run(&bundle(false, None)));
+            let with_device = bundle(true, None);
+            assert_eq!(answer(&lab.run(&with_device)), HOSTS, "{leftover}");
+            let after = answer(&lab.run(&bundle(false, Some(&with_device))));
+            assert_eq!(after, before, "{leftover} in {directory}");
+        }
+    }
+}
+
+/// Replaces the root file system of a container by that of another one.
+fn commit(layer: &Bundle, bundle: &Bundle) {
+    fs::remove_dir_all(bundle.rootfs()).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-a").args([layer.rootfs(), bundle.rootfs()]);
+    Captured::run(&mut copy).unwrap().success().unwrap();
+}
+
+/// The image was committed from a container with another version of the driver.
+fn a_committed_image_serves_another_driver(lab: &Lab) {
+    let call = RecordedHost::wanted("libcuda.so.1");
+    let by_path = LibraryCall {
+        soname: format!("{MULTIARCH}/libcuda.so.1"),
+        ..call.clone()
+    };
+    let bundle = |host: &RecordedHost| {
+        requesting(host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0")
+            .args(loader::command(&[call.clone(), by_path.clone()]))
+            .build()
+            .unwrap()
+    };
+    let (older, newer) = (gpu_host("570.1.2"), gpu_host("580.159.03"));
+    let first = bundle(&older);
+    lab.run(&first);
+    let second = bundle(&newer);
+    commit(&first, &second);
+    for loaded in loader::parse(&lab.run(&second)).unwrap() {
+        let Loaded::Found { answer, .. } = loaded else {
+            panic!("{loaded:?}");
+        };
+        assert_eq!(answer, "libcuda.so.1");
+    }
+    let stale = listing(&second.rootfs()).into_iter();
+    let stale: Vec<_> = stale.filter(|line| line.contains(".so.570.1.2")).collect();
+    assert_eq!(stale, [""; 0]);
+}
+
+/// `ld -lcuda` as gcc calls it, by the names without a version; and `LD_PRELOAD` by a path.
+fn programs_are_linked_and_preloaded_by_names_of_the_image(lab: &Lab) {
+    let host = gpu_host("580.159.03");
+    let linker = "/linker/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 \
+        --library-path /linker/usr/lib/x86_64-linux-gnu:/linker/lib/x86_64-linux-gnu \
+        /linker/usr/bin/ld -shared -o /linked";
+    let command = format!("{linker} -L {MULTIARCH} -lcuda -lnvidia-ml && echo linked");
+    let built = requesting(&host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0")
+        .env("NVIDIA_DRIVER_CAPABILITIES", "all")
+        .bind(Path::new("/"), "/linker")
+        .args(["/bin/sh", "-c", &command])
+        .build()
+        .unwrap();
+    assert_eq!(lab.run(&built).trim(), "linked");
+
+    let host = DemoHost::new().unwrap();
+    for rootfs in images_with_a_loader() {
+        let directory = match rootfs {
+            Rootfs::Musl => "/usr/lib",
+            _ => MULTIARCH,
+        };
+        // The loader prints an error if it cannot preload a library.
+        let call = format!("{SONAME}:{}", load("").function);
+        let preloaded = format!(
+            "LD_PRELOAD={directory}/{SONAME} {} {call} 2>&1",
+            loader::PATH
+        );
+        let bundle = container(&host, rootfs, "npu-3")
+            .args(["/bin/sh", "-c", &preloaded])
+            .build()
+            .unwrap();
+        let printed = lab.run(&bundle);
+        assert!(!printed.contains("LD_PRELOAD"), "{rootfs:?}: {printed}");
+        assert_eq!(answer(&printed), HOSTS, "{rootfs:?}");
+    }
 }
 
 /// With all capabilities of a class with dozens of libraries: no file that is named like a
