@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::binaries;
+use harness::captured::Captured;
 use harness::private_host::PrivateHost;
 use harness::scratch;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{CLUSTER_PROGRAMS, PROGRAMS, printed};
@@ -113,6 +115,17 @@ impl Machine {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Returns what `boathook check` finds about versions. The package's own programs cannot run.
+    fn version_findings(&self) -> Vec<String> {
+        let mut check = self.0.command(binaries::program("boathook").unwrap());
+        let checked = Captured::run(check.args(["check", "--json"])).unwrap();
+        let document: Value = serde_json::from_str(&checked.stdout).unwrap();
+        let findings = document["findings"].as_array().unwrap().iter();
+        let findings = findings.filter(|finding| finding["subject"] == "version");
+        let texts = findings.map(|finding| finding["text"].as_str().unwrap().to_owned());
+        texts.collect()
+    }
+
     fn installed_version(&self) -> String {
         self.run("readlink /opt/boathook/current").trim().to_owned()
     }
@@ -154,8 +167,26 @@ fn upgrade_own_installation(format: &Format, old: &Path, new: &Path) {
     assert!(configuration.contains("default-runtime"), "{configuration}");
     assert_eq!(machine.installed_version(), OLD);
 
+    // A program that runs meanwhile, as a service would.
+    let wait = "/opt/boathook/current/bin/boathook-init wait";
+    machine.run(&format!(
+        "{wait} </dev/null >/dev/null 2>&1 & echo $! >/root/pid"
+    ));
+    assert_eq!(machine.version_findings(), [""; 0]);
     machine.run(&with_package(format.upgrade, new));
     assert_eq!(machine.installed_version(), NEW, "{}", format.name);
+    let pid = machine.read("/root/pid");
+    let earlier = format!(
+        "process {} runs an earlier /opt/boathook/{OLD}/bin/boathook-init",
+        pid.trim()
+    );
+    let status = machine.run("boathook-init status && exit 1 || true");
+    assert!(
+        status.contains(&format!("{earlier}: restart its service")),
+        "{status}"
+    );
+    assert_eq!(machine.version_findings(), [earlier]);
+    machine.run(&format!("kill {pid}"));
     let hook = machine.read("/opt/boathook/current/bin/boathook-hook");
     assert!(hook.ends_with(NEW), "{}", format.name);
     assert_eq!(machine.read("/etc/docker/daemon.json"), configuration);
