@@ -1,5 +1,8 @@
 //! The services that `boathook-init install` enables on a booted host, and that a removal stops.
 
+use std::fs;
+
+use harness::binaries;
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
 use harness::patience::wait_until;
@@ -67,6 +70,31 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
     let links = host.run("find", &["/etc/systemd", "-name", "boathook-*"]);
     assert_eq!(links.unwrap(), "");
+    assert_unit_of_make_install_starts(&host);
+}
+
+/// `make install` places the unit as it is shipped, and systemd finds the program by its name.
+fn assert_unit_of_make_install_starts(host: &SystemdHost) {
+    const INSTALL: &str = r#"mkdir -p /usr/local/bin /usr/local/lib/systemd/system
+ln -s "$0" /usr/local/bin/boathook
+printf %s "$1" >/usr/local/lib/systemd/system/boathook-follow.service
+systemctl daemon-reload"#;
+    let unit = binaries::source_tree().join("dist/systemd/boathook-follow.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let program = SystemdHost::program("boathook").display().to_string();
+    host.run("/bin/sh", &["-euc", INSTALL, &program, &unit])
+        .unwrap();
+    host.run("systemctl", &["enable", "--now", FOLLOW]).unwrap();
+    assert_eq!(ask(host, "is-active", FOLLOW), "active");
+    let path = ask(
+        host,
+        "show",
+        "--property=FragmentPath boathook-follow.service",
+    );
+    assert!(
+        path.ends_with("=/usr/local/lib/systemd/system/boathook-follow.service"),
+        "{path}"
+    );
 }
 
 /// A class whose device has a name only by a fact.
