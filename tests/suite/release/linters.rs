@@ -15,7 +15,7 @@ use super::{CLUSTER_PROGRAMS, PROGRAMS, Release, VERSION};
 const STATIC_PROGRAM: &str = "/bin/busybox";
 
 /// Returns what a linter printed, or `None` if it is not installed.
-fn lint(mut linter: Command) -> Option<String> {
+pub(super) fn lint(mut linter: Command) -> Option<String> {
     let ran = Captured::run(&mut linter).ok()?;
     Some(ran.stdout + &ran.stderr)
 }

@@ -11,6 +11,7 @@ use harness::scratch;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::linters::lint;
 use super::{PROGRAMS, VERSION, extract, names_in, packaged, printed};
 
 /// Extensions of compiled files. No distribution accepts them in a source package.
@@ -108,6 +109,36 @@ fn the_source_archive_builds_without_a_network() {
         format!("boathook-{VERSION}-1.src.rpm"),
     ] {
         assert!(sources.file(&file).is_file(), "{file}");
+    }
+    assert_linters_accept(&sources);
+}
+
+/// The distributions' linters have nothing against the source packages, but for what `rpmlint.toml`
+/// names with a reason.
+fn assert_linters_accept(sources: &Sources) {
+    const TEST: &str = "linters of source packages";
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--tag-display-limit", "0"]);
+    lintian.arg(sources.file(&format!("boathook_{VERSION}-1.dsc")));
+    match lint(lintian) {
+        Some(text) => assert_eq!(text, ""),
+        None => skip::report(TEST, "needs lintian"),
+    }
+    let mut rpmlint = Command::new("rpmlint");
+    rpmlint.arg("--config");
+    rpmlint.arg(binaries::source_tree().join("dist/packages/rpmlint.toml"));
+    rpmlint.arg(sources.file(&format!("boathook-{VERSION}-1.src.rpm")));
+    match lint(rpmlint) {
+        Some(text) => {
+            let tags = text.lines();
+            let tags = tags.filter(|line| line.contains(": E: ") || line.contains(": W: "));
+            assert_eq!(tags.collect::<Vec<_>>(), Vec::<&str>::new());
+            assert!(
+                text.contains("1 packages and 0 specfiles checked"),
+                "{text}"
+            );
+        }
+        None => skip::report(TEST, "needs rpmlint"),
     }
 }
 
