@@ -1,7 +1,9 @@
 //! Containers whose devices CDI specifications grant.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use device_class::config::ClassConfig;
 use serde_json::{Value, json};
 
 use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};
@@ -51,6 +53,24 @@ fn a_specification_of_a_device_or_class_that_is_gone_stops_the_container() {
         let error = host.start_with_cdi(&[&grant], &config).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
+}
+
+/// `enabled = false` ends what the plugin offers. A container that was given a device before is
+/// started again with it, and so is one of a host without Kubernetes.
+#[test]
+fn a_container_of_a_disabled_class_is_started_again_with_its_device() {
+    let mut host = Host::new(CONTAINERD);
+    let disabled = ClassConfig {
+        is_enabled: Some(false),
+        ..ClassConfig::default()
+    };
+    let class = "npu".to_owned().try_into().unwrap();
+    host.class = BTreeMap::from([(class, disabled)]);
+    let mut config = host.config();
+    config["linux"]["cgroupsPath"] = "/c".into();
+    config["annotations"] = serde_json::json!({});
+    let (devices, ..) = host.start_with_cdi(&[&grant(FIRST)], &config).unwrap();
+    assert_eq!(devices, [FIRST]);
 }
 
 #[test]
