@@ -144,6 +144,11 @@ pub(super) fn run(
                 is_error: true,
             }),
     );
+    let removal_failures = directory_update.removal_failures.iter();
+    problems.extend(removal_failures.map(|error| GenerationProblem {
+        text: log::format_error_chain(error),
+        is_error: true,
+    }));
     if !as_json {
         for change in &changes {
             print_line_to_stdout(&change.to_string());

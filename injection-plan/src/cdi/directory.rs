@@ -119,6 +119,8 @@ pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
     /// The specifications that could not be written. The first value is the CDI kind.
     pub failures: Vec<(String, DirectoryError)>,
+    /// The outdated files that could not be removed.
+    pub removal_failures: Vec<DirectoryError>,
     /// The names of outdated files that were kept, because they may describe devices of a class
     /// that cannot be used now.
     pub retained_file_names: BTreeSet<String>,
@@ -159,7 +161,8 @@ struct SpecificationFile {
 /// `unusable_classes`. `read_yaml` finds the CDI kind of a specification that is not JSON.
 ///
 /// # Errors
-/// Returns an error if the directory cannot be read, or if no file in it can be written.
+/// Returns an error if the directory cannot be read, or if no file in it can be written. Outdated
+/// files are removed in the second case, too.
 pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
@@ -171,6 +174,7 @@ pub fn update(
     let DirectoryUpdate {
         mut changes,
         mut failures,
+        mut removal_failures,
         mut retained_file_names,
     } = DirectoryUpdate::default();
     let files = read_files(directory, read_yaml)?;
@@ -196,11 +200,6 @@ pub fn update(
         }
         written_paths.insert(path);
     }
-    if failures.len() == generated.specifications.len()
-        && let Some((_, error)) = failures.pop()
-    {
-        return Err(error);
-    }
     for (path, other_file) in files {
         let name = lossy_file_name(&path).into_owned();
         let is_outdated = is_boathook_file(&path) && owner.owns_file(&name) && is_obsolete(&name);
@@ -209,14 +208,22 @@ pub fn update(
         }
         if unusable_classes.may_own_file(other_file.classes.as_ref()) {
             retained_file_names.insert(name);
-        } else {
-            fs::remove_file(&path).map_err(io_error("remove", &path))?;
-            changes.push(SpecificationChange::Removed(path));
+            continue;
         }
+        match fs::remove_file(&path).map_err(io_error("remove", &path)) {
+            Ok(()) => changes.push(SpecificationChange::Removed(path)),
+            Err(error) => removal_failures.push(error),
+        }
+    }
+    if failures.len() == generated.specifications.len()
+        && let Some((_, error)) = failures.pop()
+    {
+        return Err(error);
     }
     Ok(DirectoryUpdate {
         changes,
         failures,
+        removal_failures,
         retained_file_names,
     })
 }

@@ -178,8 +178,12 @@ impl CdiFiles {
             Ok(DirectoryUpdate {
                 changes,
                 failures,
+                removal_failures,
                 retained_file_names,
             }) => {
+                let removal_errors = removal_failures.into_iter();
+                errors
+                    .extend(removal_errors.map(|error| format!("{:#}", anyhow::Error::new(error))));
                 for (kind, error) in failures {
                     let has_old_file = is_out_of_descriptors(&error)
                         && self.has_written_kind(&generated.specifications, &kind);

@@ -126,3 +126,30 @@ fn a_removed_directory_of_specifications_is_mounted_again() {
     wait_until("the file again", || file.exists());
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
 }
+
+/// The file of a class that is not served any more is removed although another such file cannot be
+/// removed: a file on which something is mounted stays busy.
+#[test]
+fn a_file_that_cannot_be_removed_keeps_no_other_one() {
+    if let Some(reason) = missing_for_engines() {
+        skip::report("a specification that cannot be removed", &reason);
+        return;
+    }
+    let node = Node::new(&[("dummy-npu", NPUS)]);
+    let busy = node.path("cdi/boathook-a.example.pods.boathook.dev-x.json");
+    let stale = node.path("cdi/boathook-b.example.pods.boathook.dev-x.json");
+    node.write(
+        "cdi/boathook-a.example.pods.boathook.dev-x.json",
+        "{\"kind\": \"a.example.pods.boathook.dev/x\"}",
+    );
+    node.write(
+        "cdi/boathook-b.example.pods.boathook.dev-x.json",
+        "{\"kind\": \"b.example.pods.boathook.dev/x\"}",
+    );
+    let script = format!("set -e; mount --bind {0} {0}; exec \"$@\"", busy.display());
+    let mut node = node.within(&["unshare", "--mount", "sh", "-c", &script, "sh"]);
+    let _kubelet = node.serve(NPU);
+    wait_until("the end of the other file", || !stale.exists());
+    assert!(busy.exists());
+    node.wait_log("a.example.pods.boathook.dev-x.json: Device or resource busy");
+}
