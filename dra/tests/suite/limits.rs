@@ -1,11 +1,12 @@
 //! Tests of claims for devices of several classes, and of the limits of the Kubernetes API.
 
+use std::collections::BTreeSet;
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node, allocation, refused, result};
+use crate::node::{NPUS, Node, allocation, refused, result, watched};
 
 #[tokio::test]
 async fn a_claim_may_have_devices_of_two_classes() {
@@ -124,4 +125,38 @@ async fn names_of_claims_are_names_and_no_paths() {
     }
     assert_eq!(node.names("cdi"), [""; 0]);
     driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
+}
+
+/// The recipe of docs/dra.md for a monitoring agent on a node with more devices than a claim may
+/// have: claims for some of the indexes each. All of them are prepared beside those of others.
+#[tokio::test]
+async fn claims_with_admin_access_divide_many_devices_by_their_index() {
+    let mut node = Node::new(NPUS, 70).await;
+    let driver = node.start().await;
+    node.wait_count(70).await;
+    let claim = ["n", "owner", "u-0"];
+    node.allocate("owner", "u-0", &[("r", "npu-40")]);
+    driver.prepare_one(claim).await.unwrap();
+    let published = node.devices();
+    let mut given = BTreeSet::new();
+    for (part, first) in ["a", "b", "c"].into_iter().zip([0, 32, 64]) {
+        // As the scheduler evaluates the selector of the recipe.
+        let is_selected = |device: &&Value| {
+            let index = device["attributes"]["index"]["int"].as_u64().unwrap();
+            (first..first + 32).contains(&index)
+        };
+        let selected = published.iter().filter(is_selected);
+        let names: Vec<&str> = selected.map(|one| one["name"].as_str().unwrap()).collect();
+        assert!((1..=32).contains(&names.len()), "{names:?}");
+        let uid = format!("u-{part}");
+        node.claim(
+            part,
+            &uid,
+            allocation(names.iter().map(|name| watched(name))),
+        );
+        let devices = driver.prepare_one(["n", part, &uid]).await.unwrap();
+        assert_eq!(devices.len(), names.len());
+        given.extend(names);
+    }
+    assert_eq!(given.len(), 70);
 }

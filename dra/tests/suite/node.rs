@@ -1,5 +1,6 @@
 //! A node for one test: its directories, a fake API server and the driver as a process.
 
+use std::ffi::OsStr;
 use std::fmt::{Debug, Display};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -42,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) rescan: &'static str,
     /// Additional command-line options of the driver.
     pub(crate) options: Vec<String>,
+    /// The command that starts the driver, such as `unshare` with its arguments.
+    pub(crate) within: Vec<String>,
 }
 
 impl Drop for Node {
@@ -63,6 +66,7 @@ impl Node {
             instance: "11111111-0000-4000-8000-000000000001".to_owned(),
             rescan: "1",
             options: Vec::new(),
+            within: Vec::new(),
         };
         for directory in [
             "classes",
@@ -133,11 +137,18 @@ impl Node {
 
     /// Returns the command that starts the driver.
     fn command(&self) -> Command {
-        let mut command = Command::new(match std::env::var_os("BOATHOOK_TESTS_PROGRAMS") {
+        let driver = match std::env::var_os("BOATHOOK_TESTS_PROGRAMS") {
             Some(directory) => Path::new(&directory).join("boathook-dra"),
             None => env!("CARGO_BIN_EXE_boathook-dra").into(),
-        });
+        };
+        let mut words = self
+            .within
+            .iter()
+            .map(OsStr::new)
+            .chain([driver.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
         command
+            .args(words)
             .args(["run", "--node-name", "worker", "--rescan", self.rescan])
             .args(["--pod-uid", &self.instance, "--pod-name", POD])
             .args(&self.options)

@@ -1,13 +1,18 @@
 //! Tests of the driver's start, update and end.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
+use harness::privilege::missing_for_engines;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use release_lock::NodeReleaseLock;
 
 use crate::node::{NPUS, Node, wait};
+
+const CLAIM: [&str; 3] = ["n", "a", "u-1"];
 
 /// The new instance serves before the old one ends. The old instance removes only its own
 /// sockets.
@@ -39,7 +44,7 @@ async fn sockets_that_are_removed_are_made_again() {
     node.start().await;
     let registry = node.path("kubelet/plugins_registry");
     let socket = node.names("kubelet/plugins_registry").remove(0);
-    std::fs::remove_file(registry.join(socket)).unwrap();
+    fs::remove_file(registry.join(socket)).unwrap();
     node.registered().await;
 }
 
@@ -86,7 +91,7 @@ async fn a_class_is_served_here_only_if_the_configuration_says_so() {
     let mut node = Node::new(NPUS, 1).await;
     node.configure("");
     node.start().await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(node.server.writes(), 0);
 }
 
@@ -116,4 +121,63 @@ async fn another_release_on_the_node_is_refused() {
     node.registered().await;
     kill(Pid::from_raw(earlier.id() as i32), Signal::SIGTERM).unwrap();
     earlier.wait().unwrap();
+}
+
+/// The directory of CDI specifications is removed on the host. In the driver's container the mount
+/// still has the removed directory, so the driver ends, and the kubelet starts its container again.
+#[tokio::test]
+async fn a_removed_directory_of_specifications_is_mounted_again() {
+    if let Some(reason) = missing_for_engines() {
+        skip::report("a removed directory of specifications", &reason);
+        return;
+    }
+    let mut node = Node::new(NPUS, 1).await;
+    let (on_host, mounted) = (node.path("host-cdi"), node.path("cdi"));
+    let script = format!(
+        "set -e; mkdir -p {} {}; mount --bind {0} {1}; exec \"$@\"",
+        on_host.display(),
+        mounted.display()
+    );
+    let within = ["unshare", "--mount", "sh", "-c", &script, "sh"];
+    node.within = within.map(str::to_owned).to_vec();
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    let driver = node.start_with_log().await;
+    driver.prepare_one(CLAIM).await.unwrap();
+    let file = on_host.join("boathook.dev-claim-u-1.json");
+    assert!(file.exists());
+    // The driver writes a file again that is removed before the directory.
+    wait("the end of the directory", || {
+        fs::remove_dir_all(&on_host).is_ok() || !on_host.exists()
+    })
+    .await;
+    let mut process = node.process.take().unwrap();
+    wait("the driver's end", || process.try_wait().unwrap().is_some()).await;
+    assert_eq!(process.wait().unwrap().code(), Some(1));
+    let log = fs::read_to_string(node.path("log")).unwrap();
+    assert!(
+        log.contains("host, and is still mounted here: ending"),
+        "{log}"
+    );
+    // The engine creates the missing directory for the container that the kubelet starts.
+    node.start_with_log().await;
+    wait("the file again", || file.exists()).await;
+}
+
+/// The hook on the host goes on with the installed configuration, and so does the driver, whose
+/// node keeps its devices while an administrator corrects the ConfigMap.
+#[tokio::test]
+async fn a_given_configuration_with_a_mistake_is_replaced_by_that_of_the_host() {
+    let mut node = Node::new(NPUS, 2).await;
+    let root = node.path("host").display().to_string();
+    node.options = vec!["--host-root".to_owned(), root];
+    let right = "classes = [\"/classes\"]\n[class.npu]\nserve = \"dra\"\n";
+    node.write("host/etc/boathook/config.toml", right);
+    node.write("host/classes/npu.toml", NPUS);
+    node.write("config.toml", "[class.npu]\nserv = \"dra\"\n");
+    node.start_with_log().await;
+    node.wait_count(2).await;
+    let log = fs::read_to_string(node.path("log")).unwrap();
+    for words in ["the configuration has a mistake", "unknown key `serv`"] {
+        assert!(log.contains(words), "{log}");
+    }
 }
