@@ -38,6 +38,9 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
     let may_not = "uid 1000 may not open /dev/dummy-npu4";
     // With CDI the engine makes the node, which the plan then does not have.
     let by_engine = with_node_of_engine(busybox("npu-4"), &host, 4).user(1000, 1000);
+    // The root of a user namespace owns no node of the host.
+    let with_users = busybox("npu-4").user_namespace();
+    let node_of_the_host = "give the host's node the mode 0666 by a udev rule";
     // The hook places the device over the node that `--device` left with an earlier number.
     let over_stale_node = busybox("npu-3").char_device(node(3), (188, 9), "rwm");
     for (case, bundle, code, word) in [
@@ -58,6 +61,12 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         ("no device rule", without_rule, 18, "denied: c "),
         ("no right", busybox("npu-4").user(1000, 1000), 19, may_not),
         ("no right to a node of the engine", by_engine, 19, may_not),
+        (
+            "the root of a user namespace",
+            with_users,
+            19,
+            node_of_the_host,
+        ),
     ] {
         let bundle = bundle.build().unwrap();
         let running = lab.start(&bundle);
