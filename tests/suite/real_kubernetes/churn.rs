@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use super::ClusterCase;
 use super::changes::{install, restart_plugin};
@@ -106,11 +107,12 @@ fn churn(node: &Node) -> Result<()> {
         .number(64)
 }
 
-/// Checks that each pod that runs has as many devices as it requested, and none of another's.
-/// Returns the number of these pods.
+/// Checks that each pod that runs has as many devices as it requested, none of another's, and those
+/// that the kubelet has recorded for it. Returns the number of these pods.
 fn check(node: &Node, pods: &BTreeMap<String, usize>) -> Result<usize> {
     let mut given = BTreeSet::new();
     let mut checked = 0;
+    let record = read_record(node)?;
     for (name, devices) in pods {
         if node.phase(name)? != "Running" {
             continue;
@@ -120,6 +122,7 @@ fn check(node: &Node, pods: &BTreeMap<String, usize>) -> Result<usize> {
             continue;
         };
         reported.number(*devices).with_context(|| name.clone())?;
+        compare_with_record(node, name, &reported.opened, &record)?;
         for device in reported.opened {
             ensure!(
                 given.insert(device),
@@ -129,4 +132,45 @@ fn check(node: &Node, pods: &BTreeMap<String, usize>) -> Result<usize> {
         checked += 1;
     }
     Ok(checked)
+}
+
+/// The kubelet's record: the devices of each pod, by the pod's uid.
+type Record = BTreeMap<String, BTreeSet<usize>>;
+
+fn read_record(node: &Node) -> Result<Record> {
+    let path = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
+    let checkpoint: Value = serde_json::from_str(&node.shell(&format!("cat {path}"))?)?;
+    let mut record = Record::new();
+    let entries = checkpoint["Data"]["PodDeviceEntries"].as_array();
+    for entry in entries.into_iter().flatten() {
+        let pod = entry["PodUID"].as_str().context("an entry has a pod")?;
+        let ids = entry["DeviceIDs"].as_object().into_iter().flatten();
+        let ids = ids.filter_map(|(_, ids)| ids.as_array()).flatten();
+        let numbers = ids.filter_map(|id| id.as_str()?.strip_prefix("npu-")?.parse::<usize>().ok());
+        record.entry(pod.to_owned()).or_default().extend(numbers);
+    }
+    Ok(record)
+}
+
+/// Checks that a pod has the devices that the kubelet has recorded for it. The kubelet removes a pod
+/// from its record when it considers it as ended, which may be before its containers have ended. So
+/// one that is not in the record must not go on running.
+fn compare_with_record(
+    node: &Node,
+    name: &str,
+    opened: &BTreeSet<usize>,
+    record: &Record,
+) -> Result<()> {
+    let uid = node.kubectl(&["get", "pod", name, "-o", "jsonpath={.metadata.uid}"])?;
+    if let Some(recorded) = record.get(&uid) {
+        ensure!(
+            recorded == opened,
+            "{name} has {opened:?}, and the kubelet has recorded {recorded:?}"
+        );
+        return Ok(());
+    }
+    println!("{name} ({uid}) has {opened:?}, and the kubelet's record lacks it");
+    node.until("it is recorded, or has ended", || {
+        Ok(read_record(node)?.contains_key(&uid) || node.phase(name)? != "Running")
+    })
 }
