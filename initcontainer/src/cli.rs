@@ -59,7 +59,15 @@ pub enum Command {
     /// Remove the programs and revert the engines' configuration
     Uninstall(Uninstall),
     /// Wait for SIGTERM; for a DaemonSet in which the init container does all the work
-    Wait,
+    Wait(Wait),
+}
+
+/// The options of `wait`.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// Name of the release in the cluster, whose lock of the node is held meanwhile
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub release: Option<ReleaseName>,
 }
 
 /// The options of `install`.

@@ -43,14 +43,21 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
             output.print_report();
         }
         Command::Status => return print_status(&host, cli.json),
-        Command::Wait => wait_for_signal()?,
+        Command::Wait(_) => wait_for_signal()?,
     }
     Ok(true)
 }
 
 /// Takes the lock of the release that `--release` names, before the host is changed. The plugin of
-/// the same release also takes the lock, and holds it until the plugin ends.
+/// the same release also takes the lock, and holds it until the plugin ends. If the plugin is a
+/// service of the host, `wait` holds it in the pod.
 fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
+    if let Command::Wait(args) = &cli.command {
+        let release = args.release.as_ref();
+        let lock =
+            release.map(|release| NodeReleaseLock::acquire_to_serve(&cli.host_root, release));
+        return Ok(lock.transpose()?);
+    }
     let release = match &cli.command {
         Command::Install(args) if !args.dry_run => args.release.as_ref(),
         Command::Uninstall(args) if !args.dry_run => args.release.as_ref(),

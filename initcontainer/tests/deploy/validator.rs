@@ -56,8 +56,15 @@ fn a_plugin_of_the_nodes_is_not_in_the_pod() {
         references::check(&objects, &config_maps(&objects));
         let (init, plugin) = (objects.init(), objects.plugin());
         assert_eq!(words(&init["args"]).last(), Some(&"--plugin-service"));
-        assert_eq!(words(&plugin["args"]), ["wait"]);
-        assert_eq!(plugin["volumeMounts"], Value::Null);
+        // It holds the lock by which another release is refused.
+        let waiting = [
+            "wait",
+            "--host-root=/host",
+            "--release=boathook-system/boathook",
+        ];
+        assert_eq!(words(&plugin["args"]), waiting);
+        let lock = named(&plugin["volumeMounts"], "release").unwrap();
+        assert_eq!(lock["mountPath"], "/host/run/boathook/release");
         assert_eq!(plugin["livenessProbe"], Value::Null);
         assert!(named(&init["volumeMounts"], "host").is_some());
     }

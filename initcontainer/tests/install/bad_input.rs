@@ -68,6 +68,34 @@ fn a_node_of_another_release() {
     said(&site.run(&["install", "--release=boathook-system/pool-a"]));
 }
 
+/// With the plugin as a service of the host the pod only waits, and has the node meanwhile.
+#[test]
+fn a_node_on_which_the_pod_of_another_release_waits() {
+    let site = Site::with_containerd();
+    let pool_a = "--release=boathook-system/pool-a";
+    said(&site.run(&["install", pool_a]));
+    let mut waiting = site.without_source(&["wait", pool_a]).spawn().unwrap();
+    let other = ["install", "--release=boathook-system/pool-b"];
+    let call = format!("/proc/{}/syscall", waiting.id());
+    let has_lock = || {
+        let text = fs::read_to_string(&call).unwrap_or_default();
+        text.split(' ')
+            .next()
+            .and_then(|number| number.parse().ok())
+            == Some(nix::libc::SYS_rt_sigtimedwait)
+    };
+    while !has_lock() {
+        assert!(waiting.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let refused = "release boathook-system/pool-a of boathook runs on this node";
+    assert_refused(&site, &other, refused);
+    said(&site.run(&["install", pool_a]));
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    said(&site.run(&other));
+}
+
 #[test]
 fn a_second_installer_at_the_same_time() {
     let site = Site::with_containerd();
