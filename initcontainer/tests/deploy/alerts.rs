@@ -136,6 +136,31 @@ const CASES: &[AlertCase] = &[
         minute: 11,
         expected: None,
     },
+    // The plugin is a service of the node, and has ended. Its metrics are not there.
+    AlertCase {
+        alert: "BoathookNothingAllocatable",
+        series: &[
+            (r#"kube_node_status_capacity{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x10 0x30"),
+            (r#"kube_node_status_allocatable{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x5 0x35"),
+        ],
+        minute: 20,
+        expected: Some((
+            &[("resource", "nvidia_com_gpu"), ("node", "a")],
+            "no device of nvidia_com_gpu can be allocated on a, which had 8",
+        )),
+    },
+    // All devices are allocated, and a resource of a kind that the node never had.
+    AlertCase {
+        alert: "BoathookNothingAllocatable",
+        series: &[
+            (r#"kube_node_status_capacity{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x40"),
+            (r#"kube_node_status_allocatable{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x40"),
+            (r#"kube_node_status_capacity{resource="amd_com_gpu", node="a", unit="integer"}"#, "0x40"),
+            (r#"kube_node_status_allocatable{resource="amd_com_gpu", node="a", unit="integer"}"#, "0x40"),
+        ],
+        minute: 20,
+        expected: None,
+    },
     AlertCase {
         alert: "BoathookAllocatableBelowDevices",
         series: &[
@@ -338,17 +363,50 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     }
 }
 
-/// Returns the alerts without their descriptions, which are sentences of the documentation.
-fn read_rules() -> Vec<Value> {
+/// An alert leads to the heading of a page of this tree.
+#[test]
+fn every_alert_has_a_page() {
+    for rule in read_all_of_rules() {
+        let url = rule["annotations"]["runbook_url"].as_str().unwrap();
+        let page = url.strip_prefix("https://github.com/boathook/boathook/blob/main/");
+        let page = page.unwrap();
+        let (file, anchor) = page.split_once('#').unwrap_or((page, ""));
+        let text = fs::read_to_string(repository(file)).unwrap();
+        let mut anchors = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .map(|heading| {
+                let heading = heading.trim_matches(['#', ' ']).to_lowercase();
+                let kept = |c: &char| c.is_alphanumeric() || [' ', '-'].contains(c);
+                heading
+                    .chars()
+                    .filter(kept)
+                    .collect::<String>()
+                    .replace(' ', "-")
+            });
+        assert!(
+            anchor.is_empty() || anchors.any(|own| own == anchor),
+            "{url}"
+        );
+    }
+}
+
+fn read_all_of_rules() -> Vec<Value> {
     let path = repository("deploy/monitoring/prometheus-rules.yaml");
     let mut objects = documents(&fs::read_to_string(path).unwrap()).unwrap();
     let mut rules = objects[0]["spec"]["groups"][0]["rules"].take();
-    let rules = rules.as_array_mut().unwrap();
-    for rule in rules.iter_mut() {
+    std::mem::take(rules.as_array_mut().unwrap())
+}
+
+/// Returns the alerts without their descriptions, which are sentences of the documentation.
+fn read_rules() -> Vec<Value> {
+    let mut rules = read_all_of_rules();
+    for rule in &mut rules {
         let annotations = rule["annotations"].as_object_mut().unwrap();
         annotations.remove("description");
+        annotations.remove("runbook_url");
     }
-    std::mem::take(rules)
+    rules
 }
 
 fn to_promtool_test(case: &AlertCase, severity: &str) -> Value {
