@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{ChrootProgram, LogOptions, NodeOptions};
+use command_line::{ChrootProgram, LogOptions, NodeOptions, parse_absolute_path};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 use release_lock::ReleaseName;
@@ -73,6 +73,10 @@ pub struct RunOptions {
     /// The options that the DRA driver has in common with the device plugin.
     #[command(flatten)]
     pub(crate) node_options: NodeOptions,
+
+    /// The hook's configuration, as a path on the host [default: /etc/boathook/config.toml]
+    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
+    pub(crate) hook_config: Option<PathBuf>,
 
     /// What the taint of an unhealthy device does to pods
     #[arg(

@@ -48,7 +48,7 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
         node_options.config_path.as_deref(),
         node_options.host_root.as_deref(),
     );
-    let load_result = NodeConfig::load(config_path, host_root_path, None);
+    let load_result = NodeConfig::load(config_path, host_root_path, options.hook_config.as_deref());
     let NodeConfig { config, host_root } = load_result.context("configuration")?;
     let release = options.release.as_ref();
     let lock = release.map(|release| NodeReleaseLock::acquire_to_serve(&config.host_root, release));
@@ -73,6 +73,7 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
         store: store.clone(),
         cdi_directory: node_options.cdi_dir,
         hook_path: node_options.hook_path,
+        hook_config_path: options.hook_config,
         host_root,
         part_maker: PartMaker {
             host_root: config.host_root.clone(),

@@ -146,6 +146,59 @@ metadata:
     {{- end }}
 {{- end }}
 
+{{- /* A TOML text as JSON: with "root", "text" and "place", the value that has the text. An older Helm
+cannot read TOML, and has an empty table; a template that names a function which Helm lacks would not
+even be read, so it is a text here. */ -}}
+{{- define "boathook.readToml" -}}
+{{- $table := dict }}
+{{- if semverCompare ">=3.19.0-0" .root.Capabilities.HelmVersion.Version }}
+{{- $table = tpl "{{ fromToml .text | toJson }}" (dict "text" .text "Template" .root.Template) | fromJson }}
+{{- with get $table "Error" }}
+{{- fail (printf "%s is not TOML: %v" $.place .) }}
+{{- end }}
+{{- end }}
+{{- toJson $table }}
+{{- end }}
+
+{{- /* Refuses a key that a table cannot have: with "table", "known", the keys that it can have, and
+"place". */ -}}
+{{- define "boathook.checkKeys" -}}
+{{- range $key, $value := .table }}
+{{- if not (has $key $.known) }}
+{{- fail (printf "%s has the key %s, which is unknown: correct it; the keys are %s" $.place $key (join ", " $.known)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses what no node could read of config and of the class files in classes.own. keys.json has
+the keys of this version. Returns the table of config as JSON. */ -}}
+{{- define "boathook.checkToml" -}}
+{{- $keys := .Files.Get "keys.json" | fromJson }}
+{{- range $name, $text := .Values.classes.own }}
+{{- $place := print "classes.own." $name }}
+{{- $table := include "boathook.readToml" (dict "root" $ "text" $text "place" $place) | fromJson }}
+{{- include "boathook.checkKeys" (dict "table" $table "known" $keys.file "place" $place) }}
+{{- end }}
+{{- $config := include "boathook.readToml" (dict "root" . "text" .Values.config "place" "config") | fromJson }}
+{{- include "boathook.checkKeys" (dict "table" $config "known" $keys.config "place" "config") }}
+{{- range $name := list "class" "runtime" "trust" }}
+{{- $table := get $config $name | default dict }}
+{{- if not (kindIs "map" $table) }}
+{{- fail (printf "config has %s, which is no table: write [%s]" $name (eq $name "class" | ternary "class.NAME" $name)) }}
+{{- end }}
+{{- if ne $name "class" }}
+{{- include "boathook.checkKeys" (dict "table" $table "known" (get $keys $name) "place" (printf "[%s] of config" $name)) }}
+{{- end }}
+{{- end }}
+{{- range $name, $table := $config.class }}
+{{- if not (kindIs "map" $table) }}
+{{- fail (printf "config has %s in [class], which is no table: write [class.NAME] for each class" $name) }}
+{{- end }}
+{{- include "boathook.checkKeys" (dict "table" $table "known" $keys.class "place" (printf "[class.%s] of config" $name)) }}
+{{- end }}
+{{- toJson $config }}
+{{- end }}
+
 {{- /* Refuses the name of a class that no node will have: the pods would only log it.
 classes.txt has the classes of the image. */ -}}
 {{- define "boathook.checkClasses" -}}
@@ -162,7 +215,10 @@ classes.txt has the classes of the image. */ -}}
 {{- $_ := set $named . $place }}
 {{- end }}
 {{- end }}
-{{- /* TOML allows spaces and quotes in the header of a table. */}}
+{{- range $name, $table := (include "boathook.checkToml" . | fromJson).class }}
+{{- $_ := set $named $name "config" }}
+{{- end }}
+{{- /* For a Helm that cannot read TOML, which allows spaces and quotes in the header of a table. */}}
 {{- range regexFindAll "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?[a-z0-9-]+" .Values.config -1 }}
 {{- $_ := set $named (regexFind "[a-z0-9-]+$" .) "config" }}
 {{- end }}
@@ -230,19 +286,25 @@ at their usual place cannot be used then. */ -}}
 {{- range $value, $isSet := dict
     "engine" (ne .Values.engine "cdi")
     "follow.enabled" .Values.follow.enabled
-    "plugin.hostService" .Values.plugin.hostService
-    "dra.classes" .Values.dra.classes }}
+    "plugin.hostService" .Values.plugin.hostService }}
 {{- if $isSet }}
-{{- fail (printf "installDir and configDir can be set with the engine cdi and the plugin in its pod alone: leave out %s" $value) }}
+{{- fail (printf "installDir and configDir can be set with the engine cdi, the plugin in its pod and claims alone: leave out %s" $value) }}
 {{- end }}
 {{- end -}}
 true
 {{- end -}}
 {{- end }}
 
-{{- /* The config.toml of the nodes. */ -}}
+{{- /* The config.toml of the nodes. It is read once more as a whole, since the tables of config and
+those that other values write may not fit together. */ -}}
 {{- define "boathook.config" -}}
 {{- include "boathook.checkClasses" . -}}
+{{- $text := include "boathook.configText" . }}
+{{- $_ := include "boathook.readToml" (dict "root" . "text" $text "place" "config, with what classes, replicas, dra.classes and directories add to it,") }}
+{{- $text }}
+{{- end }}
+
+{{- define "boathook.configText" -}}
 # The configuration of the nodes, of the plugin and of the hook. Paths are the node's.
 {{- /* Keys without a table come before all tables. */}}
 {{- $parts := regexSplit "(?m)^[ \\t]*\\[" .Values.config 2 }}

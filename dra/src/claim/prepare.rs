@@ -96,6 +96,8 @@ pub struct NodeClaims {
     pub cdi_directory: PathBuf,
     /// The path of the hook on the host.
     pub hook_path: PathBuf,
+    /// The path of the hook's configuration on the host, if it is not the default one.
+    pub hook_config_path: Option<PathBuf>,
     /// The host's root directory, as engines see it.
     pub host_root: PathBuf,
     pub part_maker: PartMaker,
@@ -126,7 +128,7 @@ impl NodeClaims {
             hook: Some(ThinHook {
                 program_path: &self.hook_path,
                 timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
-                config_path: None,
+                config_path: self.hook_config_path.as_deref(),
             }),
             host_root: &self.host_root,
         }

@@ -181,3 +181,21 @@ async fn a_given_configuration_with_a_mistake_is_replaced_by_that_of_the_host() 
         assert!(log.contains(words), "{log}");
     }
 }
+
+/// Where /opt and /etc cannot be written to, hook and configuration are elsewhere on the host, and
+/// the engine calls the hook by the specification alone.
+#[tokio::test]
+async fn the_specification_of_a_claim_names_hook_and_configuration_of_the_host() {
+    let mut node = Node::new(NPUS, 1).await;
+    let hook = "/var/lib/boathook/current/bin/boathook-hook";
+    let config = "/var/lib/boathook-config/boathook/config.toml";
+    node.options = vec![format!("--hook={hook}"), format!("--hook-config={config}")];
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    let driver = node.start().await;
+    driver.prepare_one(CLAIM).await.unwrap();
+    let called = &node.specified("u-1")[0]["containerEdits"]["hooks"][0];
+    assert_eq!(called["path"], hook);
+    let arguments = called["args"].as_array().unwrap();
+    let is_named = |pair: &[serde_json::Value]| pair == ["--config", config];
+    assert!(arguments.windows(2).any(is_named), "{called}");
+}

@@ -17,5 +17,6 @@ mod rendered;
 mod schemas;
 mod sources;
 mod tolerations;
+mod toml;
 mod validator;
 mod workflows;

@@ -8,7 +8,7 @@ use device_class::config::Config;
 use harness::manifests::{accepted, chart};
 use serde_json::{Value, json};
 
-use crate::manifest::{Objects, list, named, text, words};
+use crate::manifest::{Objects, list, name, named, pod, text, words};
 use crate::references;
 use crate::rendered::config_maps;
 
@@ -87,6 +87,36 @@ fn what_is_installed_is_where_hook_and_plugin_look() {
     }
 }
 
+/// The driver of claims writes specifications of its own, and reads the same classes.
+#[test]
+fn the_driver_of_claims_looks_there_too() {
+    let Some(objects) = render(&json!({"dra": {"classes": ["dummy-npu"]}})) else {
+        return;
+    };
+    let sets = objects.of_kind("DaemonSet").into_iter();
+    let mut drivers = sets.filter(|set| name(set) == "boathook-dra");
+    let pod = pod(drivers.next().unwrap());
+    references::check_volumes(pod, &config_maps(&objects));
+    let container = &pod["containers"][0];
+    let arguments = words(&container["args"]);
+    for wanted in [
+        "--hook=/var/lib/boathook/current/bin/boathook-hook",
+        "--hook-config=/var/lib/boathook-config/boathook/config.toml",
+        "--cdi=/var/cdi/dynamic",
+    ] {
+        assert!(arguments.contains(&wanted), "{arguments:?}");
+    }
+    for (volume, directory) in [
+        ("programs", "/var/lib/boathook"),
+        ("config", "/var/lib/boathook-config/boathook"),
+    ] {
+        let on_host = &named(&pod["volumes"], volume).unwrap()["hostPath"]["path"];
+        assert_eq!(on_host, directory);
+        let mount = &named(&container["volumeMounts"], volume).unwrap()["mountPath"];
+        assert_eq!(mount, &json!(format!("/host{directory}")));
+    }
+}
+
 #[test]
 fn the_uninstallation_finds_it_there() {
     let Some(objects) = render(&json!({"uninstall": true, "nodeLabels": true})) else {
@@ -125,7 +155,6 @@ fn what_needs_the_usual_place_is_refused() {
         with("engine", json!("containerd")),
         with("follow", json!({"enabled": true})),
         with("plugin", json!({"hostService": true})),
-        with("dra", json!({"classes": ["dummy-npu"]})),
         json!({"installDir": "/var/lib/other"}),
         json!({"configDir": "boathook"}),
         json!({"cdiDir": "/var/run/cdi/"}),

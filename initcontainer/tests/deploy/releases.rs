@@ -216,3 +216,76 @@ fn pods_have_what_the_values_add() {
     let init = uninstalled.init();
     assert!(!words(&init["args"]).contains(&"--set-default"));
 }
+
+/// The API server has one RuntimeClass and one resource definition of a name, and Helm refuses a
+/// release that would create those of another one.
+#[test]
+fn objects_that_a_cluster_has_once_can_be_left_to_one_release() {
+    let of_all = |release, more: Value| {
+        let values = with(everything(), &json!({"engine": "containerd"}));
+        let objects = chart_as(release, &with(values, &more)).unwrap()?;
+        let objects = objects.iter();
+        Some(
+            objects
+                .map(|object| format!("{} {}", text(&object["kind"]), name(object)))
+                .collect(),
+        )
+    };
+    let webhook = json!({"enabled": true, "allowFrom": ["10.0.0.4/32"], "crds": false});
+    let second_with = |class: Value| json!({"webhook": webhook, "runtimeClass": class});
+    let Some(first): Option<BTreeSet<String>> = of_all("boathook", json!({})) else {
+        return;
+    };
+    for (class, is_created) in [
+        (json!({"name": "boathook-b"}), true),
+        (json!({"create": false}), false),
+    ] {
+        let second: BTreeSet<String> = of_all("pool-b", second_with(class)).unwrap();
+        let both: Vec<_> = first.intersection(&second).collect();
+        assert!(both.is_empty(), "{both:?}");
+        let created = second
+            .iter()
+            .any(|object| object.starts_with("RuntimeClass "));
+        assert_eq!(created, is_created);
+    }
+    assert!(first.contains("RuntimeClass boathook"), "{first:?}");
+}
+
+/// The follower and the driver of claims have what the values say of the plugin's pods.
+#[test]
+fn the_other_pods_have_what_the_values_add_too() {
+    let values = json!({
+        "updateStrategy": {"type": "OnDelete"},
+        "podLabels": {"team": "a"}, "podAnnotations": {"owner": "ops"},
+        "extraArgs": {"follow": ["--rescan=9"], "dra": ["--rescan=60"]},
+        "extraEnv": {
+            "follow": [{"name": "A", "value": "1"}], "dra": [{"name": "B", "value": "2"}],
+        },
+    });
+    let Some(objects) = chart(&with(everything(), &values)).unwrap() else {
+        return;
+    };
+    for (set, argument, variable) in [
+        (
+            "boathook-follow",
+            "--rescan=9",
+            json!({"name": "A", "value": "1"}),
+        ),
+        (
+            "boathook-dra",
+            "--rescan=60",
+            json!({"name": "B", "value": "2"}),
+        ),
+    ] {
+        let is_set = |object: &&Value| object["kind"] == "DaemonSet" && name(object) == set;
+        let set = objects.iter().find(is_set).unwrap();
+        assert_eq!(set["spec"]["updateStrategy"], json!({"type": "OnDelete"}));
+        let metadata = &set["spec"]["template"]["metadata"];
+        assert_eq!(metadata["labels"]["team"], "a");
+        assert_eq!(metadata["annotations"]["owner"], "ops");
+        let container = &pod(set)["containers"][0];
+        assert_eq!(words(&container["args"]).last(), Some(&argument));
+        let variables = container["env"].as_array().unwrap();
+        assert_eq!(variables.last(), Some(&variable));
+    }
+}

@@ -1,0 +1,128 @@
+//! Tests of what the chart says about TOML in its values: config, and the class files in
+//! `classes.own`.
+
+use std::fs;
+
+use harness::manifests::{helm, repository};
+use serde_json::{Value, json};
+
+/// The chart cannot read the image, so it has a list of the keys that its version knows.
+/// `UPDATE_FIXTURES=1` writes the list.
+#[test]
+fn the_chart_lists_the_keys_of_its_version() {
+    let read = |path: &str| -> Value {
+        serde_json::from_str(&fs::read_to_string(repository(path)).unwrap()).unwrap()
+    };
+    let keys = |table: &Value| -> Vec<String> {
+        table["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
+    };
+    let config = read("device-class/config.schema.json");
+    let defined = |name: &str| keys(&config["definitions"][name]);
+    let wanted = json!({
+        "class": defined("ClassConfig"),
+        "config": keys(&config),
+        "file": keys(&read("device-class/schema.json")),
+        "runtime": defined("RuntimeConfig"),
+        "trust": defined("Trust"),
+    });
+    let text = serde_json::to_string_pretty(&wanted).unwrap() + "\n";
+    let list = repository("deploy/helm/keys.json");
+    if std::env::var_os("UPDATE_FIXTURES").is_some() {
+        fs::write(&list, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(list).unwrap(), text);
+}
+
+fn config(text: &str) -> Value {
+    json!({ "config": text })
+}
+
+fn own(text: &str) -> Value {
+    json!({"classes": {"own": {"mychip": text}}})
+}
+
+/// A node with such a config.toml would keep the one of before, and one without would start no
+/// plugin. A class file with a mistake is left out on each node.
+#[test]
+fn a_mistake_in_toml_is_refused_before_anything_is_applied() {
+    for (values, reason) in [
+        (config("log_level = "), "config is not TOML: toml: line 1"),
+        (
+            config("loglevel = 'info'"),
+            "config has the key loglevel, which is unknown: correct it; the keys are class, classes, ",
+        ),
+        (
+            config("[class.hailo]\nenabeld = true"),
+            "[class.hailo] of config has the key enabeld, which is unknown",
+        ),
+        (
+            config("class.hailo.enabeld = true"),
+            "[class.hailo] of config has the key enabeld, which is unknown",
+        ),
+        (
+            config("[trust]\ntrusted = []"),
+            "[trust] of config has the key trusted, which is unknown",
+        ),
+        (
+            config("[runtime]\nname = 'crun'"),
+            "[runtime] of config has the key name, which is unknown",
+        ),
+        (
+            config("class = 1"),
+            "config has class, which is no table: write [class.NAME]",
+        ),
+        (
+            config("[class]\nhailo = true"),
+            "config has hailo in [class], which is no table: write [class.NAME]",
+        ),
+        (
+            config("[class]\ngpu-shared = { enabled = true }"),
+            "config names the class gpu-shared, which the image does not have",
+        ),
+        (
+            config("class.gpu-shared.enabled = true"),
+            "config names the class gpu-shared, which the image does not have",
+        ),
+        (
+            json!({"kubeletDir": "/k", "config": "trust.kubelet_checkpoint = '/k/checkpoint'"}),
+            "config, with what classes, replicas, dra.classes and directories add to it, is not TOML",
+        ),
+        (
+            own("version == 1"),
+            "classes.own.mychip is not TOML: toml: line 1",
+        ),
+        (
+            own("version = 1\nresorce = 'a.com/b'"),
+            "classes.own.mychip has the key resorce, which is unknown: correct it; the keys are add, ",
+        ),
+    ] {
+        let Some(output) = helm(&values).unwrap() else {
+            return;
+        };
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{values}");
+        assert!(message.contains(reason), "{values}: {message}");
+    }
+}
+
+/// TOML has several ways to write a table, and an empty class file disables a class.
+#[test]
+fn toml_without_a_mistake_is_accepted() {
+    for values in [
+        config("[class]\nhailo = { except = [] }"),
+        config("class.hailo.except = []"),
+        config("log_level = 'info' # {{ not a template }}\n[ class . 'hailo' ]\nexcept = []"),
+        own(""),
+        own("version = 1\nresource = 'a.com/{{index}}'\n[[discover]]\npath = '/dev/a'"),
+    ] {
+        if let Some(output) = helm(&values).unwrap() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{values}: {message}");
+        }
+    }
+}
