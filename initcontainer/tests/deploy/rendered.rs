@@ -69,6 +69,11 @@ fn relative(from: &Path, to: &Path) -> String {
 /// Renders a kustomization of an overlay and of the text `more`. `DEPLOY` in the text stands for the
 /// directory `deploy`.
 fn render_with(overlay: &str, more: &str) -> Option<Objects> {
+    render_documents(overlay, more).map(Objects::from_documents)
+}
+
+/// Returns the objects that [`render_with`] renders as they are.
+pub(crate) fn render_documents(overlay: &str, more: &str) -> Option<Vec<Value>> {
     // A kustomization can name its parts only by relative paths.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let text = format!("resources: [DEPLOY/overlays/{overlay}]\n{more}");
@@ -76,7 +81,7 @@ fn render_with(overlay: &str, more: &str) -> Option<Objects> {
     let file = dir.path().join("kustomization.yaml");
     fs::write(file, text.replace("DEPLOY", &deploy)).unwrap();
     fs::write(dir.path().join("mychip.toml"), "version = 1\n").unwrap();
-    render(dir.path())
+    kustomized(dir.path()).unwrap()
 }
 
 /// Each component has its effect in every overlay.
