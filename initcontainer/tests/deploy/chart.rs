@@ -323,12 +323,29 @@ fn values_that_look_like_wrong_ones_are_accepted() {
     for values in [
         json!({"replicas": {"hailo": 2}, "config": "# [class.hailo] is written by replicas\nlog_level = \"info\""}),
         json!({"replicas": {"sriov-vfio": 2}, "config": "[class.sriov-vfio-parts]\nexcept = []"}),
-        json!({"config": "[class]\na = { except = [] }"}),
+        json!({"config": "[class]\nhailo = { except = [] }"}),
         json!({"podLabels": {"team": "a"}, "monitoring": {"enabled": true, "port": 9912}}),
     ] {
         if render(&values).is_none() {
             return;
         }
+    }
+}
+
+#[test]
+fn the_example_of_argo_cd_has_values_that_the_chart_accepts() {
+    let example = fs::read_to_string(repository("deploy/gitops/argo-cd.yaml")).unwrap();
+    let application = documents(&example).unwrap().remove(0);
+    let source = &application["spec"]["source"];
+    assert!(
+        repository(text(&source["path"]))
+            .join("Chart.yaml")
+            .exists()
+    );
+    let version = format!("v{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(source["targetRevision"], version);
+    if let Some(objects) = render(&source["helm"]["valuesObject"]) {
+        references::check(&objects, &config_maps(&objects));
     }
 }
 
