@@ -11,16 +11,22 @@ use crate::manifest::{Objects, list, pod, text};
 
 /// The classes for which no node is tainted: those of any hardware, guests of a hypervisor, and
 /// those whose resource has a number of the programmed hardware in its name.
-const UNTAINTED: [&str; 22] = [
+const UNTAINTED: [&str; 28] = [
     "amd-gpu-monitoring",
     "amd-gpu-parts",
     "aws-nitro-enclaves",
     "dummy-npu",
+    "enflame-gcu-monitoring",
+    "hygon-dcu-monitoring",
+    "iluvatar-gpu-monitoring",
     "intel-fpga-af",
     "intel-fpga-region",
     "intel-fpga-regiondevel",
     "intel-gpu-monitoring",
+    "kunlunxin-xpu-monitoring",
     "kvm",
+    "metax-gpu-monitoring",
+    "mthreads-gpu-monitoring",
     "nvidia-gpu-monitoring",
     "nvidia-imex",
     "sev-guest",

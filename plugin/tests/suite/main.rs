@@ -23,6 +23,7 @@ mod interrupted_handover;
 mod leaks;
 mod listeners;
 mod lost_record;
+mod monitoring;
 mod mounts;
 mod node;
 mod node_labels;
