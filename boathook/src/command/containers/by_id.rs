@@ -7,8 +7,8 @@ use device_class::name::excerpt;
 use super::name::{NamesInFile, read_names_by_file};
 use super::{Container, SHORT_ID_CHARS, UnknownContainer};
 
-/// Selects a container. Compares `id_or_name` first with the ids, then with the names, and then
-/// with the beginnings of the ids. If several containers have the same id, selects the one whose
+/// Selects a container. Compares `id_or_name` first with the ids, then with the names, then with
+/// the beginnings of the ids, and at last with the service names of compose. If several containers have the same id, selects the one whose
 /// state is stored in the directory `state_root`.
 pub(super) fn select_by_id_or_name(
     id_or_name: &str,
@@ -38,8 +38,40 @@ pub(super) fn select_by_id_or_name(
     let prefix_matches = filter_containers(&|container| {
         !id_or_name.is_empty() && container.id.starts_with(id_or_name)
     });
-    require_single(id_or_name, "have an id that begins with", &prefix_matches)?
+    if let Some(container) =
+        require_single(id_or_name, "have an id that begins with", &prefix_matches)?
+    {
+        return Ok(container);
+    }
+    let service_matches =
+        filter_containers(&|container| is_of_service(container, id_or_name, host_root));
+    require_single(id_or_name, "are of the service", &service_matches)?
         .ok_or_else(|| create_unknown_container(id_or_name, containers))
+}
+
+/// Returns whether all files of the engine have a name for the container that compose gives to a
+/// container of this service. The labels of compose are not read, because an image can set them.
+fn is_of_service(container: &Container, service: &str, host_root: &Path) -> bool {
+    let files = read_names_by_file(container, host_root);
+    let has_name = |file: &NamesInFile| {
+        let mut names = file.names.iter();
+        names.any(|name| is_name_of_service(name, service))
+    };
+    !files.is_empty() && files.iter().all(has_name)
+}
+
+/// Returns whether `name` is `PROJECT-SERVICE-NUMBER`, or `PROJECT_SERVICE_NUMBER` as earlier
+/// versions of compose and podman-compose name containers.
+fn is_name_of_service(name: &str, service: &str) -> bool {
+    ['-', '_'].into_iter().any(|separator| {
+        let Some((name, number)) = name.rsplit_once(separator) else {
+            return false;
+        };
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let project = name.strip_suffix(service);
+        let project = project.and_then(|project| project.strip_suffix(separator));
+        is_number && !service.is_empty() && project.is_some_and(|project| !project.is_empty())
+    })
 }
 
 fn find_by_name(
@@ -177,6 +209,13 @@ mod tests {
             ("0006", "twin"),
             ("0007", "left/right"),
             ("0008", "same/same"),
+            ("0009", "home-zigbee-1"),
+            ("0010", "home_mqtt_1"),
+            ("0011", "home-worker-1"),
+            ("0012", "home-worker-2"),
+            ("0013", "home-zigbee-x"),
+            ("0014", "home-0004-1"),
+            ("0015", "home-half-1/other"),
         ];
         for (text, found, reason) in [
             ("abc", Some("abc"), ""),
@@ -194,6 +233,16 @@ mod tests {
             ("right", None, "container 0007 is right only in a part of"),
             ("same", Some("0008"), ""),
             ("", None, "no container "),
+            // A service of compose, whose name comes after all others.
+            ("zigbee", Some("0009"), ""),
+            ("mqtt", Some("0010"), ""),
+            (
+                "worker",
+                None,
+                "two containers are of the service worker: 0011",
+            ),
+            ("home", None, "no container home"),
+            ("half", None, "no container half"),
             (
                 "x",
                 None,
