@@ -158,6 +158,43 @@ fn names_of_installed_classes_are_errors() {
     assert!(!ran.stdout.contains("names"), "{}", ran.stdout);
 }
 
+/// The hook refuses containers that need the node, so that no device can be used.
+#[test]
+fn without_a_node_for_all_devices_none_is_healthy() {
+    let host = host(&[("a", "ok")]);
+    for (more, expected, is_healthy) in [
+        ("", code::SUCCESS, true),
+        (
+            "[[edits]]\nnodes = ['/dev/thing-control']\n",
+            code::FAILURE,
+            false,
+        ),
+        (
+            "[[edits]]\noptional = true\nnodes = ['/dev/thing-control']\n",
+            code::SUCCESS,
+            true,
+        ),
+    ] {
+        let (code, printed) = check(&host, &format!("{THING}{more}"), "--json");
+        assert_eq!(code, Some(expected), "{printed}");
+        let json: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(json["devices"][0]["healthy"], is_healthy, "{printed}");
+    }
+}
+
+#[test]
+fn a_golden_file_has_the_shares_of_devices() {
+    let host = host(&[]);
+    let things = "file /sys/thing0/serial\n| a\nfile /sys/thing0/state\n| ok\n";
+    fs::write(host.path().join("host.txt"), things).unwrap();
+    let shared = format!("{THING}[sharing]\nreplicas = 3\n");
+    let options = "--host HOST/host.txt --golden HOST/golden.txt --update";
+    let (code, printed) = check(&host, &shared, options);
+    assert_eq!(code, Some(code::SUCCESS), "{printed}");
+    let written = fs::read_to_string(host.path().join("golden.txt")).unwrap();
+    assert_says(&written, &["thing-a is for 3 containers at once"]);
+}
+
 #[test]
 fn a_recorded_host_is_compared_with_a_golden_file() {
     let host = host(&[]);

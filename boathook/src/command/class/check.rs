@@ -58,7 +58,7 @@ pub(super) fn run(
         .as_deref()
         .map(read_recorded_host)
         .transpose()?;
-    let (found_class, default_edits) = match &recorded_host {
+    let (mut found_class, default_edits) = match &recorded_host {
         Some(recorded_host) => look_up_devices_and_edits(&class, recorded_host),
         None => look_up_devices_and_edits(&class, &planner::open_host(config)?),
     }?;
@@ -87,6 +87,10 @@ pub(super) fn run(
     }
     apply_strictness(arguments, &found_class.inventory, &mut findings);
     let request_names = RequestNames::new(&class, &found_class.inventory);
+    // As `boathook list` and the plugin have it: no container can start with these devices.
+    if let Some(reason) = default_edits.unusable_reasons().next() {
+        found_class.inventory.mark_all_unhealthy(reason);
+    }
     let devices: Vec<ListedDevice> = found_class
         .inventory
         .devices

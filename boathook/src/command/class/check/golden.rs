@@ -98,7 +98,14 @@ impl GoldenComparison {
 
 /// Describes the devices of the class, and an injection plan for each request in `golden_text`.
 fn describe_class(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
-    let mut text = discover::find_devices(class, host).to_string();
+    let inventory = discover::find_devices(class, host);
+    let mut text = inventory.to_string();
+    for device in &inventory.devices {
+        if let Some(count) = device.replicas {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{} is for {count} containers at once", device.id);
+        }
+    }
     let mut requests: Vec<String> = golden_text
         .lines()
         .filter_map(|line| line.strip_prefix(REQUEST_LINE_PREFIX).map(str::to_owned))
