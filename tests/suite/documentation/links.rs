@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use harness::binaries;
 
@@ -27,6 +28,44 @@ fn the_table_of_contents_has_each_page_once() {
     present.push("../README.md".to_owned());
     present.sort();
     assert_eq!(listed, present);
+}
+
+/// What mdBook reads, whose links the script has rewritten: each leads to a page or picture of the
+/// site, or to a file of the repository on GitHub.
+#[test]
+fn each_link_of_the_site_has_its_file() {
+    const BLOB: &str = "https://github.com/boathook/boathook/blob/main/";
+    let tree = binaries::source_tree();
+    let made = tempfile::tempdir().unwrap();
+    let mut script = Command::new(tree.join("scripts/build-site"));
+    let output = script.arg("--sources").arg(made.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let source = made.path().join("src");
+    let mut broken = Vec::new();
+    let mut counts = [0, 0];
+    for entry in fs::read_dir(&source).unwrap() {
+        let page = entry.unwrap().path();
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        for link in links(&text) {
+            let target = link.split('#').next().unwrap();
+            let (kind, file) = match target.strip_prefix(BLOB) {
+                Some(path) => (0, tree.join(path)),
+                None if target.contains("://") => continue,
+                None if target.is_empty() => (1, page.clone()),
+                None => (1, source.join(target)),
+            };
+            counts[kind] += 1;
+            let is_of_site = kind == 0 || file.starts_with(&source) && !target.contains("..");
+            if !file.exists() || !is_of_site {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 #[test]
