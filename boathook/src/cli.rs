@@ -151,7 +151,7 @@ Exit codes, determined by the first fault:
  14  hook-missing      the program that is called as the hook does not exist
  15  no-device         the host has no usable device of the class
  16  not-granted       the devices were not granted
- 17  not-injected      the container was created without what the plan has
+ 17  not-injected      the container lacks files or nodes that it was to get
  18  cgroup-denies     the container's cgroup denies a device
  19  user-denied       the container's user may not open a node";
 

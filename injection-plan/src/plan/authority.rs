@@ -68,7 +68,7 @@ pub struct RecordedDevices {
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Authority::Requester { reason, .. } => write!(f, "the request itself: {reason}"),
+            Authority::Requester { reason, .. } => write!(f, "the rules of this host: {reason}"),
             Authority::Kubelet(recorded_devices) => {
                 write!(f, "the kubelet's record for {}", recorded_devices.holder)?;
                 for (claim, index) in recorded_devices.claims.iter().zip(0..) {

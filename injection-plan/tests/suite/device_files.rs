@@ -50,7 +50,7 @@ fn a_device_brings_its_files_directories_and_variables() {
     expect_test::expect![[r#"
         chip: 1 of 3 devices
           requested by  env CHIPS=1
-          authorized by the request itself: this is a test
+          authorized by the rules of this host: this is a test
           allow      chip-b  c 240:1 rw
           node       chip-b  /dev/chip-b (c 240:1; bind,ro,nosuid,noexec)
           directory  chip    /usr/share/chips (rbind,ro,nosuid,nodev)

@@ -58,7 +58,7 @@ fn a_class_is_tried_in_a_container() {
             "the container has opened it",
             "not opened: ENXIO",
             "boathook: info: ",
-            "random of random, by the request itself",
+            "random of random, by the rules of this host",
         ],
     );
 }

@@ -79,7 +79,7 @@ const TRUST: &str = "trusted_pods = ['default/p']\n";
 fn each_source_is_authorized_by_what_the_container_is() {
     let nothing: Expected = Ok((&[], ""));
     let own: Expected = Ok((&["thing-1"], RECORD));
-    let request: Expected = Ok((&["thing-2"], "the request itself: "));
+    let request: Expected = Ok((&["thing-2"], "the rules of this host: "));
     let nobody: Expected = Ok((&[], "nobody: "));
     let unsure: Expected = Err("its cgroup path `/user.slice/c` does not contain");
     let rows: [Row; 24] = [
@@ -110,7 +110,7 @@ fn each_source_is_authorized_by_what_the_container_is() {
             pod,
             TRUST,
             Variable("all"),
-            Ok((ALL, "the request itself: ")),
+            Ok((ALL, "the rules of this host: ")),
         ),
         (pod, TRUST, Annotation("2"), request),
         (pod, TRUST, Cdi("2"), request),

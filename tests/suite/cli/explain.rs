@@ -38,7 +38,10 @@ fn each_step_names_its_device_or_class() {
     assert_eq!(grant["devices"][0], "box-1");
     assert_eq!(grant["available"], 2);
     let authority = grant["authorized_by"].as_str().unwrap();
-    assert!(authority.starts_with("the request itself"), "{authority}");
+    assert!(
+        authority.starts_with("the rules of this host"),
+        "{authority}"
+    );
     assert_eq!(plan["steps"][0]["action"], "file");
     assert_eq!(plan["steps"][0]["for"], "box");
 }

@@ -19,7 +19,7 @@ const GENERATED: [(&str, &str); 3] = [
 ];
 
 /// Words that readers had to read twice, in pages, help or messages, each with its replacement.
-const UNCLEAR: [(&str, &str); 17] = [
+const UNCLEAR: [(&str, &str); 19] = [
     ("Thin and plain", "with or without the hook"),
     ("Lower protection", "Security note"),
     ("there are no facts", "what the driver's program reports"),
@@ -43,6 +43,8 @@ const UNCLEAR: [(&str, &str); 17] = [
     ("whose first process has another root", "which containers"),
     ("Nothing with `allow_env", "No device if"),
     ("which must not exist yet", "which of the two"),
+    ("by the request itself", "by the rules of this host"),
+    ("that the plan has", "that the container was to get"),
 ];
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) fn examine_grants(
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
-    const SUBJECT: &str = "granted";
+    const SUBJECT: &str = "devices";
     let mut findings = Vec::new();
     let is_in_a_pod = spec.is_in_a_pod();
     let mut follower_finding = None;
@@ -86,7 +86,7 @@ pub(super) fn examine_grants(
         let finding = Finding::new(Severity::Warning, SUBJECT, text);
         findings.push(finding.with_fix("set it, or use the runtime boathook, which sets it"));
     }
-    let to_warning = |text: &String| Finding::new(Severity::Warning, "plan", text);
+    let to_warning = |text: &String| Finding::new(Severity::Warning, SUBJECT, text);
     findings.extend(plan.warnings.iter().map(to_warning));
     let notes = plan.notes.iter().map(|note| {
         if is_verbose {
@@ -95,6 +95,6 @@ pub(super) fn examine_grants(
             optional_files::shorten_note(note)
         }
     });
-    findings.extend(notes.map(|text| Finding::new(Severity::Note, "plan", text)));
+    findings.extend(notes.map(|text| Finding::new(Severity::Note, SUBJECT, text)));
     findings
 }

@@ -258,7 +258,7 @@ fn examine_spec(
         Err(error) => {
             let fault_code = granted::to_exit_code(&error);
             let text = log::format_error_chain(&error);
-            findings.push(Finding::new_fault(fault_code, "plan", text));
+            findings.push(Finding::new_fault(fault_code, "devices", text));
             return findings;
         }
     };
@@ -309,7 +309,8 @@ fn examine_spec(
     };
     let checks: [&dyn Fn() -> Option<Finding>; 3] = [
         &|| {
-            let text_if_complete = "everything that the plan has is in the container";
+            let text_if_complete =
+                "each node, file and library that it was to get is in the container";
             Some(match &missing_files {
                 Ok(missing_files)
                     if !missing_files.is_empty() && missing_files.iter().all(is_masked) =>

@@ -104,7 +104,7 @@ impl UnrequestedDevices {
     }
 
     fn add_warning(&mut self, text: &str) {
-        let finding = Finding::new(Severity::Warning, "granted", text);
+        let finding = Finding::new(Severity::Warning, "devices", text);
         self.findings.push(finding);
     }
 
@@ -126,7 +126,7 @@ impl UnrequestedDevices {
              added them",
             shown_devices.join(", ")
         );
-        findings.push(Finding::new(Severity::Ok, "granted", text));
+        findings.push(Finding::new(Severity::Ok, "devices", text));
         findings.extend(self.findings);
         if spec.bundle.hooks.find_boathook_hooks().next().is_none() {
             let text = "config.json has no boathook hook: libraries and files of the class are in \
