@@ -285,6 +285,49 @@ pub(super) fn quote_for_compose(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The words are those of the engine that has the container, and of no other one.
+    #[test]
+    fn a_container_is_created_in_the_words_of_its_engine() {
+        for (launcher, has, lacks) in [
+            (
+                Launcher::Pod,
+                &["a limit of the resource", "`runtimeClassName: boathook`"][..],
+                &["docker", "podman", "compose"][..],
+            ),
+            (
+                Launcher::Docker,
+                &[
+                    "`docker run --runtime boathook ...`",
+                    "compose `runtime: boathook`",
+                ],
+                &["podman", "pod ", "runtimeClassName", "handler"],
+            ),
+            (
+                Launcher::Podman,
+                &["`boathook-init install --engine podman`"],
+                &["docker", "compose", "runtimeClassName", "handler"],
+            ),
+            (
+                Launcher::RuntimeHandler,
+                &["the runtime handler boathook"],
+                &["docker", "podman", "compose"],
+            ),
+            (
+                Launcher::OciRuntime,
+                &["config.json", "`boathook-runtime`"],
+                &["docker", "podman", "compose", "pod "],
+            ),
+        ] {
+            let text = launcher.describe_creation();
+            for word in has {
+                assert!(text.contains(word), "{launcher:?}: no {word} in {text}");
+            }
+            for word in lacks {
+                assert!(!text.contains(word), "{launcher:?}: {word} in {text}");
+            }
+        }
+    }
+
     #[test]
     fn a_name_of_hardware_is_quoted_for_the_shell_and_for_compose() {
         for (name, shell, compose) in [

@@ -150,3 +150,30 @@ fn with_podman_the_next_command_writes_names_for_devices() {
     );
     assert!(run.starts_with("podman run --rm -e "), "{run}");
 }
+
+/// The page has each key that the program prints, so that a script can rely on it.
+#[test]
+fn the_keys_of_the_documents_are_in_the_page() {
+    let site = Site::with_containerd();
+    let read = |page: &str| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../docs")
+            .join(page);
+        fs::read_to_string(path).unwrap()
+    };
+    let page = read("json.md") + &read("engines.md");
+    let install = ["install", "--json", "-v"];
+    let commands = [
+        &install[..],
+        &["status", "--json"],
+        &["uninstall", "--json"],
+    ];
+    for arguments in commands {
+        let document = document(&site.run(arguments));
+        let keys = document.as_object().unwrap().keys();
+        let missing: Vec<_> = keys
+            .filter(|key| !page.contains(&format!("`{key}`")))
+            .collect();
+        assert!(missing.is_empty(), "{arguments:?}: {missing:?}");
+    }
+}

@@ -424,6 +424,31 @@ fn a_check_reports_on_this_host() {
     }
 }
 
+/// The whole output has no word of Kubernetes on a host that is no node of a cluster, and some on
+/// one that is.
+#[test]
+fn a_check_has_words_of_kubernetes_on_a_node_alone() {
+    for is_node in [false, true] {
+        let host = HostDirectory::new().unwrap();
+        let kubelet = host.path().join("kubelet");
+        if is_node {
+            fs::create_dir_all(kubelet.join("device-plugins")).unwrap();
+        }
+        host.trust_kubelet(&kubelet, "").unwrap();
+        let ran = boathook(&host, &["check"], b"");
+        let text = ran.stdout.to_lowercase();
+        let words = [
+            "kubernetes",
+            "kubelet",
+            "kubectl",
+            "runtimeclass",
+            "resource: ",
+        ];
+        let found: Vec<_> = words.iter().filter(|word| text.contains(**word)).collect();
+        assert_eq!(!found.is_empty(), is_node, "{found:?} in {}", ran.stdout);
+    }
+}
+
 #[test]
 fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
     let host = HostDirectory::new().unwrap();

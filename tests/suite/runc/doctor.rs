@@ -80,6 +80,10 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         };
         doctor(&["--pid", &pid, "--bundle", directory]);
         doctor(&["--container", bundle.id()]);
+        // Shells complete the names of containers by this list.
+        let listed = boathook(lab, &host, &["containers"]);
+        let mut names = listed.stdout.lines();
+        assert!(names.any(|name| name == bundle.id()), "{listed:?}");
         let by_id = doctor(&[bundle.id()]);
         assert_says(&by_id, &[&format!("pid {pid}"), directory]);
         // Findings that follow from the first cause are left out.
@@ -90,6 +94,16 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
             let id = bundle.id();
             let fix = format!("`boathook attach {id} dummy-npu=npu-3` gives them back now");
             assert_says(&by_id, &[&fix]);
+            // A class that is followed brings its devices back by itself.
+            let by_service =
+                "`systemctl enable --now boathook-follow.service` lets a device return";
+            assert!(!by_id.contains(by_service), "{by_id}");
+            if case == "an idle hook" {
+                host.write_config("[class.dummy-npu]\nfollow = true\n")
+                    .unwrap();
+                assert_says(&doctor(&[id]), &[by_service]);
+                host.write_config("").unwrap();
+            }
             let attached = boathook(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
             assert_eq!(attached.status.code(), Some(0), "{attached:?}");
             let after = boathook(lab, &host, &["doctor", bundle.id()]);
