@@ -86,11 +86,11 @@ pub(super) fn run(
         differing_lines = comparison.differing_lines;
     }
     apply_strictness(arguments, &found_class.inventory, &mut findings);
-    let request_names = RequestNames::new(&class, &found_class.inventory);
     // As `boathook list` and the plugin have it: no container can start with these devices.
     if let Some(reason) = default_edits.unusable_reasons().next() {
         found_class.inventory.mark_all_unhealthy(reason);
     }
+    let request_names = RequestNames::new(&class, &found_class.inventory);
     let devices: Vec<ListedDevice> = found_class
         .inventory
         .devices
