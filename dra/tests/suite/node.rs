@@ -217,7 +217,7 @@ impl Node {
         self.process.as_ref().unwrap().id()
     }
 
-    /// Waits until the driver's process was killed.
+    /// Waits until the driver's process has ended.
     pub(crate) async fn wait_killed(&self) {
         let stat = format!("/proc/{}/stat", self.pid());
         let is_dead = || fs::read_to_string(&stat).unwrap().contains(") Z ");

@@ -150,8 +150,8 @@ async fn a_removed_directory_of_specifications_is_mounted_again() {
         fs::remove_dir_all(&on_host).is_ok() || !on_host.exists()
     })
     .await;
+    node.wait_killed().await;
     let mut process = node.process.take().unwrap();
-    wait("the driver's end", || process.try_wait().unwrap().is_some()).await;
     assert_eq!(process.wait().unwrap().code(), Some(1));
     let log = fs::read_to_string(node.path("log")).unwrap();
     assert!(
