@@ -63,7 +63,7 @@ fn an_agent_gets_all_devices_beside_the_pods_that_have_them() {
             }
         };
         let allocated = kubelet.allocate(allocation).unwrap();
-        let mut annotations = allocated.annotations.iter();
+        let mut annotations = allocated.response.annotations.iter();
         let of_cdi = annotations.find(|(key, _)| key.starts_with("cdi.k8s.io/"));
         of_cdi.unwrap_or_else(|| panic!("{allocated:?}")).1.clone()
     };
