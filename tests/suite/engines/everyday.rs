@@ -226,6 +226,9 @@ fn attach_and_detach(engine: &DockerLike) {
         let healthy = boathook(&["doctor", "--container", id.trim()]);
         assert!(healthy.contains("every device is allowed"), "{healthy}");
         let name = printed(engine.command("ps").args(["--format", "{{.Names}}"])).unwrap();
+        // Shells complete the names of containers by this list.
+        let listed = boathook(&["containers"]);
+        assert!(listed.lines().any(|line| line == name.trim()), "{listed}");
         let used = boathook(&["list", "--used"]);
         let called = format!("{} (attached)", name.trim());
         assert_eq!(used.matches(&called).count(), 2, "{name}: {used}");
