@@ -11,6 +11,10 @@ use runtime_config::Change;
 use crate::host::Host;
 use crate::step::Step;
 
+/// The directories that systemd or the boot of a host empties. Engines would call programs there that
+/// are gone.
+const TEMPORARY_DIRS: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"];
+
 /// The candidates for the directory of the programs, in order of preference.
 const PROGRAM_DIR_CANDIDATES: [&str; 3] =
     ["/opt/boathook", KUBERNETES_PROGRAM_DIR, "/var/lib/boathook"];
@@ -241,6 +245,12 @@ fn find_directory_problem(
     directory: &Path,
     directory_use: DirectoryUse,
 ) -> Result<Option<String>> {
+    let mut temporary_dirs = TEMPORARY_DIRS.iter();
+    if let Some(temporary_dir) = temporary_dirs.find(|dir| directory.starts_with(dir)) {
+        return Ok(Some(format!(
+            "{temporary_dir} is emptied at a boot or by a timer"
+        )));
+    }
     let mut ancestors = directory.ancestors();
     let nearest_dir = ancestors
         .find(|dir| host.exists(dir))

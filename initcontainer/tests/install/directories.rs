@@ -293,6 +293,16 @@ fn a_directory_that_cannot_be_used_is_refused_with_its_option() {
         let refused = complaint(&site.run(&[&["install"], &named[..]].concat()));
         assert!(refused.contains("cannot be in the other"), "{refused}");
     }
+    for directory in ["/tmp/boathook", "/var/tmp/a/boathook", "/run/boathook"] {
+        for option in ["--prefix", "--config-dir"] {
+            let refused = complaint(&site.run(&["install", option, directory]));
+            let expected = "is emptied at a boot or by a timer";
+            assert!(
+                refused.contains(expected),
+                "{option} {directory}: {refused}"
+            );
+        }
+    }
     // The removal would remove the link, and leave what it leads to.
     for link in ["data/boathook", "opt/boathook"] {
         symlink("/var/lib", site.path(link)).unwrap();
