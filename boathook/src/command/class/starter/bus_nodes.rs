@@ -8,12 +8,25 @@ use device_class::host::Entry;
 
 use super::Target;
 use super::directory::replace_numbers;
-use super::hardware::{find_sysfs_dir, list_device_dirs};
+use super::hardware::{find_sysfs_dir, find_usb_ids, list_device_dirs};
+use super::toml_text::escape_toml;
 
 /// Returns the item of the key `nodes` for the node `node_path` of a device with the target's ids.
 /// Returns `None` if the node does not belong to one, or has another name than in sysfs.
 pub(super) fn format_node(target: &Target, node_path: &str, host: &dyn HostView) -> Option<String> {
     let node_path = host.canonicalize(Path::new(node_path)).ok()?;
+    // The node that programs open with libusb has another name than in sysfs.
+    if let Target::BusIds {
+        bus: "usb",
+        vendor,
+        product,
+    } = target
+        && find_usb_ids(node_path.to_str()?, host).is_some_and(|(own_vendor, own_product)| {
+            (&own_vendor, &own_product) == (vendor, product)
+        })
+    {
+        return target.list_node_items().pop();
+    }
     let Ok(Some(Entry::Device(number))) = host.entry(&node_path) else {
         return None;
     };
@@ -42,7 +55,9 @@ pub(super) fn format_node(target: &Target, node_path: &str, host: &dyn HostView)
         pattern_path += if has_digit { "*" } else { name };
     }
     let (pattern, template) = replace_numbers(name);
-    let node_dir = node_path.parent()?.display();
+    let node_dir = node_path.parent()?.to_string_lossy().into_owned();
+    let [pattern_path, pattern, node_dir, template] =
+        [pattern_path, pattern, node_dir, template].map(|text| escape_toml(&text));
     Some(format!(
         "{{ for_each = \"{pattern_path}/{pattern}\", path = \"{node_dir}/{template}\" }}"
     ))

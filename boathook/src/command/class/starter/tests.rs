@@ -31,7 +31,8 @@ fn a_first_class_file_finds_the_device() {
         file /sys/bus/usb/devices/1-2/devnum\n| 7\n\
         char /dev/bus/usb/001/007 189:6\n\
         char /dev/snd/controlC0 116:1\nchar /dev/snd/seq 116:2\ndir /dev/snd/by-path\n\
-        char /dev/input/event3 13:67\nlink /dev/input/by-id/usb-Scanner-event-kbd ../event3\n";
+        char /dev/input/event3 13:67\nlink /dev/input/by-id/usb-Scanner-event-kbd ../event3\n\
+        char /dev/my\\x20chip/a1 1:9\nchar /dev/my\\x20chip/ctl 1:10\n";
     let host = RecordedHost::parse(host).unwrap();
     for (text, name, ids) in [
         ("/dev/mychip0", "mychip", "mychip-0 mychip-10"),
@@ -64,6 +65,7 @@ fn a_first_class_file_finds_the_device() {
             "input-by-id-usb-scanner-event-kbd",
             "input-by-id-usb-scanner-event-kbd",
         ),
+        ("/dev/my\\x20chip", "my-x20chip", "my-x20chip"),
     ] {
         let target = Target::parse(text).unwrap().resolve(&host).unwrap();
         let file = target.format_class_file(&[], &InstalledNames::default(), &host);
@@ -291,6 +293,9 @@ const DEVICES_WITH_NODES: &str = "
 usb:1050:0407 | /dev/hidraw1 /dev/hidraw2 | /dev/bus/usb/001/007 /dev/hidraw1 /dev/hidraw2
 /dev/bus/usb/001/007 | /dev/hidraw2 | /dev/bus/usb/001/007 /dev/hidraw1 /dev/hidraw2
 pci:10ee:5000 | /dev/acme3 | /dev/acme3
+# The device's own node on the bus, by its path and by a link to it.
+usb:1050:0407 | /dev/bus/usb/001/007 | /dev/bus/usb/001/007
+usb:1050:0407 | /dev/key /dev/hidraw1 | /dev/bus/usb/001/007 /dev/hidraw1 /dev/hidraw2
 # The node is of another device: every container has it.
 usb:1050:0407 | /dev/hidraw0 | /dev/bus/usb/001/007
 ";
@@ -315,6 +320,8 @@ fn further_nodes_of_a_device_are_found_by_its_place() {
         assert_eq!(found_nodes.collect::<Vec<_>>().join(" "), nodes, "{file}");
         let is_for_all = file.contains("[[edits]]\nnodes = [\"/dev/hidraw0\"]");
         assert_eq!(is_for_all, row.contains("hidraw0"), "{file}");
+        let has_class_nodes = file.contains("\n[[edits]]\nnodes = [");
+        assert_eq!(has_class_nodes, is_for_all, "{file}");
     }
 }
 
