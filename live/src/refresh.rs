@@ -38,9 +38,9 @@ impl PlannedRefresh {
         bundle.attach_requests = locked_container.record.list_attach_requests();
         let mut plan =
             planner::plan_container_injection(bundle, &Caller::RunningContainerChange, config)?;
-        let open_file = |path: &Path| {
-            let file = locked_container.container.namespace.open_file(path);
-            file.map_err(|error| hook::log::format_error_chain(&error))
+        let open_file = |path: &Path| match locked_container.container.namespace.open_file(path) {
+            Err(error) if error.is_below_file() => Ok(None),
+            result => result.map_err(|error| hook::log::format_error_chain(&error)),
         };
         let is_outdated = |action: &Action| {
             apply::is_outdated(action, &config.host_root, &open_file) == Some(true)

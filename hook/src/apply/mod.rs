@@ -106,23 +106,9 @@ impl ApplyError {
         }
     }
 
-    /// Returns whether the container has no place for a file: something else is at its path, a
-    /// directory of the path is a file, or the path is on a mount of the container, such as
-    /// `/nix/store` of the host.
+    /// Returns whether the container has no place for a file.
     fn means_no_place(&self) -> bool {
-        match self {
-            ApplyError::Container(
-                container::Error::WrongKind { .. }
-                | container::Error::Occupied { .. }
-                | container::Error::Dangling { .. }
-                | container::Error::ReadOnly { .. }
-                | container::Error::NotWritable { .. },
-            ) => true,
-            ApplyError::Container(container::Error::File(error)) => {
-                error.errno() == nix::errno::Errno::ENOTDIR
-            }
-            _ => false,
-        }
+        matches!(self, ApplyError::Container(error) if error.means_no_place())
     }
 }
 

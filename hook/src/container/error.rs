@@ -111,6 +111,25 @@ impl Error {
         }
     }
 
+    /// Reports whether the container has no place for a file: something else is at its path, a
+    /// directory of the path is a file, or the path is on a mount of the container, such as
+    /// `/nix/store` of the host.
+    pub fn means_no_place(&self) -> bool {
+        match self {
+            Self::WrongKind { .. }
+            | Self::Occupied { .. }
+            | Self::Dangling { .. }
+            | Self::ReadOnly { .. }
+            | Self::NotWritable { .. } => true,
+            error => error.is_below_file(),
+        }
+    }
+
+    /// Reports whether a directory of the path is a file, so that nothing can be at the path.
+    pub fn is_below_file(&self) -> bool {
+        matches!(self, Self::File(error) if error.errno() == Errno::ENOTDIR)
+    }
+
     /// Returns the error for a system call that failed to create the file `path`. If the file
     /// system is read-only, returns a special error that contains advice.
     pub(super) fn from_creation(action: &'static str, path: PathBuf, errno: Errno) -> Self {

@@ -253,9 +253,9 @@ impl LockedContainer {
         let may_hide_rules = !rules.is_empty()
             && (self.has_hidden_program(config)? || self.has_hidden_exceptions()?);
         let denied_rules = self.find_denied_rules(&rules)?;
-        let open_file = |path: &Path| {
-            let file = self.container.namespace.open_file(path);
-            file.map_err(|error| hook::log::format_error_chain(&error))
+        let open_file = |path: &Path| match self.container.namespace.open_file(path) {
+            Err(error) if error.is_below_file() => Ok(None),
+            result => result.map_err(|error| hook::log::format_error_chain(&error)),
         };
         let is_new_class =
             |owner: &StepOwner| devices.iter().any(|device| owner.is_class(&device.class));

@@ -47,9 +47,23 @@ pub(crate) fn predict_files(
         }
     }
     for OpenedStep { action, owners, .. } in opened_steps {
-        prediction.add_step(action, owners)?;
+        match prediction.add_step(action, owners) {
+            // The step is skipped with a warning, as at the start of a container.
+            Err(error) if is_optional_file(action) && error.means_no_place() => {}
+            result => result?,
+        }
     }
     Ok(prediction.files)
+}
+
+fn is_optional_file(action: &OpenedAction<'_>) -> bool {
+    matches!(
+        action,
+        OpenedAction::File {
+            is_optional: true,
+            ..
+        }
+    )
 }
 
 /// The files that a plan will create in a container. They include the links and mounts for

@@ -23,6 +23,7 @@ on_each_cgroup_version!(
     what_two_classes_need_stays_with_either,
     classes_are_attached_in_any_order,
     libraries_come_and_go_too,
+    an_optional_file_without_a_place_is_left_out,
     leftovers_of_the_image_come_back,
     containers_of_every_kind,
     the_other_commands_know_it,
@@ -259,6 +260,36 @@ fn libraries_come_and_go_too(lab: &Lab) {
         assert!(is_there(), "{rootfs:?}");
         done(lab, &host, &["detach", bundle.id()]);
         assert!(!is_there(), "{rootfs:?}");
+    }
+}
+
+/// An image can have a file where the host has a directory, such as /etc/OpenCL. At a start this is
+/// a warning, too.
+fn an_optional_file_without_a_place_is_left_out(lab: &Lab) {
+    let class = "version = 1\nresource = 'dummy.com/chip'\nrequest = { env = 'CHIPS' }\n\
+        discover = [{ count = 1 }]\ndevice = { id = 'chip-{index}' }\n\
+        [[edits]]\nfiles = [{ path = '/etc/chip.d/x/a.json', optional = OPTIONAL }, '/etc/b.json']\n";
+    for is_optional in [true, false] {
+        let host = DemoHost::new().unwrap();
+        let class = class.replace("OPTIONAL", &is_optional.to_string());
+        host.add_class("chip", &class).unwrap();
+        host.add_file("/etc/chip.d/x/a.json", "{}").unwrap();
+        host.add_file("/etc/b.json", "b").unwrap();
+        let bundle = plain(Rootfs::Busybox).build().unwrap();
+        fs::create_dir_all(bundle.rootfs().join("etc")).unwrap();
+        fs::write(bundle.rootfs().join("etc/chip.d"), "").unwrap();
+        let running = lab.start(&bundle);
+        let ran = boathook(lab, &host, &["attach", bundle.id(), "chip=0"]);
+        assert_eq!(ran.status.success(), is_optional, "{ran:?}");
+        assert!(ran.stderr.contains("/etc/chip.d"), "{ran:?}");
+        let read = running.output(&["/bin/sh", "-c", "cat /etc/b.json 2>/dev/null; true"]);
+        assert_eq!(read.unwrap(), if is_optional { "b" } else { "" });
+        if is_optional {
+            done(lab, &host, &["detach", bundle.id()]);
+        }
+        assert!(records(&host).is_empty());
+        let kept = fs::symlink_metadata(bundle.rootfs().join("etc/chip.d")).unwrap();
+        assert!(kept.is_file());
     }
 }
 
