@@ -255,7 +255,7 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
         ),
         (
             "compose",
-            format!("runtime: boathook, and in environment: {variable}: {yaml}"),
+            format!("runtime: boathook\nenvironment:\n  {variable}: {yaml}"),
         ),
         ("podman run", format!("-e {variable}={shell}")),
         (
@@ -270,7 +270,11 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
             format!("resources: {{limits: {{{}: 1}}}}", listed_device.resource),
         ),
     ] {
-        style.write_paragraph(out, &format!("  {program:<11} {line}"))?;
+        // A line that is wrapped could not be pasted. Those of a file keep their indentation.
+        for (index, line) in line.split('\n').enumerate() {
+            let program = if index == 0 { program } else { "" };
+            writeln!(out, "  {program:<11} {}", printable::line(line))?;
+        }
     }
     if !is_enabled {
         let text = format!("pods get it with `enabled = true` in [class.{class}] of config.toml");

@@ -56,7 +56,7 @@ pub fn look_up_class(
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
-    udev_links::add_udev_links(class, &mut inventory, selection.requested_devices, host);
+    udev_links::add_device_links(class, &mut inventory, selection.requested_devices, host);
     // If the driver is not loaded, the host attributes that come from it are unknown, so the paths
     // of its files cannot be filled in.
     if inventory.missing_driver_message.is_some() {
@@ -86,7 +86,8 @@ pub fn look_up_class(
         None => DriverRoot::from_host(host),
     };
     let edits = edits::find_edits(class, selection, attributes, host, driver_root);
-    let edits = edits.map_err(to_error)?;
+    let mut edits = edits.map_err(to_error)?;
+    udev_links::add_node_links(&mut edits.nodes, host);
     Ok(FoundClass { inventory, edits })
 }
 
@@ -117,7 +118,7 @@ pub fn look_up_nodes(
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, paths, host);
-    udev_links::add_udev_links(class, &mut inventory, None, host);
+    udev_links::add_device_links(class, &mut inventory, None, host);
     let mut edits = FoundEdits::default();
     if inventory.missing_driver_message.is_none() {
         let capabilities = class.spec.request.find_default_capabilities();
@@ -128,6 +129,7 @@ pub fn look_up_nodes(
         };
         let nodes = edits::find_control_nodes(class, &capabilities, attributes, host);
         edits.nodes = nodes.map_err(to_error)?;
+        udev_links::add_node_links(&mut edits.nodes, host);
         let masks = edits::find_symlink_directory_masks(class, &capabilities, attributes, host);
         edits.masks = masks.map_err(to_error)?;
     }

@@ -12,9 +12,9 @@ use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 /// The maximum number of links that a container gets for one node. Usual are fewer than ten.
 const MAX_LINKS: usize = 64;
 
-/// Adds udev's links to those nodes of the requested devices for which the class file sets
-/// `udev_links`. `None` stands for all devices of the inventory.
-pub(super) fn add_udev_links(
+/// Adds udev's links to the nodes of the requested devices. `None` stands for all devices of the
+/// inventory.
+pub(super) fn add_device_links(
     class: &DeviceClass,
     inventory: &mut Inventory,
     requested_devices: Option<&dyn RequestedDevices>,
@@ -31,11 +31,16 @@ pub(super) fn add_udev_links(
         if ids.as_ref().is_some_and(|ids| !ids.contains(&device.id)) {
             continue;
         }
-        for node in device.nodes.iter_mut().filter(|node| node.has_udev_links) {
-            for link in find_udev_links(node, host) {
-                if !node.links.contains(&link) {
-                    node.links.push(link);
-                }
+        add_node_links(&mut device.nodes, host);
+    }
+}
+
+/// Adds udev's links to those nodes for which the class file sets `udev_links`.
+pub(super) fn add_node_links(nodes: &mut [FoundNode], host: &dyn HostView) {
+    for node in nodes.iter_mut().filter(|node| node.has_udev_links) {
+        for link in find_udev_links(node, host) {
+            if !node.links.contains(&link) {
+                node.links.push(link);
             }
         }
     }

@@ -55,6 +55,16 @@ fn only_a_class_that_asks_for_links_reads_the_database() {
     }
 }
 
+#[test]
+fn a_node_of_the_whole_class_has_links_too() {
+    let class = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+        discover = [{ count = 1 }]\n[device]\nid = 'x'\n\
+        [[edits]]\nnodes = [{ path = '/dev/ttyUSB10', udev_links = true }]\n";
+    let class = parse("x", class).unwrap();
+    let plan = plan_text(&class, &serial_ports(""), &[("X", "all")]);
+    assert!(plan.contains("/dev/modem -> ttyUSB10"), "{plan}");
+}
+
 /// A broken rule of udev can give a node any number of links.
 #[test]
 fn a_node_has_a_limited_number_of_links() {

@@ -169,8 +169,8 @@ fn all_links_of_a_node_come_with_it(lab: &Lab) {
         let known = format!("/run/udev/data/c{major}:{minor}");
         host.add_file(&known, links).unwrap();
     };
+    // The first two have one number.
     write_links(1, "S:by-id/x1\nS:by-path/socket-3\nS:zigbee\nS:modem\n");
-    write_links(2, "S:by-id/x2\nS:modem\n");
     lead(&host, "/dev/by-path/socket-3", 1);
     // udev has given this link to the other stick.
     lead(&host, "/dev/modem", 2);
@@ -184,7 +184,7 @@ fn all_links_of_a_node_come_with_it(lab: &Lab) {
     };
     let first = "by-id/x1 ../dummy-npu1\nby-path/socket-3 ../dummy-npu1\nzigbee dummy-npu1\n";
     assert_eq!(links(), first);
-    let directory = bundle.path().to_str().unwrap();
+    let directory = bundle.directory().to_str().unwrap();
     let explained = done(lab, &host, &["explain", "--bundle", directory]);
     assert!(
         explained.contains("/dev/by-path/socket-3 -> ../dummy-npu1"),
@@ -219,7 +219,7 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
             format!("{path} is stick-x1 of class sticks"),
             format!("its names in a request: x1, stick-x1, {path}"),
             format!("docker run --runtime boathook -e STICKS='{request}'"),
-            format!("compose runtime: boathook, and in environment: STICKS: '{request}'"),
+            format!("compose runtime: boathook environment: STICKS: '{request}'"),
             format!("podman run -e STICKS='{request}'"),
             format!("quadlet Environment=\"STICKS={request}\""),
             "pod resources: {limits: {example.com/stick: 1}}".to_owned(),
@@ -247,6 +247,11 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
         (&stick["id"], &stick["names"][0]),
         (&"stick-x1".into(), &"x1".into())
     );
+    // Who writes a class for it is told of the class that has it.
+    let new = boathook(lab, &host, &["class", "new", "/dev/zigbee"]);
+    let said = "the class sticks has this device already, as stick-x1: STICKS requests it \
+        (`boathook list sticks`)";
+    assert!(new.stderr.contains(said), "{new:?}");
     // A link of udev stays, also where a class has no other name that does.
     let class = "version = 1\nfollow = true\nresource = 'example.com/link'\n\
         request = { env = 'LINKS' }\n\
