@@ -42,8 +42,23 @@ fn every_shipped_class_is_valid() {
     let schema = validator(JSON_SCHEMA);
     let files = find_files(&root().join("classes"), "toml");
     assert!(files.len() > 70, "{}", files.len());
-    for file in files {
+    let of_tests = find_files(&root().join("../tests/suite/at_root/classes"), "toml");
+    assert!(of_tests.len() > 8, "{}", of_tests.len());
+    for file in files.into_iter().chain(of_tests) {
         let errors = validate(&schema, &fs::read_to_string(&file).unwrap());
+        assert!(errors.is_empty(), "{}: {errors:#?}", file.display());
+    }
+}
+
+/// The configurations that the manifests bring.
+#[test]
+fn every_shipped_configuration_is_valid() {
+    let schema = validator(CONFIG_JSON_SCHEMA);
+    for name in ["base", "components/dummy-npu"] {
+        let file = root().join(format!("../deploy/{name}/plugin.toml"));
+        let text = fs::read_to_string(&file).unwrap();
+        Config::parse(Path::new("config.toml"), &text).unwrap();
+        let errors = validate(&schema, &text);
         assert!(errors.is_empty(), "{}: {errors:#?}", file.display());
     }
 }
@@ -55,8 +70,8 @@ struct Example {
     is_config: bool,
 }
 
-/// Returns the blocks of TOML in the documents that are class files or parts of config.toml. Parts
-/// of a class file, without `version` and `extends`, are left out.
+/// Returns the blocks of TOML in the documents: class files and parts of config.toml. The one for
+/// the scheduler's own configuration is left out, and each other block must be one of the two.
 fn collect_examples() -> Vec<Example> {
     let mut documents = find_files(&root().join("../docs"), "md");
     documents.push(root().join("../README.md"));
@@ -70,13 +85,16 @@ fn collect_examples() -> Vec<Example> {
                 lines.any(|line| starts.iter().any(|start| line.starts_with(start)))
             };
             let is_config = begins(&["[class.", "[trust]", "[runtime]"]);
-            if is_config || begins(&["version = ", "extends = "]) {
-                examples.push(Example {
-                    document: path.display().to_string(),
-                    text: block.to_owned(),
-                    is_config,
-                });
+            if begins(&["# scheduler.toml"]) {
+                continue;
             }
+            let is_class = begins(&["version = ", "extends = "]);
+            assert!(is_config || is_class, "{}: {block}", path.display());
+            examples.push(Example {
+                document: path.display().to_string(),
+                text: block.to_owned(),
+                is_config,
+            });
         }
     }
     examples
