@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use harness::vm::Vm;
 use serde_json::{Value, json};
 
@@ -101,8 +101,23 @@ fn reader(vm: &mut Vm) -> Result<String> {
         "class=/etc/boathook/classes.d/reader.toml
         sed 's/054c/08e6/; s/06c1/4433/; s/felica/reader/; s/FELICA/READER/' \
             /opt/boathook/current/classes.d/usb-reader.toml >$class
-        full -e READER_VISIBLE_DEVICES=all -- lsusb -v -d 08e6:4433 2>&1; rm $class",
+        full -e READER_VISIBLE_DEVICES=all -- lsusb -v -d 08e6:4433 2>&1
+        echo all:; full -e READER_VISIBLE_DEVICES=all -- lsusb
+        echo host:; lsusb; rm $class",
     )?;
     expect(&seen, "QEMU USB CCID")?;
-    Ok("lsusb reads the reader's strings in a container".to_string())
+    // The host has root hubs at least, of the Linux Foundation.
+    let (in_container, on_host) = seen.split_once("host:").context("no host's list")?;
+    let (_, in_container) = in_container.split_once("all:").context("no list")?;
+    expect(on_host, "1d6b:")?;
+    expect(in_container, "08e6:4433")?;
+    let count = in_container
+        .lines()
+        .filter(|line| line.contains(" ID "))
+        .count();
+    ensure!(
+        count == 1,
+        "a container lists other devices: {in_container}"
+    );
+    Ok("lsusb reads the reader's strings in a container, and lists no other device".to_string())
 }
