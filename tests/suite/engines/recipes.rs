@@ -142,9 +142,12 @@ fn with_image(recipe: &str) -> String {
     recipe.replace("IMAGE\n", &waiting).replace("IMAGE", &image)
 }
 
-/// Starts the only service of a compose file, and returns its container.
+/// Starts the only service of a recipe's compose file, and returns its container.
 fn compose(machine: &Machine, heading: &str) -> String {
-    let recipe = blocks(heading, "yaml").remove(0);
+    compose_up(machine, &blocks(heading, "yaml").remove(0))
+}
+
+fn compose_up(machine: &Machine, recipe: &str) -> String {
     let image = name_of(Rootfs::Busybox);
     machine
         .write("/root/compose.yaml", &recipe.replace("IMAGE", &image))
@@ -157,10 +160,11 @@ fn compose(machine: &Machine, heading: &str) -> String {
         probe::PAUSE
     );
     machine.write("/root/lab.yaml", &lab).unwrap();
+    let compose = "docker compose -f compose.yaml -f lab.yaml";
+    let name = service.trim_end_matches(':');
     succeeds(
         machine,
-        "cd /root; docker compose -f compose.yaml -f lab.yaml up --detach >&2
-        docker compose -f compose.yaml -f lab.yaml ps --quiet",
+        &format!("cd /root; {compose} up --detach >&2; {compose} ps --quiet {name}"),
     )
 }
 
@@ -172,6 +176,59 @@ fn inside(machine: &Machine, container: &str, line: &str) -> String {
     )
 }
 
+/// The sections of recipes.md whose first block of commands or whose compose file is run.
+const RUN: [(&str, &str); 9] = [
+    ("A serial dongle, by a name that stays", "sh"),
+    ("Zigbee2MQTT", "yaml"),
+    ("Home Assistant", "yaml"),
+    ("OctoPrint and a printer that is off", "yaml"),
+    ("Coral and Frigate", "yaml"),
+    ("A CAN bus", "sh"),
+    ("An SDR receiver", "sh"),
+    ("A UPS", "sh"),
+    ("A camera", "sh"),
+];
+
+/// The commands of recipes.md that are not run here, each with the reason. Of those that are run, the
+/// lab's interface has no bit rate (`can_bus`).
+const NOT_RUN: [(&str, &str); 4] = [
+    (
+        "systemctl enable --now boathook-follow.service",
+        "the lab has no systemd; the virtual machine runs the service (vm::follow)",
+    ),
+    (
+        "boathook-init uninstall --restart    # with a package: apt remove boathook",
+        "the programs are no installation (initcontainer/tests/install)",
+    ),
+    ("docker compose up -d", "compose without Boathook"),
+    (
+        "dfu-util -D apex_latest_single_ep.bin -d 1a6e:089a -R",
+        "it writes firmware into a stick, which the lab has not",
+    ),
+];
+
+#[test]
+fn each_command_of_the_recipes_is_run_or_named() {
+    let docs = binaries::source_tree().join("docs");
+    let page = fs::read_to_string(docs.join("recipes.md")).unwrap();
+    for section in page.split("\n## ").skip(1) {
+        let heading = section.lines().next().unwrap();
+        for language in ["sh", "yaml"] {
+            let is_run = RUN.contains(&(heading, language));
+            let blocks = blocks(heading, language);
+            assert!(!is_run || !blocks.is_empty(), "{heading} has no {language}");
+            let others = blocks.iter().skip(usize::from(is_run));
+            for line in others.flat_map(|block| block.lines()) {
+                let is_named = NOT_RUN.iter().any(|(command, _)| *command == line);
+                assert!(is_named, "{heading}: nothing runs {line}");
+            }
+        }
+    }
+    for (command, _) in NOT_RUN {
+        assert!(page.contains(command), "{command}");
+    }
+}
+
 #[test]
 fn devices_of_docker_are_there_as_written() {
     if let Some(reason) = docker::missing(Generation::Forky) {
@@ -181,7 +238,7 @@ fn devices_of_docker_are_there_as_written() {
     let host = recorded(machine);
     import(machine, "docker");
     serial(machine, &host.root());
-    applications(machine);
+    applications(machine, &host.root());
     can_bus(machine, &host.root());
     usb_devices(machine);
 
@@ -191,6 +248,7 @@ fn devices_of_docker_are_there_as_written() {
 
     let camera = blocks("A camera", "sh").remove(0);
     assert_eq!(succeeds(machine, &with_image(&camera)), "/dev/video0\n");
+    camera_by_its_links(machine, &host);
 
     card(machine);
     let by_variable = gpu_command("docker run") + " --rm --network=none";
@@ -204,7 +262,15 @@ fn serial(machine: &Machine, root: &Path) {
     let printed = succeeds(machine, &with_image(&commands));
     let by_docker = printed.lines().last().unwrap().to_owned();
     assert!(printed.contains("serial-1-2:1.0"), "{printed}");
-    let by_compose = compose(machine, HEADING);
+    let by_compose = compose(machine, "Zigbee2MQTT");
+    let port = "$ZIGBEE2MQTT_CONFIG_SERIAL_PORT";
+    let set = inside(
+        machine,
+        &by_compose,
+        &format!("test -c {port}; echo {port}"),
+    );
+    assert_eq!(set, format!("/{DONGLE}\n"));
+    pasted_lines_start_a_service(machine);
     // The program's configuration names the link; the device can be read.
     let look = format!("head -c 1 /{DONGLE} | wc -c; cd /dev; echo serial/by-id/* tty[UA]*");
     let link = DONGLE.strip_prefix("dev/").unwrap();
@@ -224,26 +290,69 @@ fn serial(machine: &Machine, root: &Path) {
         assert_eq!(seen, format!("1\n{link} ttyUSB3\n"));
         succeeds(machine, &format!("docker rm --force {container}"));
     }
+    a_number_of_before_is_named(machine);
+}
+
+/// What `boathook list PATH` prints for compose, below the image of a service.
+fn pasted_lines_start_a_service(machine: &Machine) {
+    let listed = succeeds(machine, "boathook list /dev/ttyUSB0");
+    let (_, lines) = listed.split_once("  compose     ").unwrap();
+    let (lines, _) = lines.split_once("\n  podman run ").unwrap();
+    // The first line has the name of the program, and the others have as many blanks.
+    let lines = lines.replace(&format!("\n{}", " ".repeat(14)), "\n    ");
+    assert_eq!(lines.lines().count(), 3, "{listed}");
+    let service = format!("services:\n  pasted:\n    image: IMAGE\n    {lines}\n");
+    let container = compose_up(machine, &service);
+    let seen = inside(machine, &container, "cd /dev; echo tty[UA]*");
+    assert_eq!(seen, "ttyUSB0\n");
+    succeeds(machine, &format!("docker rm --force {container}"));
+}
+
+/// A container has by `--device` the number that the dongle had before it was plugged in again.
+fn a_number_of_before_is_named(machine: &Machine) {
+    let run = "mknod /run/ttyUSB0 c 188 0
+        docker run -d --device /run/ttyUSB0:/dev/ttyUSB0 IMAGE
+        rm /run/ttyUSB0";
+    let container = succeeds(machine, &with_image(run));
+    let container = container.trim();
+    let doctor = shell(machine, &format!("boathook doctor --container {container}"));
+    assert_eq!(doctor.status.code(), Some(15), "{doctor:?}");
+    let text = doctor
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    for words in [
+        "/dev/ttyUSB0 is c 188:0 in config.json, a device that the host has no more",
+        "in place of `--device`, set SERIAL_VISIBLE_DEVICES=NAME? with a name that stays",
+    ] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+    succeeds(machine, &format!("docker rm --force {container}"));
 }
 
 /// Services of compose with serial ports.
-fn applications(machine: &Machine) {
-    for (heading, look, seen) in [
-        (
-            "Home Assistant",
-            format!("test -c /{DONGLE}; cd /dev; echo tty[UA]*"),
-            "ttyUSB3\n",
-        ),
-        (
-            "OctoPrint and a printer that is off",
-            "cd /dev; test -c video0; echo tty[UA]*".to_owned(),
-            "ttyACM0\n",
-        ),
-    ] {
-        let container = compose(machine, heading);
-        assert_eq!(inside(machine, &container, &look), seen, "{heading}");
-        succeeds(machine, &format!("docker rm --force {container}"));
-    }
+fn applications(machine: &Machine, root: &Path) {
+    let container = compose(machine, "Home Assistant");
+    let look = format!("test -c /{DONGLE}; cd /dev; echo tty[UA]*");
+    assert_eq!(inside(machine, &container, &look), "ttyUSB3\n");
+    succeeds(machine, &format!("docker rm --force {container}"));
+    // The printer is switched on later.
+    let port = root.join("sys/class/tty/ttyUSB10");
+    let away = root.join("sys/class/ttyUSB10-away");
+    fs::rename(&port, &away).unwrap();
+    let node = root.join("dev/ttyUSB10");
+    let node_away = root.join("ttyUSB10-away");
+    fs::rename(&node, &node_away).unwrap();
+    let container = compose(machine, "OctoPrint and a printer that is off");
+    let look = "cd /dev; test -c video0; ls | grep ^tty[UA] || true";
+    assert_eq!(inside(machine, &container, look), "");
+    fs::rename(&node_away, &node).unwrap();
+    fs::rename(&away, &port).unwrap();
+    let followed = "boathook follow 2>/dev/null & sleep 5; kill $!; wait || true";
+    succeeds(machine, followed);
+    assert_eq!(inside(machine, &container, look), "ttyACM0\n");
+    succeeds(machine, &format!("docker rm --force {container}"));
 }
 
 /// The interface is a virtual one, which has no bit rate.
@@ -263,6 +372,18 @@ fn usb_devices(machine: &Machine) {
     let receiver = blocks("An SDR receiver", "sh").remove(0);
     let seen = succeeds(machine, &with_image(&receiver));
     assert_eq!(seen, "/dev/bus/usb/003/009\n");
+    // librtlsdr and lsusb find the receivers in this directory, which a machine without USB lacks.
+    let run = "mkdir -p /root/sys/bus/usb/devices/3-1 /root/sys/bus/usb/devices/3-2
+        docker run --rm --runtime boathook -v /root/sys:/sys IMAGE ls /sys/bus/usb/devices";
+    for (run, listed) in [
+        (run.to_owned(), "3-1\n3-2\n"),
+        (
+            run.replace("-v", "-e USB_0BDA_2838_VISIBLE_DEVICES=usb-3-1 -v"),
+            "3-1\n",
+        ),
+    ] {
+        assert_eq!(succeeds(machine, &with_image(&run)), listed, "{run}");
+    }
     let ups = blocks("A UPS", "sh").remove(0);
     let container = succeeds(machine, &with_image(&ups));
     let nodes = inside(machine, &container, "echo /dev/bus/usb/*/*");
@@ -275,6 +396,28 @@ fn usb_devices(machine: &Machine) {
         let class = format!("/etc/boathook/classes.d/{class}.toml");
         let file = succeeds(machine, &format!("cat {class}"));
         assert!(file.contains("\nfollow = true\n"), "{file}");
+    }
+}
+
+/// A camera by each of udev's links, which come both with it.
+fn camera_by_its_links(machine: &Machine, host: &RecordedHost) {
+    let links = [
+        "v4l/by-id/usb-Example_HD_Webcam_0001-video-index0",
+        "v4l/by-path/pci-0000:00:14.0-usb-0:5:1.0-video-index0",
+    ];
+    // udev's database is by numbers, and those of the host are not the recorded ones.
+    let (major, minor) = host.device().number();
+    let known = format!("/run/udev/data/c{major}:{minor}");
+    let content = links.map(|link| format!("S:{link}\n")).concat();
+    host.add_file(&known, &content).unwrap();
+    for link in links {
+        let run = format!(
+            "docker run --rm --runtime boathook -e CAMERA_VISIBLE_DEVICES=/dev/{link} IMAGE \
+             sh -c 'cd /dev; readlink {}; readlink {}; echo video*; head -c 1 /dev/{link} | wc -c'",
+            links[0], links[1]
+        );
+        let seen = succeeds(machine, &with_image(&run));
+        assert_eq!(seen, "../../video0\n../../video0\nvideo0\n1\n", "{link}");
     }
 }
 
