@@ -1,5 +1,6 @@
 //! Computes the injection plan of a container from its requests.
 
+mod apparmor;
 mod container_requests;
 mod masked_paths;
 mod other_classes;
@@ -155,7 +156,7 @@ pub fn plan_container_injection(
     let has_paths_masked_by_hook = !bundle.masked_paths.masked_by_hook.is_empty();
     if has_paths_masked_by_hook || plan.file_mounts_mut().next().is_some() {
         let host = open_host(config)?;
-        masked_paths::apply_masked_paths(&mut plan, &bundle.masked_paths, caller, &host);
+        masked_paths::apply_masked_paths(&mut plan, bundle, caller, &host);
     }
     let class_file_errors = class_file_errors
         .iter()

@@ -37,6 +37,8 @@ pub struct Bundle {
     /// limit them.
     pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
+    /// The AppArmor profile of the container's processes. It is `None` if the engine chose none.
+    pub apparmor_profile: Option<String>,
     /// The devices that CDI specifications grant. Their order is the order in which the runtime
     /// calls the hooks from these specifications.
     pub cdi_grants: Vec<CdiGrant>,
@@ -140,6 +142,12 @@ fn list_mount_points_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
 #[derive(Deserialize)]
 struct Process {
     env: Option<Environment>,
+    #[serde(
+        default,
+        rename = "apparmorProfile",
+        deserialize_with = "deserialize_or_default"
+    )]
+    apparmor_profile: Option<String>,
     #[serde(default, deserialize_with = "deserialize_or_default")]
     capabilities: Option<Capabilities>,
     #[serde(default, deserialize_with = "deserialize_or_default")]
@@ -277,7 +285,7 @@ impl Bundle {
         let Some(root) = config.root else {
             return Err(BundleError::NoRoot(config_path.into()));
         };
-        let (env, capabilities) = config
+        let (env, capabilities, apparmor_profile) = config
             .process
             .map(|process| {
                 let capabilities = process.capabilities.map(|sets| SpecCapabilities {
@@ -285,7 +293,8 @@ impl Bundle {
                     ambient_set: sets.ambient,
                     uid: process.user.uid,
                 });
-                (process.env.unwrap_or_default(), capabilities)
+                let env = process.env.unwrap_or_default();
+                (env, capabilities, process.apparmor_profile)
             })
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
@@ -311,6 +320,7 @@ impl Bundle {
                 bounding_set.any(|name| name == "CAP_SYS_ADMIN")
             }),
             capabilities,
+            apparmor_profile,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
             cdi_grants: config.hooks.parse_grants(),
             masked_paths: MaskedPaths {

@@ -1,23 +1,33 @@
-//! Changes an injection plan where config.json masks paths that the plan uses.
+//! Changes an injection plan where config.json masks paths that the plan uses, or has an AppArmor
+//! profile that denies them.
 
 use std::path::{Path, PathBuf};
 
 use device_class::host::HostView;
 use injection_plan::plan::InjectionPlan;
 
+use super::apparmor;
 use crate::authorization::Caller;
-use crate::oci::MaskedPaths;
+use crate::oci::Bundle;
 
 /// Adds the paths to the plan that the hook must mask. Adds a warning for each path that the
-/// runtime masks and that hides files of the plan. In a running container, nothing can be created
+/// runtime masks or AppArmor denies, and that hides files of the plan. In a running container, nothing can be created
 /// below masked paths, so the hidden files are removed from the plan.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
-    spec_paths: &MaskedPaths,
+    bundle: &Bundle,
     caller: &Caller,
     host: &dyn HostView,
 ) {
-    resolve_kernel_links(plan, spec_paths, host);
+    let spec_paths = &bundle.masked_paths;
+    let profile = bundle.apparmor_profile.as_deref();
+    let masked_paths = spec_paths.masked.iter().chain(&spec_paths.masked_by_hook);
+    let hidden_paths: Vec<PathBuf> = masked_paths
+        .cloned()
+        .chain(apparmor::list_denied_paths(profile))
+        .collect();
+    resolve_kernel_links(plan, &hidden_paths, host);
+    apparmor::warn_of_denied_paths(plan, profile);
     plan.add_path_masks(&spec_paths.masked_by_hook);
     for (masked_path, hidden_steps) in plan.find_hidden_paths(&spec_paths.masked) {
         let owner_labels = Vec::from_iter(hidden_steps.owner_labels).join(", ");
@@ -58,27 +68,21 @@ fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
 }
 
 /// Replaces the paths in the plan that lead through a symbolic link of /proc or /sys, such as
-/// /proc/device-tree, to a masked path. The kernel creates these links, so they are the same on the
+/// /proc/device-tree, to one of `hidden_paths`. The kernel creates these links, so they are the same on the
 /// host and in the container.
-fn resolve_kernel_links(plan: &mut InjectionPlan, spec_paths: &MaskedPaths, host: &dyn HostView) {
-    let masked_paths: Vec<&PathBuf> = spec_paths
-        .masked
-        .iter()
-        .chain(&spec_paths.masked_by_hook)
-        .collect();
-    let is_masked = |path: &Path| {
-        masked_paths
-            .iter()
-            .any(|masked_path| path.starts_with(masked_path))
+fn resolve_kernel_links(plan: &mut InjectionPlan, hidden_paths: &[PathBuf], host: &dyn HostView) {
+    let is_hidden = |path: &Path| {
+        let mut hidden_paths = hidden_paths.iter();
+        hidden_paths.any(|hidden_path| path.starts_with(hidden_path))
     };
     for mount in plan.file_mounts_mut() {
         let is_in_kernel_file_system =
             mount.path.starts_with("/proc") || mount.path.starts_with("/sys");
-        if !is_in_kernel_file_system || is_masked(&mount.path) {
+        if !is_in_kernel_file_system || is_hidden(&mount.path) {
             continue;
         }
         if let Ok(canonical_path) = host.canonicalize(&mount.path)
-            && is_masked(&canonical_path)
+            && is_hidden(&canonical_path)
         {
             mount.path = canonical_path;
         }

@@ -4,8 +4,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand};
 use harness::demo_host::{DemoHost, HostDirectory};
+use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 use harness::runc::{self, Runc};
 use serde_json::{Value, json};
@@ -16,8 +18,10 @@ use crate::said::assert_says;
 
 on_each_cgroup_version!(
     behind_the_wrapper_only_the_files_of_the_class_are_visible,
+    the_advice_of_a_shipped_class_works,
     the_hook_alone_names_the_mask,
     doctor_names_the_mask,
+    a_profile_that_denies_files_is_named_before_the_start,
     attach_and_refresh_leave_out_what_the_mask_hides,
     a_container_that_could_remove_the_mask_keeps_the_engines,
 );
@@ -125,6 +129,34 @@ fn behind_the_wrapper_only_the_files_of_the_class_are_visible(lab: &Lab) {
     }
 }
 
+/// The files of which rockchip-npu says that the wrapper shows them, on the boards that were
+/// recorded.
+fn the_advice_of_a_shipped_class_works(lab: &Lab) {
+    let testdata = binaries::source_tree().join("device-class/testdata");
+    for board in ["rockchip-npu", "rockchip-npu/rocket"] {
+        let recording = fs::read_to_string(testdata.join(board).join("host.txt")).unwrap();
+        let host = RecordedHost::new("rockchip-npu", &recording).unwrap();
+        let program = runc::program().unwrap();
+        host.write_config(&format!("[runtime]\npath = {program:?}\n"))
+            .unwrap();
+        let base = "/sys/firmware/devicetree/base";
+        host.add_file(&format!("{base}/serial-number"), "secret")
+            .unwrap();
+        let script = format!("cat {base}/compatible; ls /sys/firmware; cat {base}/serial-number");
+        let bundle = running(&script)
+            .env("ROCKCHIP_NPU_VISIBLE_DEVICES", "all")
+            .build()
+            .unwrap();
+        let masked = list_of_config(&bundle, "maskedPaths");
+        assert!(masked.iter().any(|path| path == "/sys/firmware"), "{board}");
+        let ran = behind_wrapper(lab, &host).run(&bundle).unwrap();
+        let words: Vec<&str> = ran.stdout.split_whitespace().collect();
+        assert_eq!(words, ["rockchip,rk3588", "devicetree"], "{board}: {ran:?}");
+        assert_eq!(host.logged_problems(), "", "{board}");
+        lab.assert_nothing_left(&bundle);
+    }
+}
+
 fn the_hook_alone_names_the_mask(lab: &Lab) {
     for (edits, command, printed, says) in [
         (
@@ -211,6 +243,36 @@ fn doctor_names_the_mask(lab: &Lab) {
         let ran = boathook(lab, &host, &["doctor", "--container", bundle.id()]);
         assert_eq!(ran.status.code(), Some(code), "{ran:?}");
         assert_says(&ran.stdout, says);
+    }
+}
+
+/// The profiles of engines deny /sys/firmware, also if the engine does not mask it.
+fn a_profile_that_denies_files_is_named_before_the_start(lab: &Lab) {
+    const SAYS: &str = "board: the AppArmor profile docker-default denies the container to read \
+        /sys/firmware/devicetree/base/model: use a profile without a rule for /sys/firmware, or \
+        none (Docker and podman: --security-opt apparmor=unconfined, a pod: appArmorProfile of \
+        the type Unconfined)";
+    let host = DemoHost::new().unwrap();
+    add_board(&host, "files = ['/proc/device-tree/model']");
+    for (profile, masks, is_denied) in [
+        (json!("docker-default"), json!([]), true),
+        (json!("docker-default"), json!(["/sys/firmware"]), true),
+        (json!("unconfined"), json!([]), false),
+        (json!(null), json!(["/sys/firmware"]), false),
+    ] {
+        let case = format!("{profile} {masks}");
+        let bundle = running("true").env("BOARDS", "all").build().unwrap();
+        let text = fs::read_to_string(bundle.config_file()).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config["linux"]["maskedPaths"] = masks;
+        config["process"]["apparmorProfile"] = profile;
+        fs::write(bundle.config_file(), config.to_string()).unwrap();
+        let directory = bundle.directory().to_str().unwrap();
+        let ran = boathook(lab, &host, &["explain", "--bundle", directory]);
+        let said = ran.success().unwrap().stdout;
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.contains(SAYS), is_denied, "{case}: {said}");
+        assert_eq!(words.contains("AppArmor"), is_denied, "{case}: {said}");
     }
 }
 

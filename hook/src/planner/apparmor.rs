@@ -1,0 +1,113 @@
+//! Adds a warning to an injection plan if the container's AppArmor profile denies files of the
+//! plan. The profile applies even if the engine does not mask the files' paths.
+
+use std::path::PathBuf;
+
+use injection_plan::plan::InjectionPlan;
+
+/// The paths that the profiles of engines deny to read, with everything below them. Docker's
+/// template has these rules (moby, profiles/apparmor/template.go), and the profiles of podman,
+/// containerd and CRI-O are made from it.
+const DENIED_PATHS: [&str; 5] = [
+    "/proc/kcore",
+    "/proc/sysrq-trigger",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/kernel/security",
+];
+
+/// The names with which the names of engines' profiles start. podman appends its version.
+const ENGINE_PROFILES: [&str; 5] = [
+    "docker-default",
+    "containers-default",
+    "cri-containerd",
+    "crio-default",
+    "nerdctl-default",
+];
+
+/// Returns the paths that a profile denies. Returns none if the container has no profile.
+pub(super) fn list_denied_paths(profile: Option<&str>) -> Vec<PathBuf> {
+    let is_confined = profile.is_some_and(|profile| !matches!(profile, "" | "unconfined"));
+    let paths: &[&str] = if is_confined { &DENIED_PATHS } else { &[] };
+    paths.iter().map(PathBuf::from).collect()
+}
+
+/// Adds a warning for each path that the profile denies and that has files of the plan below it.
+pub(super) fn warn_of_denied_paths(plan: &mut InjectionPlan, profile: Option<&str>) {
+    let profile_name = profile.unwrap_or_default();
+    let is_engine_profile = ENGINE_PROFILES
+        .iter()
+        .any(|prefix| profile_name.starts_with(prefix));
+    let verb = if is_engine_profile {
+        "denies"
+    } else {
+        "may deny"
+    };
+    for (denied_path, denied_steps) in plan.find_hidden_paths(&list_denied_paths(profile)) {
+        let owner_labels = Vec::from_iter(denied_steps.owner_labels).join(", ");
+        let paths = denied_steps.paths.iter();
+        let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+        let (paths, denied_path) = (paths.join(", "), denied_path.display());
+        plan.warnings.push(format!(
+            "{owner_labels}: the AppArmor profile {profile_name} {verb} the container to read {paths}: \
+             use a profile without a rule for {denied_path}, or none (Docker and podman: \
+             --security-opt apparmor=unconfined, a pod: appArmorProfile of the type Unconfined)"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use injection_plan::plan::{Action, BindMount, InjectionStep, MountAttributes, SourceKind};
+
+    use super::*;
+
+    #[test]
+    fn only_a_profile_that_denies_files_of_the_plan_is_reported() {
+        let model = "/sys/firmware/devicetree/base/model";
+        for (profile, path, reported) in [
+            (Some("docker-default"), model, Some("docker-default denies")),
+            (
+                Some("containers-default-0.62.2"),
+                model,
+                Some("containers-default-0.62.2 denies"),
+            ),
+            (Some("own"), model, Some("own may deny")),
+            (Some("docker-default"), "/proc/keys", None),
+            (Some("docker-default"), "/sys/firmwares/a", None),
+            (Some("unconfined"), model, None),
+            (Some(""), model, None),
+            (None, model, None),
+        ] {
+            let mount = BindMount {
+                source: path.into(),
+                path: path.into(),
+                source_kinds: &[SourceKind::File],
+                recursive: false,
+                attributes: MountAttributes::FILE,
+                is_optional: false,
+            };
+            let mut plan = InjectionPlan {
+                steps: vec![InjectionStep {
+                    action: Action::File(mount),
+                    owner_labels: "board".to_owned(),
+                    owners: Vec::new(),
+                }],
+                ..InjectionPlan::default()
+            };
+            warn_of_denied_paths(&mut plan, profile);
+            let warnings: Vec<String> = reported
+                .map(|reported| {
+                    format!(
+                        "board: the AppArmor profile {reported} the container to read {model}: use a \
+                         profile without a rule for /sys/firmware, or none (Docker and podman: \
+                         --security-opt apparmor=unconfined, a pod: appArmorProfile of the type \
+                         Unconfined)"
+                    )
+                })
+                .into_iter()
+                .collect();
+            assert_eq!(plan.warnings, warnings, "{profile:?} {path}");
+        }
+    }
+}
