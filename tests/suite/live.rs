@@ -9,7 +9,7 @@ mod listed;
 mod older_kernels;
 mod open_devices;
 mod outdated;
-mod placed;
+pub(crate) mod placed;
 pub(crate) mod refreshed;
 pub(crate) mod refused;
 mod replugged;

@@ -25,14 +25,14 @@ on_each_cgroup_version!(
 
 /// Sticks of two serial numbers: the class finds them by udev's links, and the host's
 /// administrator has a link for one of them.
-pub(super) const STICKS: &str = "version = 1\nresource = 'example.com/stick'\nfollow = true\n\
+pub(crate) const STICKS: &str = "version = 1\nresource = 'example.com/stick'\nfollow = true\n\
     request = { env = 'STICKS' }\n\
     discover = [{ path = '/dev/by-id/{serial}', attributes = \
     [{ name = 'name', link = '/dev/by-id/{serial}' }] }]\n\
     [device]\nid = 'stick-{serial}'\naliases = ['{serial}']\nnodes = ['/dev/{name}']\n";
 
 /// Lets a link of the host lead to this device.
-pub(super) fn lead(host: &DemoHost, link: &str, index: usize) {
+pub(crate) fn lead(host: &DemoHost, link: &str, index: usize) {
     let link = host.root().join(link.trim_start_matches('/'));
     fs::create_dir_all(link.parent().unwrap()).unwrap();
     let _ = fs::remove_file(&link);

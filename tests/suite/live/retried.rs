@@ -56,7 +56,7 @@ fn what_could_not_be_changed_is_tried_again(lab: &Lab) {
 
 /// It waits for messages alone, without a time at which it would try again. How often it is
 /// woken says nothing: other programs of this machine cause messages.
-fn assert_waits_for_messages(follower: &Follower) {
+pub(super) fn assert_waits_for_messages(follower: &Follower) {
     let call = || fs::read_to_string(format!("/proc/{}/syscall", follower.pid())).unwrap();
     let waits = wait_until(|| waits_without_end(&call()));
     assert!(waits, "{}", follower.said());
