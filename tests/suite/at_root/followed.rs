@@ -24,46 +24,78 @@ fn devices_of_the_kernel_are_followed(lab: &Lab) {
         ("a tap", HotAdded::tap as fn() -> Option<HotAdded>),
         ("a loop device", HotAdded::disk),
     ] {
-        match added() {
-            Some(device) => follow(lab, device),
-            None => skip::report("devices_of_the_kernel_are_followed", kind),
+        for case in [Case::There, Case::Awaited, Case::LateClass] {
+            match added() {
+                Some(device) => follow(lab, device, case),
+                None => skip::report("devices_of_the_kernel_are_followed", kind),
+            }
         }
     }
 }
 
-fn follow(lab: &Lab, mut device: HotAdded) {
-    let class = format!(
-        "version = 1\nresource = 'example.com/real'\nfollow = true\n\
-         request = {{ env = 'REAL' }}\ndiscover = [{{ {} }}]\n\
-         [device]\nid = 'the-one'\nnodes = ['/dev/{{name}}']\n",
-        device.discovered()
-    );
+/// Whether the device is there when the container starts, or why the container starts without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    There,
+    /// The request is `NAME?`.
+    Awaited,
+    /// The class has `late = true`.
+    LateClass,
+}
+
+/// A class of a device that is discovered so, and may come later.
+pub(super) fn late_class(discovered: &str) -> String {
+    format!(
+        "version = 1\nresource = 'example.com/real'\nfollow = true\nlate = true\n\
+         request = {{ env = 'REAL' }}\ndiscover = [{{ {discovered} }}]\n\
+         [device]\nid = 'the-one'\nnodes = ['/dev/{{name}}']\n"
+    )
+}
+
+fn follow(lab: &Lab, mut device: HotAdded, case: Case) {
+    let mut class = late_class(&device.discovered());
+    if case != Case::LateClass {
+        class = class.replace("late = true\n", "");
+    }
     // Those who follow at `/` have the same records: a class of its own for each.
     let name = format!("real-{}", device.number());
     let host = ThisHost::new().class(&name, &class);
     let hook = HookCommand::boathook(Stage::CreateRuntime, &host.config_file()).unwrap();
     let bundle = Bundle::builder(Rootfs::Busybox)
         .hook(Stage::CreateRuntime, hook)
-        .env("REAL", "the-one")
+        .env(
+            "REAL",
+            if case == Case::Awaited {
+                "the-one?"
+            } else {
+                "the-one"
+            },
+        )
         .build()
         .unwrap();
+    let mut nodes = vec![device.node()];
+    let is_late = case != Case::There;
+    if is_late {
+        device.unplug();
+    }
     let running = lab.start(&bundle);
     let record = format!("/run/boathook/attached/{}", bundle.id());
     assert!(fs::exists(&record).unwrap());
     let follower = Follower::start(lab, &host);
-    let mut nodes = vec![device.node()];
     for round in 0..3 {
-        let (node, number) = (device.node(), device.device());
-        device.unplug();
-        let is_gone = wait_until(|| seen(&running, &node).is_none());
-        assert!(is_gone, "{round}: {node}");
-        let opened = running.open_own(number).unwrap();
-        let refused = Some(Access::refused("EPERM"));
-        assert_eq!(opened, refused, "{round}: {node}");
+        if round > 0 || !is_late {
+            let (node, number) = (device.node(), device.device());
+            device.unplug();
+            let is_gone = wait_until(|| seen(&running, &node).is_none());
+            assert!(is_gone, "{case:?} {round}: {node}");
+            let opened = running.open_own(number).unwrap();
+            let refused = Some(Access::refused("EPERM"));
+            assert_eq!(opened, refused, "{case:?} {round}: {node}");
+        }
         device.plug_in();
         let (node, number) = (device.node(), device.device());
         let is_back = wait_until(|| seen(&running, &node) == Some(number));
-        assert!(is_back, "{round}: {node}");
+        assert!(is_back, "{case:?} {round}: {node}");
         nodes.push(node);
     }
     if device.node().starts_with("/dev/tap") {
