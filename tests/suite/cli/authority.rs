@@ -154,3 +154,39 @@ fn each_source_is_authorized_by_what_the_container_is() {
         }
     }
 }
+
+/// The kubelet never allocates a device that is not there.
+#[test]
+fn a_device_cannot_come_later_in_a_pod() {
+    const SAYS: &str = "a device cannot come later in a pod, which has those that the kubelet \
+        recorded for it";
+    const LATE: &str = "[class.thing]\nfollow = true\nlate = true\n";
+    let host = host_with_thing(CLASS);
+    host.add_file("/etc/thing.conf", "").unwrap();
+    let record = host.path().join("checkpoint");
+    let entry = json!({"PodUID": "7c7dd54d-787e-4d2a-16bb-d8e6ec744689", "ContainerName": "c",
+        "ResourceName": "example.com/thing", "DeviceIDs": {"-1": ["thing-1"]}, "AllocResp": ""});
+    let text = json!({"Data": {"PodDeviceEntries": [entry]}, "Checksum": 0});
+    std::fs::write(&record, text.to_string()).unwrap();
+    let pod: fn() -> Value = pod;
+    for (container, request, more, is_said) in [
+        (pod, "thing-1?", "", true),
+        (pod, "thing-1", LATE, true),
+        (pod, "thing-1", "", false),
+        (pod, "1", LATE, false),
+        (no_pod, "thing-1?", LATE, false),
+        (no_pod, "thing-9?", LATE, false),
+    ] {
+        let trust = format!("{more}[trust]\nkubelet_checkpoint = {record:?}\n");
+        host.write_config(&trust).unwrap();
+        let mut config = container();
+        Variable(request).write(&mut config);
+        let bundle = bundle_of(&config);
+        let directory = bundle.path().to_str().unwrap();
+        let ran = boathook(&host, &["explain", "--bundle", directory], b"");
+        let case = format!("{config}, {more}: {ran:?}");
+        assert!(ran.status.success(), "{case}");
+        let words = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.contains(SAYS), is_said, "{case}");
+    }
+}
