@@ -21,6 +21,7 @@ pub(crate) mod engine;
 mod everyday;
 mod followed;
 mod image;
+mod late;
 pub(crate) mod machine;
 mod matrix;
 mod offered;

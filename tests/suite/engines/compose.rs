@@ -19,7 +19,7 @@ use super::engine::{ContainerSettings, Engine, printed};
 use super::{cdi, ctr, machine, podman};
 
 /// A service that waits. podman-compose ignores `pull_policy`.
-fn service(name: &str, more: (&str, Value)) -> Value {
+pub(super) fn service(name: &str, more: (&str, Value)) -> Value {
     let mut service = json!({
         "image": name_of(Rootfs::Busybox),
         "pull_policy": "never",
@@ -32,7 +32,7 @@ fn service(name: &str, more: (&str, Value)) -> Value {
     service
 }
 
-fn remove(engine: &DockerLike, name: &str) {
+pub(super) fn remove(engine: &DockerLike, name: &str) {
     printed(engine.command("rm").args(["--force", name])).unwrap();
 }
 
@@ -275,45 +275,51 @@ fn pods_of_podman_with_an_infra_container_have_devices() {
     printed(remove.args(["rm", "--force", "--time=0", "p"])).unwrap();
 }
 
-/// The command of the unit that podman's generator makes for systemd, which is not here.
+/// The command of the unit that podman's generator makes for systemd, which is not here. The file
+/// of the container `npu-user` has these lines.
+pub(super) fn quadlet_command(engine: &DockerLike, lines: &str) -> Command {
+    const QUADLET: &str = "/usr/libexec/podman/quadlet";
+    let parent = engine.machine.parent.path().display().to_string();
+    let text = format!(
+        "[Container]\nImage={}\nContainerName=npu-user\nNetwork=none\n{lines}\n\
+         PodmanArgs=--cgroup-parent={parent}\nExec={} {}\n",
+        name_of(Rootfs::Busybox),
+        probe::PATH,
+        probe::PAUSE
+    );
+    engine
+        .machine
+        .write("/etc/containers/systemd/npu.container", &text)
+        .unwrap();
+    let unit = printed(engine.machine.private.command(QUADLET).arg("-dryrun")).unwrap();
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    // These need systemd.
+    let of_systemd = ["--sdnotify", "--cgroups=", "--cidfile="];
+    let words = start.unwrap().split(' ');
+    let words: Vec<&str> = words
+        .filter(|word| !of_systemd.iter().any(|begin| word.starts_with(begin)))
+        .collect();
+    let mut command = engine.machine.private.command(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
 #[test]
 fn a_container_of_quadlet_has_devices() {
-    const QUADLET: &str = "/usr/libexec/podman/quadlet";
     if let Some(reason) = podman::missing(Generation::Forky) {
         return skip::report("quadlet", &reason);
     }
     let engine = podman::by_hooks_d(Generation::Forky).unwrap();
     cdi::generate(&engine.machine, &[]).unwrap();
-    let parent = engine.machine.parent.path().display().to_string();
     for (line, wanted) in [
         ("Environment=DUMMY_VISIBLE_DEVICES=npu-3", 3),
         ("Environment=DUMMY_VISIBLE_DEVICES=npu-4?", 4),
         ("AddDevice=dummy.com/npu=npu-5", 5),
     ] {
-        let text = format!(
-            "[Container]\nImage={}\nContainerName=npu-user\nNetwork=none\n{line}\n\
-             PodmanArgs=--cgroup-parent={parent}\nExec={} {}\n",
-            name_of(Rootfs::Busybox),
-            probe::PATH,
-            probe::PAUSE
-        );
-        engine
-            .machine
-            .write("/etc/containers/systemd/npu.container", &text)
-            .unwrap();
-        let unit = printed(engine.machine.private.command(QUADLET).arg("-dryrun")).unwrap();
-        let start = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("ExecStart="));
-        // These need systemd.
-        let of_systemd = ["--sdnotify", "--cgroups=", "--cidfile="];
-        let words = start.unwrap().split(' ');
-        let words: Vec<&str> = words
-            .filter(|word| !of_systemd.iter().any(|begin| word.starts_with(begin)))
-            .collect();
-        let mut command = engine.machine.private.command(words[0]);
-        printed(command.args(&words[1..])).unwrap();
-        assert_eq!(engine.devices("npu-user"), [wanted], "{unit}");
+        printed(&mut quadlet_command(&engine, line)).unwrap();
+        assert_eq!(engine.devices("npu-user"), [wanted], "{line}");
         remove(&engine, "npu-user");
     }
 }

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use anyhow::Result;
+use harness::binaries;
 use harness::engine_root::Generation;
 
 use super::cdi;
@@ -23,6 +24,15 @@ pub(super) fn by_hooks_d(generation: Generation) -> Result<DockerLike> {
 pub(super) fn by_runtime(generation: Generation) -> Result<DockerLike> {
     let client = |machine: &Machine| with_runtime(machine, "boathook");
     engine(machine(generation)?, client, Requests::Variable)
+}
+
+/// The wrapper is named on the command line, and the hook is not in hooks.d.
+pub(super) fn by_runtime_alone(generation: Generation) -> Result<DockerLike> {
+    let client = |machine: &Machine| {
+        let program = binaries::program("boathook-runtime").unwrap();
+        with_runtime(machine, program.to_str().unwrap())
+    };
+    engine(unconfigured(generation)?, client, Requests::Variable)
 }
 
 /// Without Boathook's configuration: containers name devices of CDI specifications.
