@@ -90,6 +90,7 @@ fn list_values<'v>(value: &'v Value, key: &str) -> &'v [Value] {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests make their own files")]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
