@@ -78,7 +78,7 @@ test-release: ## Run tests of the command line, of runc and at / on the programs
 	scripts/install-test-packages runc busybox-static musl-tools strace
 	$(MAKE) --no-print-directory build
 	BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) cargo test --package boathook-tests --test suite \
-		--no-fail-fast -- cli:: at_root:: runc::devices runc::libraries runc::requests wrapper::real_runtime
+		--no-fail-fast -- cli:: at_root:: runc::devices runc::libraries runc::requests wrapper::real_runtime live::figures::late
 
 test-gpu: ## Compute on the NVIDIA GPUs of this machine in containers, with the programs of a release (as root)
 	scripts/install-test-packages runc busybox-static
