@@ -121,7 +121,7 @@ updateStrategy:
   rollingUpdate:
     {{- if .surge }}
     # The new instance serves the kubelet before the earlier one ends.
-    maxSurge: {{ .root.Values.maxUnavailable }}
+    maxSurge: {{ .maxSurge | default .root.Values.maxUnavailable }}
     maxUnavailable: 0
     {{- else }}
     maxUnavailable: {{ .root.Values.maxUnavailable }}

@@ -139,7 +139,7 @@ fn a_unit_sees_the_program_that_it_starts() {
     for programs in [
         "/home/kubernetes/bin/boathook",
         "/root/boathook",
-        "/run/user/boathook",
+        "/home/user/boathook",
     ] {
         let site = Site::new(&fixture("docker/20.10-nvidia-runtime"));
         site.make_dirs(&["usr/bin", "var/lib", "etc/systemd/system"]);
