@@ -93,7 +93,7 @@ pub(crate) const WAYS: [(&str, Consequence, Break); 17] = [
         "with a value of another kind",
         Refused,
         |file, (head, rest)| {
-            write(file, &format!("{head}ignores_unknown = 'no'\n{rest}"));
+            write(file, &format!("{head}pairs = 'no'\n{rest}"));
         },
     ),
     (

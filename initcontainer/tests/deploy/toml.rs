@@ -42,7 +42,7 @@ fn config(text: &str) -> Value {
     json!({ "config": text })
 }
 
-fn own(text: &str) -> Value {
+fn build_own_class(text: &str) -> Value {
     json!({"classes": {"own": {"mychip": text}}})
 }
 
@@ -93,11 +93,11 @@ fn a_mistake_in_toml_is_refused_before_anything_is_applied() {
             "config, with what classes, replicas, dra.classes and directories add to it, is not TOML",
         ),
         (
-            own("version == 1"),
+            build_own_class("version == 1"),
             "classes.own.mychip is not TOML: toml: line 1",
         ),
         (
-            own("version = 1\nresorce = 'a.com/b'"),
+            build_own_class("version = 1\nresorce = 'a.com/b'"),
             "classes.own.mychip has the key resorce, which is unknown: correct it; the keys are add, ",
         ),
     ] {
@@ -117,8 +117,8 @@ fn toml_without_a_mistake_is_accepted() {
         config("[class]\nhailo = { except = [] }"),
         config("class.hailo.except = []"),
         config("log_level = 'info' # {{ not a template }}\n[ class . 'hailo' ]\nexcept = []"),
-        own(""),
-        own("version = 1\nresource = 'a.com/{{index}}'\n[[discover]]\npath = '/dev/a'"),
+        build_own_class(""),
+        build_own_class("version = 1\nresource = 'a.com/{{index}}'\n[[discover]]\npath = '/dev/a'"),
     ] {
         if let Some(output) = helm(&values).unwrap() {
             let message = String::from_utf8_lossy(&output.stderr);
