@@ -57,7 +57,7 @@ fn the_metrics_compare_the_versions_of_the_node() {
         format!("boathook_versions{{place=\"{place}\",version=\"{version}\"}} 1")
     };
     let running = line("running", env!("CARGO_PKG_VERSION"));
-    assert_eq!(versions(), [running.clone()]);
+    assert_eq!(versions(), std::slice::from_ref(&running));
     node.write("host/usr/lib/boathook/version", "0.9.2\n");
     std::fs::create_dir_all(node.path("host/opt/boathook")).unwrap();
     std::os::unix::fs::symlink("0.9.1", node.path("host/opt/boathook/current")).unwrap();

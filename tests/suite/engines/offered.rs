@@ -132,7 +132,7 @@ fn docker_gives_gpus_from_the_installation_to_the_removal() {
         let after = fs::read_to_string(machine.private.file(DAEMON)).unwrap();
         assert_eq!(after, before, "{generation:?}");
         kill_inside(&mut daemon).unwrap();
-        docker::start_daemon(machine).unwrap();
+        docker::start_daemon(machine).map(drop).unwrap();
         for (option, reason) in [
             ("--gpus=all", "could not select device driver"),
             ("--runtime=nvidia", "nvidia"),
