@@ -15,8 +15,8 @@ use harness::{binaries, count, scratch};
 use crate::lab::{Lab, with_lab};
 
 /// For a container that requests nothing, with 300 variables, on a host with all classes, each
-/// of which is opened, examined, read and closed. With 76 classes, without optimisation, it takes 490.
-const NOTHING_ASKED: u64 = 500;
+/// of which is opened, examined, read and closed. With 86 classes, without optimisation, it takes 545.
+const NOTHING_ASKED: u64 = 560;
 /// For 5 device nodes, the loader's cache, and 40 libraries with a link each beside them and in the
 /// image's library directory: 1164.
 const REFERENCE_WORK: u64 = 1200;
