@@ -196,9 +196,13 @@ impl FilePrediction<'_> {
                 self.add_file(&path, CreatedFileKind::Mount(source), owners)?;
                 continue;
             };
-            if let Some(file) = self.follow_links(directory, &old_target, name)? {
-                self.add_file(&file, CreatedFileKind::Mount(source), owners)?;
-            } else if old_target != library {
+            let file = self.follow_links(directory, &old_target, name)?;
+            if let Some(file) = &file {
+                self.add_file(file, CreatedFileKind::Mount(source), owners)?;
+            }
+            // The hook changes a link to another directory if it must not cover the file there.
+            let is_link_kept = file.is_some_and(|file| file.parent() == Some(directory));
+            if !is_link_kept && old_target != library {
                 let link = CreatedFileKind::Link(library.to_owned(), Some(old_target));
                 self.add_file(&path, link, owners)?;
             }
@@ -206,26 +210,29 @@ impl FilePrediction<'_> {
         Ok(())
     }
 
-    /// Follows a chain of symbolic links in `directory` that begins with the link target `target`.
-    /// Returns the file at the end of the chain if it is a version of the library `name`.
+    /// Follows a chain of symbolic links that begins in `directory` with the link target `target`,
+    /// also to other directories. Returns the file at the end of the chain if it is a version of
+    /// the library `name`.
     fn follow_links(
         &self,
         directory: &Path,
         target: &Path,
         name: &str,
     ) -> container::Result<Option<PathBuf>> {
-        let mut target = target.to_owned();
+        let mut path = directory.join(target);
         for _ in 0..MAX_LINK_DEPTH {
-            if target.components().count() != 1 || target.is_absolute() {
+            // A target such as `..` has no name: it is a directory.
+            let Some(file_name) = path.file_name() else {
                 break;
-            }
-            let path = directory.join(&target);
+            };
             let Some(entry) = self.namespace.open_entry(&path)? else {
                 break;
             };
             match read_link_target(&entry) {
-                Some(next_target) => target = next_target,
-                None if is_same_library(name, target.as_os_str()) => return Ok(Some(path)),
+                Some(next_target) => path = path.with_file_name("").join(next_target),
+                None if entry.kind() == FileKind::Regular && is_same_library(name, file_name) => {
+                    return Ok(Some(path));
+                }
                 None => break,
             }
         }

@@ -211,13 +211,17 @@ fn units() -> String {
 fn leftovers_of_the_image_come_back(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox)
-        .env("LD_LIBRARY_PATH", "/loop/lib:/file:/link:/elsewhere")
+        .env(
+            "LD_LIBRARY_PATH",
+            "/loop/lib:/file:/link:/elsewhere:/place/lib",
+        )
         .build()
         .unwrap();
     let soname = "libdummy-npu.so.1";
     for (file, text) in [
         (format!("/file/{soname}"), "1"),
         (format!("/link/{soname}.0.0"), "2"),
+        (format!("/place/other/{soname}.0.0"), "4"),
         ("/other".to_owned(), "3"),
     ] {
         let file = bundle.in_rootfs(&file);
@@ -227,6 +231,8 @@ fn leftovers_of_the_image_come_back(lab: &Lab) {
     for (link, target) in [
         (format!("/link/{soname}"), format!("{soname}.0.0")),
         (format!("/elsewhere/{soname}"), "/other".to_owned()),
+        (format!("/place/other/{soname}"), format!("{soname}.0.0")),
+        (format!("/place/lib/{soname}"), format!("../other/{soname}")),
         (format!("/usr/lib/{soname}"), "/nothing".to_owned()),
     ] {
         let link = bundle.in_rootfs(&link);
@@ -236,16 +242,20 @@ fn leftovers_of_the_image_come_back(lab: &Lab) {
     // A directory that cannot be opened is left out.
     symlink("loop", bundle.in_rootfs("/loop")).unwrap();
     let running = lab.start(&bundle);
-    let read = "for at in file link elsewhere usr/lib; do \
+    let read = "for at in file link elsewhere place/lib usr/lib; do \
         readlink /$at/libdummy-npu.so.1; head -c 4 /$at/libdummy-npu.so.1; done; cat /other";
     let read = || running.exec(&["/bin/sh", "-c", read]).unwrap().stdout;
-    let before = read();
+    let mounts = || {
+        let mounts = running.exec(&["cat", "/proc/self/mountinfo"]).unwrap();
+        mounts.stdout.matches(soname).count()
+    };
+    let before = (read(), mounts());
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     let attached = read();
-    assert_eq!(attached.matches("ELF").count(), 4, "{attached}");
+    assert_eq!(attached.matches("ELF").count(), 5, "{attached}");
     assert!(attached.ends_with('3'), "{attached}");
     done(lab, &host, &["detach", bundle.id()]);
-    assert_eq!(read(), before);
+    assert_eq!((read(), mounts()), before);
 }
 
 fn libraries_come_and_go_too(lab: &Lab) {
