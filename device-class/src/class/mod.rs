@@ -161,7 +161,7 @@ pub struct ClassSpec {
     pub driver_root: Option<PathTemplate>,
     /// Conditions for `driver_root`, with the keys of `require`, such as a file that exists while
     /// the driver's container runs. If one is not met, the driver's root is the root of the host.
-    /// They do not apply to a `driver_root` in config.toml.
+    /// They do not apply to a `driver_root` in config.toml or in a class that extends this one.
     #[serde(default, rename = "driver_root_require")]
     pub driver_root_conditions: Vec<Condition>,
     /// Templates for directories with libraries that are not in the host's ld.so.cache. config.toml

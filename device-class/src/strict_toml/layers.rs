@@ -16,6 +16,10 @@ use super::{FileError, deserialize};
 /// The key whose value is the class that a file extends.
 pub(crate) const EXTENDS_KEY: &str = "extends";
 
+/// A key, and the key with the conditions for its value. The conditions of the extended file are for
+/// the value that is written there, and not for the value that replaces it.
+const CONDITIONAL_KEYS: [(&str, &str); 1] = [("driver_root", "driver_root_require")];
+
 /// One of the files that are merged: a class file, or a file that it extends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layer<'t> {
@@ -28,7 +32,8 @@ pub(crate) struct Layer<'t> {
 
 /// Parses files of which each one extends the next one. Tables are merged key by key. Any other
 /// value, also a list, replaces the value of the next file. `[add]` and `[remove]` change the lists
-/// of the next file. An error names the file that has the mistake.
+/// of the next file. A value that has conditions replaces them, too ([`CONDITIONAL_KEYS`]). An error
+/// names the file that has the mistake.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
     // Spaces are put in front of each text: as many as all earlier texts are long. So the offset of
     // an error tells which file has the mistake.
@@ -67,8 +72,13 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
     }
     let mut merged_table: Option<Spanned<DeTable<'_>>> = None;
     for mut table in tables.into_iter().rev() {
-        if let Some(base) = merged_table {
+        if let Some(mut base) = merged_table {
             let changes = ListChanges::take_from(table.get_mut());
+            for (key, conditions_key) in CONDITIONAL_KEYS {
+                if table.get_ref().contains_key(key) {
+                    base.get_mut().remove(conditions_key);
+                }
+            }
             add_missing_keys(table.get_mut(), base.into_inner());
             changes.apply(table.get_mut()).map_err(to_file_error)?;
         }

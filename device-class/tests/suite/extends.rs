@@ -1,12 +1,14 @@
 //! Classes that extend others: what they get, and what is wrong with them.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
-use device_class::discover;
+use device_class::discover::{self, Presence};
+use device_class::host::RecordedHost;
 use device_class::load::{self, ClassSource};
 
 use crate::rows;
@@ -166,6 +168,46 @@ fn the_administrators_file_is_the_base() {
 }
 
 /// A container that sets none of its variables does not pay for the parsing of a class.
+/// The conditions of the base are for the driver root that the base names. A class that names none, or
+/// writes conditions itself, has conditions.
+#[test]
+fn another_driver_root_has_no_conditions_of_the_base() {
+    let base = CHIP.replacen(
+        "resource",
+        "driver_root = '/run/chip'\ndriver_root_require = [{ exists = '/run/chip/ready' }]\nresource",
+        1,
+    );
+    let base = format!("{base}binaries = ['/usr/bin/chip-info']\n");
+    let text = "char /dev/chip0 240:0\nfile /usr/bin/chip-info\nfile /run/chip/usr/bin/chip-info\n\
+                file /opt/chip/usr/bin/chip-info\n";
+    let host = RecordedHost::parse(text).unwrap();
+    let own = "driver_root = '/opt/chip'";
+    let own_condition = format!("{own}\ndriver_root_require = [{{ exists = '/opt/ready' }}]");
+    for (keys, path) in [
+        ("", "/usr/bin/chip-info"),
+        (own, "/opt/chip/usr/bin/chip-info"),
+        (&own_condition, "/usr/bin/chip-info"),
+    ] {
+        let ours = format!("extends = \"chip\"\n{keys}\n");
+        let tiny = "extends = \"ours\"\n";
+        let files = [
+            ("1/chip.toml", base.as_str()),
+            ("2/ours.toml", &ours),
+            ("2/tiny.toml", tiny),
+        ];
+        let directories = Directories::new(&files);
+        for name in ["ours", "tiny"] {
+            let class = directories.class(name).unwrap();
+            let math = BTreeSet::from(["math".to_owned().try_into().unwrap()]);
+            let found = discover::look_up_class(&class, (&math).into(), &host).unwrap();
+            let Presence::Found(file) = &found.edits.files[0].file else {
+                panic!("{name}: {keys}: {:?}", found.edits.files);
+            };
+            assert_eq!(file.path, Path::new(path), "{name}: {keys}");
+        }
+    }
+}
+
 #[test]
 fn a_class_is_parsed_for_its_variable_and_for_that_of_the_base() {
     let files = [
