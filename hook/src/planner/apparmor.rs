@@ -32,24 +32,24 @@ pub(super) fn list_denied_paths(profile: Option<&str>) -> Vec<PathBuf> {
     paths.iter().map(PathBuf::from).collect()
 }
 
-/// Adds a warning for each path that the profile denies and that has files of the plan below it.
+/// Adds a warning for each path that an engine's profile denies and that has files of the plan below
+/// it. The rules of any other profile are unknown: a warning would come back at each start, also if
+/// the profile was written to allow the files.
 pub(super) fn warn_of_denied_paths(plan: &mut InjectionPlan, profile: Option<&str>) {
     let profile_name = profile.unwrap_or_default();
     let is_engine_profile = ENGINE_PROFILES
         .iter()
         .any(|prefix| profile_name.starts_with(prefix));
-    let verb = if is_engine_profile {
-        "denies"
-    } else {
-        "may deny"
-    };
+    if !is_engine_profile {
+        return;
+    }
     for (denied_path, denied_steps) in plan.find_hidden_paths(&list_denied_paths(profile)) {
         let owner_labels = Vec::from_iter(denied_steps.owner_labels).join(", ");
         let paths = denied_steps.paths.iter();
         let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
         let (paths, denied_path) = (paths.join(", "), denied_path.display());
         plan.warnings.push(format!(
-            "{owner_labels}: the AppArmor profile {profile_name} {verb} the container to read {paths}: \
+            "{owner_labels}: the AppArmor profile {profile_name} denies the container to read {paths}: \
              use a profile without a rule for {denied_path}, or none (Docker and podman: \
              --security-opt apparmor=unconfined, a pod: appArmorProfile of the type Unconfined)"
         ));
@@ -66,13 +66,14 @@ mod tests {
     fn only_a_profile_that_denies_files_of_the_plan_is_reported() {
         let model = "/sys/firmware/devicetree/base/model";
         for (profile, path, reported) in [
-            (Some("docker-default"), model, Some("docker-default denies")),
+            (Some("docker-default"), model, Some("docker-default")),
             (
                 Some("containers-default-0.62.2"),
                 model,
-                Some("containers-default-0.62.2 denies"),
+                Some("containers-default-0.62.2"),
             ),
-            (Some("own"), model, Some("own may deny")),
+            (Some("own"), model, None),
+            (Some("own-docker-default"), model, None),
             (Some("docker-default"), "/proc/keys", None),
             (Some("docker-default"), "/sys/firmwares/a", None),
             (Some("unconfined"), model, None),
@@ -99,7 +100,7 @@ mod tests {
             let warnings: Vec<String> = reported
                 .map(|reported| {
                     format!(
-                        "board: the AppArmor profile {reported} the container to read {model}: use a \
+                        "board: the AppArmor profile {reported} denies the container to read {model}: use a \
                          profile without a rule for /sys/firmware, or none (Docker and podman: \
                          --security-opt apparmor=unconfined, a pod: appArmorProfile of the type \
                          Unconfined)"
