@@ -30,7 +30,9 @@ pub(crate) struct NodeLabels(BTreeMap<String, String>);
 
 impl NodeLabels {
     /// Collects the labels of all devices, both healthy and unhealthy. Also adds a label for each
-    /// resource with the number of its devices. A shared device counts as one device.
+    /// resource with the number of its devices. A shared device counts as one device. All devices of
+    /// a resource that are combined into one have only this label: the others would be those of its
+    /// first member, and differ from those of a class that offers the same hardware one by one.
     pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
         let mut values_by_label: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut ids_by_resource: BTreeMap<String, BTreeSet<&DeviceId>> = BTreeMap::new();
@@ -38,10 +40,15 @@ impl NodeLabels {
             class, inventory, ..
         } in classes
         {
+            let sharing = class.spec.sharing.as_ref();
+            let is_combined = sharing.is_some_and(|sharing| sharing.combines_resource);
             for device in &inventory.devices {
                 let resource = &device.resource;
                 let ids = ids_by_resource.entry(resource.to_string()).or_default();
                 ids.insert(&device.id);
+                if is_combined {
+                    continue;
+                }
                 let attributes = discover::list_label_attributes(device);
                 for (name, label) in &class.spec.labels {
                     if let Some(value) = label.fill(&attributes) {

@@ -12,8 +12,13 @@ use crate::template::{Attributes, Template};
 /// device at once.
 pub const REPLICAS_ATTRIBUTE: &str = "replicas";
 
-/// The attribute of every device in `[labels]` that tells whether the device is shared.
+/// The attribute of every device in `[labels]` with the suffix for the name of a product whose devices
+/// are shared.
 pub const SHARED_SUFFIX_ATTRIBUTE: &str = "shared_suffix";
+
+/// The attribute of every device in `[labels]` that is `true` if more than one container may have the
+/// device at once, and `false` otherwise.
+pub const SHARED_ATTRIBUTE: &str = "shared";
 
 /// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors").
 const MAX_VALUE_LENGTH: usize = 63;
@@ -39,8 +44,10 @@ pub struct LabelName(String);
 /// because a pod that selects the node might get the wrong device. Characters that are not allowed
 /// in a label's value become `-`. A name that begins with a dot is appended to the resource name of
 /// the device: `".slices"` becomes `vendor.example/chip.slices`. Besides the attributes of a device
-/// there are `{replicas}`, how many containers may have it at once, and `{shared_suffix}`, `-SHARED`
-/// or nothing.
+/// there are `{replicas}`, how many containers may have it at once; `{shared}`, whether several may
+/// (`true` or `false`); and `{shared_suffix}`, which is `-SHARED` if several may and the name of the
+/// resource does not say so, and nothing otherwise. The devices that `combine` makes one have only
+/// the label with their number.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,

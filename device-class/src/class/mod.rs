@@ -52,7 +52,9 @@ pub use health::{
     ExpectedOutput, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, OutputPart,
 };
 pub use image_libraries::ImageLibraries;
-pub use label::{Label, LabelName, LabelNameError, REPLICAS_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE};
+pub use label::{
+    Label, LabelName, LabelNameError, REPLICAS_ATTRIBUTE, SHARED_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE,
+};
 pub use library::{Library, LibraryNamePatterns, NamePattern, SoName, SoNameTemplate};
 pub use links::{LinkPeers, Links};
 pub use list_changes::ListChanges;

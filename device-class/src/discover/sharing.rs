@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::{Device, DeviceError, Health, Inventory};
-use crate::class::{MAX_REPLICAS, REPLICAS_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE, Sharing};
+use crate::class::{
+    MAX_REPLICAS, REPLICAS_ATTRIBUTE, SHARED_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE, Sharing,
+};
 use crate::name::{AttributeName, DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
 
@@ -34,18 +36,20 @@ pub(super) fn fill_replica_count(
 }
 
 /// Returns the attributes with which the labels of the node are filled in: those of the device;
-/// `replicas`, how many containers may have the device at once; and `shared_suffix`, which is
-/// `-SHARED` if more than one may, and empty otherwise. The suffix is also empty if the name of the
-/// resource already says that the device is shared.
+/// `replicas`, how many containers may have the device at once; `shared`, which is `true` if more
+/// than one may; and `shared_suffix`, which is `-SHARED` if more than one may, and empty otherwise.
+/// The suffix is also empty if the name of the resource already says that the device is shared.
 pub fn list_label_attributes(device: &Device) -> Attributes {
     let replicas = device.replicas.unwrap_or(1);
     let is_named_shared = device.resource.as_str().ends_with(SHARED_RESOURCE_SUFFIX);
-    let shared_suffix = match replicas > 1 && !is_named_shared {
+    let is_shared = replicas > 1;
+    let shared_suffix = match is_shared && !is_named_shared {
         true => "-SHARED",
         false => "",
     };
     let sharing_attributes = [
         (REPLICAS_ATTRIBUTE, replicas.to_string()),
+        (SHARED_ATTRIBUTE, is_shared.to_string()),
         (SHARED_SUFFIX_ATTRIBUTE, shared_suffix.to_owned()),
     ];
     let mut attributes = device.attributes.clone();

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::HostView;
+use device_class::config::Config;
 use device_class::discover;
 use device_class::name::{AttributeName, ResourceName};
 use device_class::template::Attributes;
 
 use crate::parse;
-use crate::shipped::{class, host};
+use crate::shipped::{class, host, source};
 
 /// Returns the labels of one device of a resource.
 fn labels_of(
@@ -19,9 +20,11 @@ fn labels_of(
     attributes: &Attributes,
 ) -> BTreeMap<String, String> {
     let resource = ResourceName::try_from(resource.to_owned()).unwrap();
-    let suffix = AttributeName::try_from("shared_suffix".to_owned()).unwrap();
     let mut attributes = attributes.clone();
-    attributes.entry(suffix).or_default();
+    for (name, value) in [("shared_suffix", ""), ("shared", "false")] {
+        let name = AttributeName::try_from(name.to_owned()).unwrap();
+        attributes.entry(name).or_insert_with(|| value.to_owned());
+    }
     let labels = class.spec.labels.iter();
     let filled = labels.filter_map(|(name, label)| Some((name, label.fill(&attributes)?)));
     filled
@@ -113,7 +116,7 @@ fn shared_gpus_and_instances_have_the_labels_of_shared_ones() {
             ("nvidia.com/gpu.product", ""),
             [
                 "nvidia.com/gpu.replicas=4",
-                "nvidia.com/gpu.sharing-strategy=none",
+                "nvidia.com/gpu.sharing-strategy=time-slicing",
             ],
         ),
         (
@@ -157,6 +160,29 @@ fn shared_gpus_and_instances_have_the_labels_of_shared_ones() {
         let expected = format!("NVIDIA-H200{suffix}");
         assert_eq!(product, Some(expected.as_str()), "{labels:?}");
     }
+}
+
+/// As docs/vendors.md has it for `renameByDefault`: the resource has another name, and the GPUs are
+/// shared.
+#[test]
+fn renamed_gpus_have_the_labels_of_sharing() {
+    let config = "[class.nvidia-gpu]\nreplicas = { \"nvidia.com/gpu.shared\" = 4 }\n\
+                  [class.nvidia-gpu.map.sort]\ngpu = \"gpu.shared\"\n";
+    let config = Config::parse(Path::new("config.toml"), config).unwrap();
+    let class = config.class(&source("nvidia-gpu")).unwrap();
+    let found = discover::find_devices(&class, &host("nvidia-gpu/h200"));
+    let device = &found.devices[0];
+    assert_eq!(device.resource.as_str(), "nvidia.com/gpu.shared");
+    let labels = shown(&class, device);
+    let names = ["product", "replicas", "sharing-strategy"];
+    let found = names.map(|name| {
+        let prefix = format!("nvidia.com/gpu.{name}=");
+        labels.iter().find_map(|label| label.strip_prefix(&prefix))
+    });
+    assert_eq!(
+        found,
+        [Some("NVIDIA-H200"), Some("4"), Some("time-slicing")]
+    );
 }
 
 /// Whether a GPU can be divided is a fact of the vendor's program.

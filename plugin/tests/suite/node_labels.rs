@@ -76,6 +76,24 @@ fn shares_count_as_one_device_whatever_its_health() {
     );
 }
 
+/// A class for monitoring offers the same cards again, all as one. It inherits labels, with other
+/// values than those of the class that it extends.
+#[test]
+fn a_class_of_all_devices_as_one_has_only_their_number() {
+    let class = format!("{CARDS}{LABELS}'cards.example/replicas' = '{{replicas}}'\n");
+    let monitoring = "extends = 'cards'\nresource = 'cards.example/monitoring'\n\
+                      [request]\nenv = 'CARDS_MONITORING'\n[sharing]\ncombine = true\nreplicas = 10\n";
+    let mut node = node(&[("cards", &class), ("cards-monitoring", monitoring)]);
+    node.add_card(0, "mark-1", 0);
+    let _kubelet = node.serve(MARK_1);
+    wait_for(
+        &node,
+        "cards.example/generation=1\ncards.example/mark-1.count=1\ncards.example/mark-1.slot=first\n\
+         cards.example/model=mark-1\ncards.example/monitoring.count=1\ncards.example/replicas=1\n\
+         cards.example/slot=0\n",
+    );
+}
+
 /// The devices of a class file that cannot be read may still be there.
 #[test]
 fn labels_stay_while_a_class_file_is_broken() {

@@ -12,7 +12,7 @@ use sharing::check_sharing;
 
 use super::health::{ExpectedOutput, HealthTest, OutputPart};
 use super::{
-    ClassConfig, ClassSpec, DeviceFilter, LinkPeers, Mask, REPLICAS_ATTRIBUTE,
+    ClassConfig, ClassSpec, DeviceFilter, LinkPeers, Mask, REPLICAS_ATTRIBUTE, SHARED_ATTRIBUTE,
     SHARED_SUFFIX_ATTRIBUTE, Source, UnclaimedHardware,
 };
 use crate::name::{
@@ -77,7 +77,11 @@ fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<()
         let source_attributes = find_source_attributes(source, host_attributes.clone())?;
         known_attributes.names.extend(source_attributes.names);
     }
-    let label_attributes = [REPLICAS_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE];
+    let label_attributes = [
+        REPLICAS_ATTRIBUTE,
+        SHARED_ATTRIBUTE,
+        SHARED_SUFFIX_ATTRIBUTE,
+    ];
     let label_attributes = label_attributes.map(|name| AttributeName::try_from(name.to_owned()));
     let label_attributes = label_attributes.into_iter().flatten();
     known_attributes.names.extend(label_attributes);
