@@ -69,7 +69,8 @@ pub struct DeviceSpec {
     /// Templates for environment variables that a container gets with the device. The plugin sets
     /// them or, outside Kubernetes, `boathook-runtime`; a hook cannot set variables. A variable
     /// that the container's configuration already sets is not changed. The plugin sets the request
-    /// variable to the ids of the devices, unless the request variable is here.
+    /// variable to the ids of the devices, unless the request variable is here. The empty text `""`
+    /// sets no variable: with it a class leaves out a variable of the class that it extends.
     #[serde(default)]
     pub env: BTreeMap<EnvName, Template>,
 }

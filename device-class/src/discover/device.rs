@@ -133,6 +133,7 @@ pub(super) fn build_device(
     let env = spec
         .env
         .iter()
+        .filter(|(_, value)| !value.is_empty_text())
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
     // An index or alias may be a text that the hardware reports. If it is empty or a reserved word

@@ -71,6 +71,11 @@ impl Template {
         })
     }
 
+    /// Returns whether the template is the empty text.
+    pub fn is_empty_text(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// Returns whether the template can become `text` with suitable values of its attributes.
     pub fn matches_filled_text(&self, text: &str) -> bool {
         let mut remaining_text = text;
