@@ -130,7 +130,7 @@ pub enum RequestError {
     )]
     AwaitedIndex(String),
     #[error(
-        "it names {count} devices that this host does not have; a container may wait for {MAX_AWAITED_DEVICES}"
+        "it names {count} devices that may come later; a container may wait for {MAX_AWAITED_DEVICES}"
     )]
     TooManyAwaitedDevices { count: usize },
     #[error("{}? may come later, and {requester} gives what is there; write it without `?`", excerpt(.item))]

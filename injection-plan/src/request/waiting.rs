@@ -13,7 +13,9 @@ use super::list::{DeviceList, Item, item_name};
 use super::names::{CdiKind, RequestNames, ResolvedItem, split_cdi_kind};
 use super::{RequestError, Selection};
 
-/// The maximum number of awaited devices of one class that a container may name.
+/// The maximum number of names with the suffix `?` for devices of one class in a container's
+/// request. The devices that the host already has count as well, because they are awaited again
+/// when they are unplugged.
 pub const MAX_AWAITED_DEVICES: usize = 64;
 
 /// An awaited device: a container has requested it, but the host does not have it yet.
@@ -120,7 +122,8 @@ impl Selection {
     /// Returns the requested devices that the host does not have, if they may arrive later.
     ///
     /// # Errors
-    /// Returns an error if there are more than `MAX_AWAITED_DEVICES`.
+    /// Returns an error if there are more than `MAX_AWAITED_DEVICES`, together with the devices that
+    /// the host has and that the container would await again.
     pub fn find_awaited_devices(
         &self,
         class: &DeviceClass,
@@ -135,18 +138,25 @@ impl Selection {
             return Ok(Vec::new());
         }
         let names = RequestNames::new(class, inventory);
-        let is_awaited_item = |item: &&Item| match names.resolve_item(item) {
-            Err(error) => is_awaited(item, &error, &class.spec),
-            Ok(_) => false,
-        };
-        let awaited_items = items.iter().filter(is_awaited_item);
-        let awaited_devices: Vec<AwaitedDevice> = awaited_items
-            .map(|item| AwaitedDevice::from_item(item, &class.spec))
-            .collect();
-        match awaited_devices.len() {
-            0..=MAX_AWAITED_DEVICES => Ok(awaited_devices),
-            count => Err(RequestError::TooManyAwaitedDevices { count }),
+        let mut awaited_devices = Vec::new();
+        let mut count = 0;
+        for item in items.iter().filter(|item| item.may_arrive_later) {
+            match names.resolve_item(item) {
+                Ok(_) => count += 1,
+                Err(error) if is_awaited(item, &error, &class.spec) => {
+                    count += 1;
+                    awaited_devices.push(AwaitedDevice::from_item(item, &class.spec));
+                }
+                Err(_) => {}
+            }
         }
+        // `boathook follow` resolves each of these names whenever a device comes or goes.
+        if class.spec.is_followed && count > MAX_AWAITED_DEVICES
+            || awaited_devices.len() > MAX_AWAITED_DEVICES
+        {
+            return Err(RequestError::TooManyAwaitedDevices { count });
+        }
+        Ok(awaited_devices)
     }
 
     /// Returns the items with the suffix `?` that name a single device of the host, each with the

@@ -96,8 +96,19 @@ fn a_container_waits_for_what_the_host_does_not_have() {
     }
     let names = |count: usize| -> String { (0..count).map(|n| format!("x{n}?,")).collect() };
     planned(&class, &host, &names(64), &asker()).unwrap();
-    let refused = planned(&class, &host, &names(65), &asker()).unwrap_err();
-    assert!(refused.contains("a container may wait for 64"), "{refused}");
+    // A device that the host has is awaited again when it is unplugged, at each of its paths.
+    let paths = |count: usize| -> String {
+        let items = (0..count).map(|n| format!("/dev/serial/by-id/a:/dev/a{n}?,"));
+        items.collect()
+    };
+    planned(&class, &host, &paths(64), &asker()).unwrap();
+    for value in [names(65), paths(65), names(32) + &paths(33)] {
+        let refused = planned(&class, &host, &value, &asker()).unwrap_err();
+        assert!(
+            refused.contains("65 devices that may come later; a container may wait for 64"),
+            "{refused}"
+        );
+    }
 }
 
 #[test]
