@@ -286,6 +286,8 @@ impl<'c> Follower<'c> {
             let _ = deadline.map(Deadline::cancel);
             for record in &records {
                 let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
+                // A device whose recorded name has moved keeps its rules if another name means it.
+                let record = &copy_with_arrived_devices(record, &snapshot);
                 let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
                 let _ = revoke_stale_rules(
                     record,

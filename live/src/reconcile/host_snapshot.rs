@@ -11,7 +11,9 @@ use device_class::discover::{self, Device, FoundNode, PathTarget, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::name::{ClassName, DeviceId};
-use hook::attachment::{Announcement, AttachmentRecord, ContainerDevice, RecordedRule};
+use hook::attachment::{
+    Announcement, AttachmentRecord, AwaitedRequest, ContainerDevice, RecordedRule,
+};
 use hook::log;
 use hook::planner::{self, ScannedClass};
 use injection_plan::request::{DeviceList, Selection};
@@ -160,6 +162,13 @@ impl HostSnapshot {
     pub(crate) fn find_present_id(&self, device: &ContainerDevice) -> Option<DeviceId> {
         let class = self.followed_classes.get(&device.class)?;
         Some(find_present_device(class, device)?.id)
+    }
+
+    /// Reports whether an awaited request means the device with this id now.
+    pub(crate) fn is_fulfilled_by(&self, request: &AwaitedRequest, id: &DeviceId) -> bool {
+        let class = self.followed_classes.get(&request.class);
+        let devices = class.map(|class| request.find_arrived_devices(class));
+        devices.is_some_and(|devices| devices.iter().any(|device| device.device_id == *id))
     }
 
     /// Returns the numbers that the nodes of a recorded device have on the host now. Returns `None`

@@ -12,7 +12,7 @@ use device_class::discover::has_only_links;
 use device_class::name::{ClassName, DeviceId, DeviceRef};
 use hook::apply;
 use hook::attachment::{
-    AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, list_step_rules,
+    AttachmentRecord, AwaitedRequest, ContainerDevice, CreatedFile, RecordedRule, list_step_rules,
     make_substitute_id, to_st_rdev,
 };
 use hook::log;
@@ -58,9 +58,18 @@ pub(crate) fn replace_devices(
         .iter()
         .filter(|followed_device| recorded_refs.contains(&followed_device.device.device_ref()))
         .collect();
+    // The name in a request may mean no device now. Its request must not get the id of a device
+    // that another name means.
+    let still_means = |request: &AwaitedRequest, id: &DeviceId| {
+        let mut present_devices = followed_devices
+            .iter()
+            .filter_map(|it| Some((&it.device.class, &it.host_device.as_ref()?.id)));
+        !present_devices.any(|present_device| present_device == (&request.class, id))
+            || snapshot.is_fulfilled_by(request, id)
+    };
     let renamed_refs = locked_container
         .record
-        .rename_devices(&find_new_ids(&followed_devices));
+        .rename_devices(&find_new_ids(&followed_devices), still_means);
     let mut replaced_devices = Vec::new();
     let mut followed_refs = BTreeSet::new();
     let mut grants = Vec::new();

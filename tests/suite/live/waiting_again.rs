@@ -1,8 +1,11 @@
 //! Containers whose requested device may come later: when it has come, or was there at the start,
 //! and is unplugged, they wait for it again.
 
+use std::fs;
+
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
+use harness::probe::Access;
 
 use super::follow::{Follower, may_open, tell};
 use super::placed::lead;
@@ -15,6 +18,7 @@ on_each_cgroup_version!(
     a_device_that_nobody_replaces_is_reported,
     a_wait_that_began_later_ends_by_detach,
     each_name_is_resolved_again,
+    a_device_stays_while_one_of_its_names_means_it,
     a_node_without_a_link_stays_with_its_device,
 );
 
@@ -186,6 +190,66 @@ fn each_name_is_resolved_again(lab: &Lab) {
         assert!(wait_until(|| !may_open(&running, &host, OTHER)));
         drop(running);
         unplug(&host, "x1");
+    }
+}
+
+/// The record has the last name of the device, and this name moves, goes, and comes back.
+fn a_device_stays_while_one_of_its_names_means_it(lab: &Lab) {
+    let host = host();
+    for (is_there, request) in [(true, "x1?,/dev/zigbee?"), (true, "stick-x1?,/dev/zigbee?")] {
+        let case = format!("{request}, there: {is_there}");
+        if is_there {
+            plug(&host, "x1", FIRST);
+        }
+        let bundle = wanting(&host, request).build().unwrap();
+        let running = lab.start(&bundle);
+        let follower = Follower::start(lab, &host);
+        plug(&host, "x1", FIRST);
+        wait_for(&running, &host, "/dev/zigbee", Some(FIRST), &case);
+        let stays = |case: &str| {
+            let node = running.look("/dev/dummy-npu1").unwrap();
+            let number = host.device(FIRST).number();
+            assert_eq!(
+                (node.number(), node.read),
+                (Some(number), Access::Granted),
+                "{case}: {}",
+                follower.said()
+            );
+        };
+        // The link goes, and comes back.
+        for _ in 0..2 {
+            fs::remove_file(host.root().join("dev/zigbee")).unwrap();
+            tell();
+            wait_for(&running, &host, "/dev/zigbee", None, &case);
+            stays(&case);
+            lead(&host, "/dev/zigbee", FIRST);
+            tell();
+            wait_for(&running, &host, "/dev/zigbee", Some(FIRST), &case);
+            stays(&case);
+            assert_eq!(shown(lab, &host), (false, false), "{case}: it is back");
+        }
+        // It leads to another device, and back.
+        lead(&host, "/dev/by-id/x2", OTHER);
+        lead(&host, "/dev/zigbee", OTHER);
+        tell();
+        wait_for(&running, &host, "/dev/zigbee", Some(OTHER), &case);
+        stays(&case);
+        assert_eq!(shown(lab, &host), (false, false), "{case}: two devices");
+        // The first device goes, and only its name waits.
+        fs::remove_file(host.root().join("dev/by-id/x1")).unwrap();
+        tell();
+        wait_for(&running, &host, "/dev/dummy-npu1", None, &case);
+        assert!(!may_open(&running, &host, FIRST), "{case}");
+        assert_eq!(shown(lab, &host), (true, false), "{case}: one has gone");
+        lead(&host, "/dev/by-id/x1", FIRST);
+        tell();
+        wait_for(&running, &host, "/dev/dummy-npu1", Some(FIRST), &case);
+        assert_eq!(shown(lab, &host), (false, false), "{case}: two again");
+        drop(running);
+        drop(follower);
+        unplug(&host, "x2");
+        unplug(&host, "x1");
+        fs::remove_dir_all(host.root().join("run/boathook")).unwrap();
     }
 }
 

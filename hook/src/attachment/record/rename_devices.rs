@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use device_class::name::{DeviceId, DeviceRef};
 use injection_plan::plan::StepOwner;
 
-use super::AttachmentRecord;
+use super::{AttachmentRecord, AwaitedRequest};
 
 impl AttachmentRecord {
     /// Sets the new ids of devices. The values of `ids` are the new ids. Returns the new
@@ -14,9 +14,13 @@ impl AttachmentRecord {
     ///
     /// All devices are renamed at once, because two devices may have exchanged their ids. A device
     /// is not renamed if another device has or gets its new id.
+    ///
+    /// An awaited request gets the new id of its device only if `still_means` returns true for the
+    /// request and this id. Otherwise the name in the request does not mean this device any more.
     pub fn rename_devices(
         &mut self,
         ids: &BTreeMap<DeviceRef, DeviceId>,
+        still_means: impl Fn(&AwaitedRequest, &DeviceId) -> bool,
     ) -> BTreeMap<DeviceRef, DeviceRef> {
         let mut renamed_refs = BTreeMap::new();
         let mut ids = ids.clone();
@@ -57,7 +61,7 @@ impl AttachmentRecord {
             let id = request.device_id.as_ref();
             let previous_ref = id.map(|id| DeviceRef::new(&request.class, id));
             let new_ref = previous_ref.and_then(|previous_ref| renamed_refs.get(&previous_ref));
-            if let Some(new_ref) = new_ref {
+            if let Some(new_ref) = new_ref.filter(|it| still_means(request, &it.id)) {
                 request.device_id = Some(new_ref.id.clone());
             }
         }

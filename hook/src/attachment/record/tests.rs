@@ -108,7 +108,7 @@ fn devices_are_renamed_all_at_once() {
         rules.extend(list_step_rules(&steps));
         record.add_content(["0", "1", "2"].map(device).into(), rules, Vec::new());
         let map = ids.iter().map(|(old, new)| (chip(old), chip(new).id));
-        let renamed_refs = record.rename_devices(&map.collect());
+        let renamed_refs = record.rename_devices(&map.collect(), |_, _| true);
         let current_ids: Vec<&str> = record
             .devices
             .iter()
