@@ -23,7 +23,10 @@ pub struct DetachedRequest {
 
 impl DetachedRequest {
     fn matches_device(&self, grant: &Grant, id: &DeviceId) -> bool {
+        // A request that has not ended lacks only the devices that were detached, and its name means
+        // another one.
         let has_requested_name = match &self.awaited_device {
+            _ if !self.has_ended => false,
             AwaitedDevice::All => false,
             AwaitedDevice::Device { name, .. } => grant
                 .names

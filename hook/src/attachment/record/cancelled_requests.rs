@@ -5,8 +5,9 @@ use super::{AttachmentRecord, AwaitedRequest, ContainerDevice};
 impl AttachmentRecord {
     /// Moves `cancelled_requests` from the record's awaited requests to its cancelled requests.
     ///
-    /// If an awaited request is for all devices of a class, adds the ids of `detached_devices` to
-    /// this request. So the container does not get these devices again.
+    /// Adds the ids of `detached_devices` to the awaited requests that stay, because a request for
+    /// all devices of a class, or a name that several devices have, may mean these devices as well.
+    /// So the container does not get them again.
     pub fn end_requests(
         &mut self,
         cancelled_requests: &[AwaitedRequest],
@@ -22,11 +23,7 @@ impl AttachmentRecord {
         let new_cancelled_requests = cancelled_requests.iter().cloned();
         self.cancelled_requests
             .extend(new_cancelled_requests.map(AwaitedRequest::into_cancelled));
-        for request in self
-            .awaited_requests
-            .iter_mut()
-            .filter(|request| request.is_for_all())
-        {
+        for request in &mut self.awaited_requests {
             let devices_of_class = detached_devices
                 .iter()
                 .filter(|device| device.class == request.class);

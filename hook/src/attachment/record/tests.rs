@@ -167,3 +167,31 @@ fn a_record_is_kept_for_revoked_rules_of_the_specification() {
     assert!(record.has_content());
     assert!(!record.has_attachments());
 }
+
+/// A name can mean several devices, and its request has the id of one of them.
+#[test]
+fn a_detached_device_does_not_return_by_a_request_that_stays() {
+    let request = |class: &str, awaited: &str| -> AwaitedRequest {
+        let text = format!(r#"{{"class":"{class}","awaited":{awaited},"device":"chip-1"}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    let named = r#"{"device":{"name":"pair"}}"#;
+    for (request, expected_ids) in [
+        (request("chips", named), &["chip-0"][..]),
+        (request("chips", r#""all""#), &["chip-0"]),
+        (request("sticks", named), &[]),
+    ] {
+        let mut record = AttachmentRecord {
+            awaited_requests: vec![request.clone()],
+            ..AttachmentRecord::default()
+        };
+        for _ in 0..2 {
+            record.end_requests(&[], &[device("chip-0")]);
+            let [request] = &record.awaited_requests[..] else {
+                panic!("{request:?} stays");
+            };
+            let ids: Vec<&str> = request.detached_ids.iter().map(|id| id.as_str()).collect();
+            assert_eq!(ids, expected_ids, "{request:?}");
+        }
+    }
+}
