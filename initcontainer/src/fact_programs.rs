@@ -10,13 +10,15 @@ use runtime_config::Engine;
 use crate::host::Host;
 use crate::payload::Payload;
 use crate::service::Service;
+use crate::services::can_enable_service;
 
 /// A kubelet has this directory for the sockets of device plugins.
 const KUBELET_PLUGINS_DIR: &str = "/var/lib/kubelet/device-plugins";
 
 /// Returns whether an installation for `engines` enables the timer for facts by itself. It does so
 /// on a host without a kubelet if the host has devices and a program that reports facts about them.
-/// On a node of a cluster the plugin runs these programs.
+/// On a node of a cluster the plugin runs these programs. A host without systemd, or whose units are
+/// read-only, gets an installation without the timer, because nobody asked for it.
 pub fn is_timer_needed(
     host: &Host,
     payload: &Payload,
@@ -29,6 +31,7 @@ pub fn is_timer_needed(
     if !is_for_people
         || services.contains(&Service::Plugin)
         || host.is_dir(Path::new(KUBELET_PLUGINS_DIR))
+        || !can_enable_service(host, Service::Facts)
     {
         return false;
     }

@@ -121,10 +121,7 @@ impl ServiceFile {
         } else {
             parent
         };
-        let entry = host.resolve(&nearest_dir.join("any"));
-        host.is_dir(Path::new(SYSTEMD_UNITS_DIR))
-            && host.is_dir(nearest_dir)
-            && entry.is_ok_and(|entry| entry.check_dir_writable().is_ok())
+        are_units_visible(host) && is_writable_dir(host, nearest_dir)
     }
 
     fn path(&self) -> PathBuf {
@@ -352,6 +349,29 @@ fn has_default_programs_dir(host: &Host) -> bool {
 /// see them, unless their directory is mounted.
 fn are_units_visible(host: &Host) -> bool {
     host.is_dir(Path::new(SYSTEMD_UNITS_DIR))
+}
+
+/// Returns whether an installation can enable `service` on this host. The host needs systemd, and
+/// the unit must come from a package or be writable, like the directory of the link that enables it.
+pub(crate) fn can_enable_service(host: &Host, service: Service) -> bool {
+    let wants_dir = service.wants_dir();
+    let link_dir = if host.is_dir(&wants_dir) {
+        &*wants_dir
+    } else {
+        Path::new(SYSTEMD_UNITS_DIR)
+    };
+    let mut files = SERVICE_FILES.iter();
+    let file = files.find(|file| file.name == service.unit_name());
+    are_units_visible(host)
+        && is_writable_dir(host, link_dir)
+        && file.is_some_and(|file| {
+            file.can_be_written(host) || file.find_packaged_file(host).is_some()
+        })
+}
+
+fn is_writable_dir(host: &Host, directory: &Path) -> bool {
+    let entry = host.resolve(&directory.join("any"));
+    host.is_dir(directory) && entry.is_ok_and(|entry| entry.check_dir_writable().is_ok())
 }
 
 /// Returns whether a service is enabled, no matter who enabled it.

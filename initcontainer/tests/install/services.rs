@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::site::{Site, said, write};
+use crate::site::{Site, said, with_mounts, write};
 use crate::tree;
 
 const UNITS: &str = "etc/systemd/system";
@@ -102,7 +102,7 @@ fn the_timer_for_facts_is_kept_like_other_services() {
 #[test]
 fn a_first_installation_enables_the_timer_where_devices_have_facts() {
     type Change = fn(&Site);
-    let cases: [(&[&str], Change, bool); 8] = [
+    let cases: [(&[&str], Change, bool); 9] = [
         (&[], |_| (), true),
         (&["--engine=docker"], |_| (), true),
         (&["--engine=containerd"], |_| (), false),
@@ -121,6 +121,12 @@ fn a_first_installation_enables_the_timer_where_devices_have_facts() {
         (
             &[],
             |site| fs::remove_file(site.path("dev/card0")).unwrap(),
+            false,
+        ),
+        // A host with another init.
+        (
+            &[],
+            |site| fs::remove_dir_all(site.path("etc/systemd")).unwrap(),
             false,
         ),
     ];
@@ -143,6 +149,31 @@ fn a_first_installation_enables_the_timer_where_devices_have_facts() {
             "{index}: {options:?}"
         );
     }
+}
+
+/// On NixOS the directory of the units is a link into a store that is read-only.
+#[test]
+fn units_that_are_read_only_get_no_timer() {
+    const STORE: &str = "nix/store/units";
+    let site = with_facts();
+    fs::remove_dir(site.path(UNITS)).unwrap();
+    site.make_dirs(&[STORE]);
+    symlink(format!("/{STORE}"), site.path(UNITS)).unwrap();
+    let store = site.path("nix");
+    let Some(output) = with_mounts(&format!(
+        "mount --bind {store} {store}; mount -o remount,bind,ro {store}; {}",
+        site.install_line(),
+        store = store.display(),
+    )) else {
+        return;
+    };
+    said(&output);
+    assert!(site.path("opt/boathook/current").exists());
+    assert_eq!(link(&site, FACTS), None);
+    assert_eq!(fs::read_dir(site.path(STORE)).unwrap().count(), 0);
+    said(&site.run(&["uninstall"]));
+    said(&site.run(&["install"]));
+    assert!(site.path(STORE).join("timers.target.wants").is_dir());
 }
 
 #[test]
@@ -208,7 +239,8 @@ fn a_unit_of_the_administrator_stays() {
 
 #[test]
 fn a_host_without_systemd_gets_no_units() {
-    let site = Site::with_containerd();
+    let site = with_facts();
+    fs::remove_dir_all(site.path("etc/systemd")).unwrap();
     said(&site.run(&["install"]));
     assert!(!site.path(Path::new("etc/systemd")).exists());
 }
