@@ -70,14 +70,14 @@ pub fn kustomized(directory: &Path) -> Result<Option<Vec<Value>>> {
 /// Renders the chart with these values, and returns the output of Helm. Returns `None`, and reports
 /// the test as skipped, without Helm.
 pub fn helm(values: &Value) -> Result<Option<Output>> {
-    render_release("boathook", values)
+    render_release("boathook", values, &repository("deploy/helm"))
 }
 
-fn render_release(release: &str, values: &Value) -> Result<Option<Output>> {
+fn render_release(release: &str, values: &Value, chart: &Path) -> Result<Option<Output>> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), values.to_string())?;
     let mut helm = Command::new(repository("scripts/helm-template"));
-    let output = helm.arg(file.path()).arg(release).output()?;
+    let output = helm.arg(file.path()).arg(release).arg(chart).output()?;
     if output.status.code() == Some(LACKS_PROGRAM) {
         skip::report("the Helm chart", "needs helm, or scripts/install-helm");
         return Ok(None);
@@ -92,7 +92,22 @@ pub fn chart(values: &Value) -> Result<Option<Vec<Value>>> {
 
 /// Renders the objects of the chart with these values for a release with this name.
 pub fn chart_as(release: &str, values: &Value) -> Result<Option<Vec<Value>>> {
-    let Some(output) = render_release(release, values)? else {
+    render_objects(release, values, &repository("deploy/helm"))
+}
+
+/// Renders the objects of a copy of the chart in which `file` has the text `text`.
+pub fn chart_with_file(values: &Value, file: &str, text: &str) -> Result<Option<Vec<Value>>> {
+    let directory = tempfile::tempdir()?;
+    let chart = directory.path().join("helm");
+    let mut copy = Command::new("cp");
+    copy.arg("-rL").arg(repository("deploy/helm")).arg(&chart);
+    ensure!(copy.status()?.success(), "{copy:?}");
+    std::fs::write(chart.join(file), text)?;
+    render_objects("boathook", values, &chart)
+}
+
+fn render_objects(release: &str, values: &Value, chart: &Path) -> Result<Option<Vec<Value>>> {
+    let Some(output) = render_release(release, values, chart)? else {
         return Ok(None);
     };
     let problem = String::from_utf8_lossy(&output.stderr);

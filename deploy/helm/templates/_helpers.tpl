@@ -103,6 +103,12 @@ affinity:
 SYS_ADMIN SYS_CHROOT SYS_PTRACE NET_ADMIN MKNOD CHOWN DAC_OVERRIDE FOWNER SETGID SETUID
 {{- end }}
 
+{{- /* After an upgrade with --reuse-values the defaults are those of the earlier chart, which may have
+no such key. */ -}}
+{{- define "boathook.runtimeClass" -}}
+{{- dig "name" "" (.Values.runtimeClass | default dict) | default "boathook" }}
+{{- end }}
+
 {{- /* The nodes on which the pods of a RuntimeClass are placed. */ -}}
 {{- define "boathook.runtimeClassNodes" -}}
 {{- with .Values.runtimeClass.nodeSelector }}

@@ -2,8 +2,9 @@
 //! objects.
 
 use std::collections::BTreeSet;
+use std::fs;
 
-use harness::manifests::{chart, chart_as};
+use harness::manifests::{chart, chart_as, chart_with_file, helm, repository};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, name, pod, text, words};
@@ -249,6 +250,59 @@ fn objects_that_a_cluster_has_once_can_be_left_to_one_release() {
         assert_eq!(created, is_created);
     }
     assert!(first.contains("RuntimeClass boathook"), "{first:?}");
+}
+
+/// `helm upgrade --reuse-values` replaces the defaults of the chart by those of the earlier chart. The
+/// keys that are new since then are missing.
+#[test]
+fn an_upgrade_that_reuses_the_values_renders_the_same() {
+    let mut old_defaults = fs::read_to_string(repository("deploy/helm/values.yaml")).unwrap();
+    for key in ["  name: boathook\n", "  crds: true\n", "  follow: []\n"] {
+        assert!(old_defaults.contains(key), "{key}");
+        old_defaults = old_defaults.replace(key, "");
+    }
+    let tests = json!({"engine": "containerd", "tests": {"resources": {"a.com/b": 1}}});
+    let values = with(everything(), &tests);
+    let removal = with(values.clone(), &json!({"uninstall": true}));
+    for values in [values, removal] {
+        let Some(objects) = chart_with_file(&values, "values.yaml", &old_defaults).unwrap() else {
+            return;
+        };
+        assert_eq!(objects, chart(&values).unwrap().unwrap());
+    }
+}
+
+#[test]
+fn two_runtime_classes_of_one_name_are_refused() {
+    for (class, engine, is_refused) in [
+        (
+            json!({"name": "nvidia", "as": ["nvidia"]}),
+            "containerd",
+            true,
+        ),
+        (json!({"as": ["nvidia", "nvidia"]}), "cdi", true),
+        (
+            json!({"name": "nvidia", "as": ["amd"]}),
+            "containerd",
+            false,
+        ),
+        // The class with the release's name is not created.
+        (json!({"name": "nvidia", "as": ["nvidia"]}), "cdi", false),
+        (
+            json!({"name": "nvidia", "as": ["nvidia"], "create": false}),
+            "containerd",
+            false,
+        ),
+    ] {
+        let values = json!({"engine": engine, "runtimeClass": class});
+        let Some(output) = helm(&values).unwrap() else {
+            return;
+        };
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(!output.status.success(), is_refused, "{values}: {message}");
+        let reason = "two RuntimeClasses would have the name nvidia";
+        assert_eq!(message.contains(reason), is_refused, "{message}");
+    }
 }
 
 /// The follower and the driver of claims have what the values say of the plugin's pods.
