@@ -60,6 +60,35 @@ fn units_are_placed_and_enabled_by_options() {
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
+/// udev restarts a unit for each device or driver. Beyond systemd's limit, 5 starts in 10 seconds, the
+/// unit would end as failed and stay so.
+#[test]
+fn a_unit_that_udev_restarts_has_no_limit_of_starts() {
+    let site = with_systemd();
+    said(&site.run(&["install"]));
+    let mut timers = Vec::new();
+    for entry in fs::read_dir(site.path("etc/udev/rules.d")).unwrap() {
+        let rules = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let restarted = rules.split("systemctl --no-block restart ").skip(1);
+        timers.extend(restarted.map(|text| text.split('"').next().unwrap().to_owned()));
+    }
+    timers.sort();
+    assert_eq!(timers, ["boathook-cdi.timer", "boathook-facts.timer"]);
+    // This timer starts its service a second later, the other one after 10 seconds.
+    for unit in timers
+        .into_iter()
+        .chain(["boathook-cdi.service".to_owned()])
+    {
+        let text = site.read(&format!("{UNITS}/{unit}"));
+        let (_, section) = text.split_once("[Unit]\n").unwrap();
+        let mut lines = section.lines().take_while(|line| !line.starts_with('['));
+        assert!(
+            lines.any(|line| line == "StartLimitIntervalSec=0"),
+            "{text}"
+        );
+    }
+}
+
 /// Makes a host with Docker that has a device whose class has a program for facts.
 fn with_facts() -> Site {
     let site = with_systemd();
