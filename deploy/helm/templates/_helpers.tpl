@@ -153,11 +153,11 @@ metadata:
 {{- end }}
 
 {{- /* A TOML text as JSON: with "root", "text" and "place", the value that has the text. An older Helm
-cannot read TOML, and has an empty table; a template that names a function which Helm lacks would not
-even be read, so it is a text here. */ -}}
+cannot read TOML, or not all of TOML 1.1 that the nodes read, and has an empty table; a template that
+names a function which Helm lacks would not even be read, so it is a text here. */ -}}
 {{- define "boathook.readToml" -}}
 {{- $table := dict }}
-{{- if semverCompare ">=3.19.0-0" .root.Capabilities.HelmVersion.Version }}
+{{- if semverCompare ">=3.20.0-0 <4.0.0-0 || >=4.1.0-0" .root.Capabilities.HelmVersion.Version }}
 {{- $table = tpl "{{ fromToml .text | toJson }}" (dict "text" .text "Template" .root.Template) | fromJson }}
 {{- with get $table "Error" }}
 {{- fail (printf "%s is not TOML: %v" $.place .) }}

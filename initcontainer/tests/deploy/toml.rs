@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harness::manifests::{helm, repository};
+use harness::manifests::{chart_with_file, helm, repository};
 use serde_json::{Value, json};
 
 /// The chart cannot read the image, so it has a list of the keys that its version knows.
@@ -124,5 +124,40 @@ fn toml_without_a_mistake_is_accepted() {
             let message = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{values}: {message}");
         }
+    }
+}
+
+/// Other versions of Helm lack a reader of TOML, or have one that refuses TOML 1.1, such as a table
+/// over several lines, which the nodes read.
+#[test]
+fn toml_is_read_by_versions_of_helm_that_read_all_of_it() {
+    let helpers = fs::read_to_string(repository("deploy/helm/templates/_helpers.tpl")).unwrap();
+    let (_, condition) = helpers.split_once("semverCompare \"").unwrap();
+    let (versions, _) = condition.split_once('"').unwrap();
+    for (version, is_read) in [
+        ("3.18.6", false),
+        ("3.19.4", false),
+        ("3.20.0-rc.1", true),
+        ("3.21.2", true),
+        ("4.0.0-rc.1", false),
+        ("4.0.5", false),
+        ("4.1.0", true),
+        ("4.2.3", true),
+        ("5.0.0", true),
+    ] {
+        let template = format!(
+            "kind: Comparison\nisRead: {{{{ semverCompare \"{versions}\" \"{version}\" }}}}\n"
+        );
+        let comparison = chart_with_file(&json!({}), "templates/comparison.yaml", &template);
+        let Some(objects) = comparison.unwrap() else {
+            return;
+        };
+        let is_comparison = |object: &&Value| object["kind"] == "Comparison";
+        let compared = objects.iter().find(is_comparison).unwrap();
+        assert_eq!(compared["isRead"], is_read, "{version}");
+    }
+    let table = config("[class]\nhailo = {\n  except = [],\n}");
+    if let Some(output) = helm(&table).unwrap() {
+        assert!(output.status.success(), "{output:?}");
     }
 }
