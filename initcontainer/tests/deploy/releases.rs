@@ -311,7 +311,7 @@ fn the_other_pods_have_what_the_values_add_too() {
     let values = json!({
         "updateStrategy": {"type": "OnDelete"},
         "podLabels": {"team": "a"}, "podAnnotations": {"owner": "ops"},
-        "extraArgs": {"follow": ["--rescan=9"], "dra": ["--rescan=60"]},
+        "extraArgs": {"follow": ["--log-level=info"], "dra": ["--rescan=60"]},
         "extraEnv": {
             "follow": [{"name": "A", "value": "1"}], "dra": [{"name": "B", "value": "2"}],
         },
@@ -322,7 +322,7 @@ fn the_other_pods_have_what_the_values_add_too() {
     for (set, argument, variable) in [
         (
             "boathook-follow",
-            "--rescan=9",
+            "--log-level=info",
             json!({"name": "A", "value": "1"}),
         ),
         (
