@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 
+use harness::patience::wait_until;
 use initcontainer::lock::InstallerLock;
 use release_lock::NodeReleaseLock;
 use runtime_config::Engine;
@@ -68,15 +69,25 @@ fn a_node_of_another_release() {
     said(&site.run(&["install", "--release=boathook-system/pool-a"]));
 }
 
+/// A program that ends with the test, also if the test fails.
+struct KilledOnDrop(Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// With the plugin as a service of the host the pod only waits, and has the node meanwhile.
 #[test]
 fn a_node_on_which_the_pod_of_another_release_waits() {
     let site = Site::with_containerd();
     let pool_a = "--release=boathook-system/pool-a";
     said(&site.run(&["install", pool_a]));
-    let mut waiting = site.without_source(&["wait", pool_a]).spawn().unwrap();
+    let mut waiting = KilledOnDrop(site.without_source(&["wait", pool_a]).spawn().unwrap());
     let other = ["install", "--release=boathook-system/pool-b"];
-    let call = format!("/proc/{}/syscall", waiting.id());
+    let call = format!("/proc/{}/syscall", waiting.0.id());
     let has_lock = || {
         let text = fs::read_to_string(&call).unwrap_or_default();
         text.split(' ')
@@ -84,13 +95,13 @@ fn a_node_on_which_the_pod_of_another_release_waits() {
             .and_then(|number| number.parse().ok())
             == Some(nix::libc::SYS_rt_sigtimedwait)
     };
-    while !has_lock() {
-        assert!(waiting.try_wait().unwrap().is_none(), "it ended");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let is_ready = wait_until(|| {
+        assert!(waiting.0.try_wait().unwrap().is_none(), "it ended");
+        has_lock()
+    });
+    assert!(is_ready, "it does not wait for a signal");
     let (of_other, of_same) = (site.run(&other), site.run(&["install", pool_a]));
-    waiting.kill().unwrap();
-    waiting.wait().unwrap();
+    drop(waiting);
     let refused = "release boathook-system/pool-a of boathook runs on this node";
     assert!(complaint(&of_other).contains(refused), "{of_other:?}");
     said(&of_same);
