@@ -140,14 +140,39 @@ const CASES: &[AlertCase] = &[
     AlertCase {
         alert: "BoathookNothingAllocatable",
         series: &[
-            (r#"kube_node_status_capacity{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x10 0x30"),
-            (r#"kube_node_status_allocatable{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x5 0x35"),
+            (r#"kube_node_status_capacity{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x10 0x90"),
+            (r#"kube_node_status_allocatable{resource="nvidia_com_gpu", node="a", unit="integer"}"#, "8x5 0x95"),
         ],
-        minute: 20,
+        minute: 90,
         expected: Some((
             &[("resource", "nvidia_com_gpu"), ("node", "a")],
             "no device of nvidia_com_gpu can be allocated on a, which had 8",
         )),
+    },
+    // The metrics of a plugin that has ended are there for a day.
+    AlertCase {
+        alert: "BoathookNothingAllocatable",
+        series: &[
+            (r#"boathook_devices{resource="nvidia.com/mig-3g.20gb", health="healthy", node="a", pod="p"}"#, "8x5 stale _x95"),
+            (r#"kube_node_status_capacity{resource="nvidia_com_mig_3g_20gb", node="a", unit="integer"}"#, "8x10 0x90"),
+            (r#"kube_node_status_allocatable{resource="nvidia_com_mig_3g_20gb", node="a", unit="integer"}"#, "8x5 0x95"),
+        ],
+        minute: 90,
+        expected: Some((
+            &[("resource", "nvidia_com_mig_3g_20gb"), ("node", "a")],
+            "no device of nvidia_com_mig_3g_20gb can be allocated on a, which had 8",
+        )),
+    },
+    // The plugin of another vendor has ended.
+    AlertCase {
+        alert: "BoathookNothingAllocatable",
+        series: &[
+            (r#"boathook_devices{resource="nvidia.com/gpu", health="healthy", node="b", pod="p"}"#, "8x5 stale _x95"),
+            (r#"kube_node_status_capacity{resource="other_com_nic", node="a", unit="integer"}"#, "8x10 0x90"),
+            (r#"kube_node_status_allocatable{resource="other_com_nic", node="a", unit="integer"}"#, "8x5 0x95"),
+        ],
+        minute: 90,
+        expected: None,
     },
     // All devices are allocated, and a resource of a kind that the node never had.
     AlertCase {
