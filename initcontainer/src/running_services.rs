@@ -77,14 +77,24 @@ fn find_disabled_unit(step: &Step) -> Option<&str> {
 
 /// Stops all services before their programs are removed. If this fails, only a note is reported,
 /// and the removal continues.
+///
+/// The units for facts are stopped first. When their service ends, it restarts the timer that has CDI
+/// specifications written, so a timer that was stopped before would write them again.
 pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     let units = list_unit_names(host);
     if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         return Ok(());
     }
     enter_root(host)?;
-    if let Err(error) = run_systemctl("stop", &units) {
-        output.report_note(&error.to_string());
+    let (facts_units, other_units): (Vec<&str>, Vec<&str>) = units
+        .into_iter()
+        .partition(|unit| unit.starts_with("boathook-facts."));
+    for units in [facts_units, other_units] {
+        if !units.is_empty()
+            && let Err(error) = run_systemctl("stop", &units)
+        {
+            output.report_note(&error.to_string());
+        }
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ mod json;
 mod killed;
 mod links;
 mod mounts;
+mod packages;
 mod payload;
 mod planted;
 mod program;

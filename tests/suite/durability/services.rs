@@ -45,9 +45,11 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     assert_eq!(ask(&host, "is-enabled", CDI), "enabled");
     assert_upgrade_restarts_services(&host, &program);
     assert_facts_are_refreshed(&host, &program);
+    start_endless_facts(&host);
     host.run(installed, &["uninstall"]).unwrap();
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
     assert_eq!(ask(&host, "is-active", FACTS), "inactive");
+    assert_eq!(ask(&host, "is-active", "boathook-cdi.timer"), "inactive");
     assert_eq!(ask(&host, "list-unit-files", "--no-legend boathook-*"), "");
 
     // It waits for the kubelet, of which this host has nothing.
@@ -134,6 +136,19 @@ printf %s "$0" >/etc/boathook/classes.d/fact-card.toml"#;
         &["-euc", "rm -r /etc/boathook/classes.d/fact-card.toml"],
     )
     .unwrap();
+}
+
+/// Starts the service for facts with a program that does not end by itself. When the service is
+/// stopped, it starts the timer that has CDI specifications written.
+fn start_endless_facts(host: &SystemdHost) {
+    const START: &str = r#"mkdir -p /run/systemd/system/boathook-facts.service.d
+printf '[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n' \
+    >/run/systemd/system/boathook-facts.service.d/endless.conf
+systemctl daemon-reload
+systemctl start --no-block boathook-facts.service"#;
+    host.run("/bin/sh", &["-euc", START]).unwrap();
+    let is_running = || ask(host, "is-active", "boathook-facts.service") == "activating";
+    assert!(wait_until(is_running));
 }
 
 /// A service that runs goes on with the program of the new version.
