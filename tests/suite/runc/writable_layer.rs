@@ -47,6 +47,20 @@ fn little_stays(lab: &Lab) {
     }
 }
 
+/// Two pages compare the number of files with that of the vendor's stack.
+fn assert_pages_name(count: usize) {
+    for (page, expected) in [
+        ("README.md", format!("| 94, or 31 (legacy) | {count} |")),
+        (
+            "docs/performance.md",
+            format!("in mode legacy 31, Boathook {count}\n"),
+        ),
+    ] {
+        let text = fs::read_to_string(binaries::source_tree().join(page)).unwrap();
+        assert!(text.contains(&expected), "{page} lacks {expected:?}");
+    }
+}
+
 /// With all capabilities, on hosts with the drivers 550 and 580. The vendor's stack leaves 31 or 94
 /// files (2026-11-27, driver 550). The recording of 580 has the X server's files where each of three
 /// distributions has them, and a host where one has them.
@@ -76,6 +90,9 @@ fn little_of_a_gpu_stays(lab: &Lab) {
         // Directories are not counted: an image usually has them.
         changed.retain(|path| !with.in_rootfs(path).is_dir());
         assert_eq!(changed.len(), expected, "{recorded}: {changed:?}");
+        if recorded == "debian-550" {
+            assert_pages_name(changed.len());
+        }
     }
 }
 
