@@ -23,10 +23,10 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// The maximum length in bytes of a key or a value.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The age in seconds of driver properties from which on the administrator is told to run the
-/// driver's programs again. The plugin runs them every few minutes, so a day allows for hours in
-/// which it is stopped, such as an upgrade.
-const NOTED_AGE_SECONDS: u64 = 24 * 60 * 60;
+/// If driver properties are older than this, in seconds, the administrator is reminded to run the
+/// driver's programs again. The plugin runs these programs every few minutes. A day also covers the
+/// hours in which the plugin is stopped, for example during an upgrade.
+const REMINDER_AGE_SECONDS: u64 = 24 * 60 * 60;
 
 /// The key whose value is the time when the file was written, in seconds since the boot.
 const UPTIME_KEY: &str = "boathook uptime";
@@ -96,9 +96,9 @@ impl DriverProperties {
         }
     }
 
-    /// Returns a note for the administrator if the class's driver program exists on the host and
-    /// should be run: it has not been run since the boot, so that there is no file of driver
-    /// properties, or the last run was more than a day ago.
+    /// Returns a note for the administrator if the driver's program should be run: it has not been
+    /// run since the boot, or the last run was more than a day ago. Returns `None` if the host does
+    /// not have the program.
     pub fn describe_due_run(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let exists = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.property_programs.iter();
@@ -115,7 +115,7 @@ impl DriverProperties {
         }
         let text = host.read(&path, MAX_FILE_BYTES).ok()?;
         let age_seconds = Self::parse(&String::from_utf8_lossy(&text)).age_seconds(host)?;
-        (age_seconds > NOTED_AGE_SECONDS).then(|| {
+        (age_seconds > REMINDER_AGE_SECONDS).then(|| {
             format!(
                 "what {program} reported is {} hours old: run `boathook facts {class_name}`",
                 age_seconds / 3600

@@ -35,9 +35,9 @@ pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
     ))
 }
 
-/// Returns whether the container of an attachment record runs and waits for a device. It may wait
-/// for a device that its request names. If it requests all devices of a class, it waits only if it
-/// has no device of that class.
+/// Returns whether a container is running and is waiting for a device. The attachment record at
+/// `record_path` belongs to the container. A container that requests all devices of a class waits
+/// only while it has no device of that class.
 fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     let record: Value =
         serde_json::from_str(&read_own_text(record_path, MAX_ATTACHMENT_RECORD_BYTES)?)?;

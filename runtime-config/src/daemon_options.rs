@@ -110,8 +110,8 @@ impl Daemon {
             .collect()
     }
 
-    /// Returns the arguments of each process of the daemon that runs as root. Each comes with a
-    /// description of the process for messages.
+    /// Returns the arguments of each process that runs the daemon as root, with a description of the
+    /// process for messages.
     fn find_process_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         find_processes(host, |program| program == self.program_name)
             .into_iter()

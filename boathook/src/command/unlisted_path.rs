@@ -40,8 +40,8 @@ pub(super) fn describe_unlisted_path(
     }))
 }
 
-/// Describes the class that has the node, although no device has it. Returns `None` if no class has
-/// it.
+/// Describes how a class uses the node at `path`, if the node is not the node of a device. Returns
+/// `None` if no class uses the node.
 fn describe_class_of_node(
     path: &Path,
     classes: &[DeviceClass],

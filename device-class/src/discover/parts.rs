@@ -200,9 +200,9 @@ fn compute_division(
     })
 }
 
-/// Returns a set of attributes for each profile that a `[[parts]]` table describes. A set has the
-/// attributes of the whole device. If the table has `each`, the set also has one value of that
-/// driver property.
+/// Returns the attributes of each profile that a `[[parts]]` table describes. They include the
+/// attributes of the whole device. If the table has the key `each`, which names a driver property,
+/// there is one profile for each value of the property.
 fn list_profile_attributes(
     spec: &PartProfile,
     whole_device: &Device,

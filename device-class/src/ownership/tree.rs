@@ -252,7 +252,8 @@ impl Tree {
     }
 }
 
-/// Returns whether only root can create and replace files in this directory.
+/// Returns whether only root, or the user of this process, can create and replace files in this
+/// directory.
 fn can_only_root_change(directory: &Handle) -> bool {
     let is_writable = mode_bits(directory) & GROUP_OR_OTHERS_WRITE_MODE != 0;
     is_root_or_this_user(directory.stat().st_uid)

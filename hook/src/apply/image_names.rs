@@ -31,8 +31,8 @@ pub(super) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64"
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
 };
 
-/// The library directories of images for 32-bit programs: Debian and Ubuntu; Fedora. The first
-/// directory that exists is used.
+/// The directories in which images have the libraries of 32-bit programs: that of Debian and Ubuntu,
+/// and that of Fedora. The first directory that exists is used.
 const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
 /// The maximum number of symbolic links that are followed to a library within one directory.

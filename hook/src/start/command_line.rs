@@ -35,8 +35,8 @@ pub struct StartOptions {
     pub log_level: Option<LogLevel>,
     /// True if the hook prints an error as JSON.
     pub is_json: bool,
-    /// The paths that the hook masks instead of the runtime. `boathook-runtime` removed them from
-    /// `linux.maskedPaths` in config.json.
+    /// The paths that the hook masks. The runtime does not mask them, because `boathook-runtime`
+    /// removed them from `linux.maskedPaths` in config.json.
     pub masked_paths: Vec<PathBuf>,
     pub caller: Caller,
 }

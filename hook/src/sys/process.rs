@@ -153,8 +153,8 @@ impl Child {
         }
     }
 
-    /// Checks once whether the child process has ended. Returns `None` while it is running. The
-    /// inner value is its answer, or `None` if it failed or was killed.
+    /// Checks once whether the child process has ended. Returns `None` while it is running,
+    /// `Some(None)` if it failed or was killed, and otherwise the answer of the child process.
     pub fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_input, length) = self.read_answer(POLL_TIMEOUT_MILLIS);
         let is_too_long = self.answer.len() > MAX_ANSWER_BYTES;

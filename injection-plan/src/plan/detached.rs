@@ -52,9 +52,9 @@ impl DetachedRequest {
 }
 
 impl InjectionPlan {
-    /// Removes the detached devices from the plan, and the awaited devices of ended requests. Each
-    /// grant keeps the names of its removed devices for messages. A device is not removed if a user
-    /// has attached it again after the detachment.
+    /// Removes the devices that a user has detached from the plan, and the awaited devices of
+    /// requests that have ended. Each grant keeps the names of its removed devices for messages. A
+    /// device stays in the plan if the user has attached it again.
     pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
         let mut removed_devices: BTreeSet<DeviceRef> = BTreeSet::new();
         for grant in &mut self.grants {

@@ -1,5 +1,5 @@
-//! Adds notes and warnings about a request to an injection plan. Also checks whether the host meets
-//! the image's requirements.
+//! Checks a request, and adds notes and warnings about it to the injection plan. Also checks whether
+//! the host meets the image's requirements.
 
 use std::collections::BTreeSet;
 

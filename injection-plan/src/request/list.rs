@@ -73,8 +73,8 @@ impl Item {
         }
     }
 
-    /// Parses a text that is a single item. Returns `None` if the text does not have exactly one
-    /// item.
+    /// Parses a device list that has a single item. Returns `None` if the list has no item or
+    /// several items.
     pub fn parse(text: &str) -> Option<Self> {
         match split_list(text).ok()?.as_slice() {
             [item] => Some(item.clone()),

@@ -158,9 +158,9 @@ fn apply_strictness(
     }
 }
 
-/// Returns the finding about a class file that users other than root can change. The finding is an
-/// error if the hook reads class files in this directory. Elsewhere, for example in a developer's
-/// directory, it is a note.
+/// Reports a class file that users other than root can change. This is an error if the file is in a
+/// directory from which the hook reads class files. In any other directory, such as a developer's, it
+/// is a note.
 fn create_ownership_finding(
     class_file_path: &Path,
     error: &OwnershipError,

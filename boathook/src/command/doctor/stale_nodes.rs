@@ -149,25 +149,25 @@ fn describe_class_alternative(
     };
     // The device may have been the only one of its class.
     let node_name = Path::new(&node_stem).file_name().unwrap_or_default();
-    let finds_such_nodes = |class: &&DeviceClass| {
+    let matches_node_name = |class: &&DeviceClass| {
         let sources = class.spec.discover.iter();
         let mut patterns = sources.filter_map(|source| source.path.as_ref());
         patterns.any(|pattern| {
             let pattern = pattern.to_string();
             let name_pattern = pattern.rsplit('/').next().unwrap_or_default();
-            // Only a pattern that ends with its one attribute, such as `video{number}`.
+            // The pattern must have one attribute, at its end, such as `video{number}`.
             let parts = name_pattern
                 .split_once('{')
                 .filter(|(_, attribute)| attribute.ends_with('}') && !attribute.contains('{'));
             parts.is_some_and(|(start, _)| !start.is_empty() && node_name == start)
         })
     };
-    let mut finding_classes = known_classes.iter().filter(finds_such_nodes);
-    let only_finding_class = finding_classes
+    let mut matching_classes = known_classes.iter().filter(matches_node_name);
+    let only_matching_class = matching_classes
         .next()
-        .filter(|_| finding_classes.next().is_none());
+        .filter(|_| matching_classes.next().is_none());
     let class = known_classes.iter().find(has_similar_node);
-    match class.or(only_finding_class) {
+    match class.or(only_matching_class) {
         Some(class) if class.spec.is_followed => format!(
             "in place of `--device`, set {}=NAME? with a name that stays, such as its serial number \
              (`boathook list {}`), and use the runtime boathook: the device is looked up when the \

@@ -131,8 +131,9 @@ pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) variable: String,
 }
 
-/// Returns at most one device of each class. The device has the target's device node, or a device
-/// node that belongs to hardware with the target's vendor and product ids.
+/// Finds the devices of installed classes that are the target, at most one of each class. Such a
+/// device has the device node of the target. If the target is a pair of ids, the hardware of the
+/// device has these ids.
 pub(in crate::command::class) fn find_offered_devices(
     target: &Target,
     host: &dyn HostView,

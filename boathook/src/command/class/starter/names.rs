@@ -37,8 +37,9 @@ impl InstalledNames {
         Ok(InstalledNames(used_names))
     }
 
-    /// Returns the first of `preferred_name`, `my-NAME`, `my-NAME-2` and so on that is free: no
-    /// installed class has this name, or the variable or resource that is derived from it.
+    /// Returns the first free name of `preferred_name`, `my-NAME`, `my-NAME-2` and so on. A name is
+    /// free if no installed class uses it, and none uses the variable or the resource that is made
+    /// from it.
     pub(super) fn choose_name(&self, preferred_name: &str) -> String {
         let preferred_name = shorten_name(preferred_name);
         let prefixed_name = format!("my-{preferred_name}");
