@@ -36,13 +36,16 @@ pub(crate) struct PackedChart {
 pub(crate) fn write_layout(dir: &Path, packed_chart: &PackedChart) -> Result<String> {
     let metadata_text = fs::read_to_string(&packed_chart.metadata)
         .with_context(|| format!("cannot read {}", packed_chart.metadata.display()))?;
-    // In general, Chart.yaml may have values that are not strings. In the file of this project, all
-    // values are strings.
-    let metadata: BTreeMap<String, String> = serde_saphyr::from_str(&metadata_text)
+    let metadata: BTreeMap<String, Value> = serde_saphyr::from_str(&metadata_text)
         .with_context(|| format!("cannot parse {}", packed_chart.metadata.display()))?;
     let chart = fs::read(&packed_chart.chart)
         .with_context(|| format!("cannot read {}", packed_chart.chart.display()))?;
-    let get_value = |key: &str| metadata.get(key).cloned().unwrap_or_default();
+    let get_value = |key: &str| {
+        metadata
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let blobs = Blobs::create(dir)?;
     let manifest = json!({
         "schemaVersion": 2,
