@@ -110,9 +110,9 @@ fn late_devices_are_usable_soon_and_to_wait_costs_nothing(lab: &Lab) {
     // longer time without a message may never come beside them.
     let is_quiet = wait_until(|| {
         let before = status();
-        sleep(Duration::from_millis(500));
+        sleep(Duration::from_millis(100));
         let woken = read_number(&status(), SWITCHES) - read_number(&before, SWITCHES);
-        println!("woken in 0.5 s: {woken}");
+        println!("woken in 0.1 s: {woken}");
         woken == 0
     });
     assert!(is_quiet, "{}", follower.said());
@@ -205,7 +205,7 @@ fn attaching_and_following(lab: &Lab) {
         median(&mut last)
     );
     let status = || fs::read_to_string(format!("/proc/{}/status", follower.pid())).unwrap();
-    sleep(Duration::from_millis(500));
+    sleep(Duration::from_millis(100));
     let before = status();
     sleep(Duration::from_secs(3));
     let (before, after) = (before, status());
