@@ -203,6 +203,10 @@ fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
         let expected: &[usize] = if devices.is_some() { &[3] } else { &[] };
         assert_eq!(seen, expected);
     }
+    // This directory is the machine's, and crun leaves the one in which it mounted the root.
+    let remove = "rm -f /var/tmp/config.json; rmdir /var/tmp/intermediate-mountpoint-*; true";
+    let mut removal = engine.machine.private.command("sh");
+    printed(removal.args(["-c", remove])).unwrap();
 }
 
 /// The container is found by the process that watches over it.
