@@ -30,7 +30,8 @@ pub(crate) struct Build {
     unused_crates: &'static [&'static str],
 }
 
-/// What oci-spec needs to parse image references, which no program of a node does.
+/// Crates that oci-spec uses only to parse image references. No program of a node does that, so the
+/// linker takes nothing of them.
 const UNUSED_CRATES_OF_THE_HOOK: [&str; 4] =
     ["aho-corasick", "regex", "regex-automata", "regex-syntax"];
 

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::host::HostView;
 
-/// Where distributions have libraries for the host's own programs: Debian's directory of the
-/// architecture first, because a directory without it may have libraries of 32 bits.
+/// The directories in which distributions install the libraries of the host's own programs. Debian's
+/// directory for the architecture is the first one, because on such a host the others may contain
+/// 32-bit libraries.
 #[cfg(target_arch = "x86_64")]
 const USUAL_LIBRARY_DIRECTORIES: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",

@@ -279,8 +279,9 @@ xilinx-fpga | 0x10ee | device | 0x5005 | 0x5004
 xilinx-card | 0x10ee | device | 0x5021 | 0x5020
 ";
 
-/// Of five functions the first has no driver, the second has the vendor's or that of virtual
-/// machines, and the others are a virtual function, other hardware, and another vendor's.
+/// The host has five PCI functions. The first one has no driver and is reported. The second one has
+/// the vendor's driver or that of virtual machines. The others are a virtual function, hardware of
+/// another kind, and hardware of another vendor.
 #[test]
 fn accelerators_without_a_driver_are_named() {
     for [name, vendor, file, value, other] in rows(ACCELERATORS) {

@@ -165,8 +165,9 @@ ascend-npu | /usr/local/sbin/npu-smi | /usr/local/bin
 kunlunxin-xpu | /usr/local/bin/xpu-smi | /usr/local/xpu/bin
 ";
 
-/// Those of every vendor are at the path of the class, in another place that is known, or in a
-/// directory of config.toml, which goes before the places that are known.
+/// A program of the driver is found at the path that the class names, in a directory that the class
+/// knows, or in a directory of config.toml. The directory of config.toml is searched before those
+/// that the class knows.
 #[test]
 fn programs_of_each_vendor_are_found_in_other_places() {
     for [name, path, other] in rows(PROGRAMS) {

@@ -1,4 +1,4 @@
-//! What the scripts of the packages do with the systemd units of a host when they are removed.
+//! Tests that the packages' scripts disable and stop the systemd units when a package is removed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::{fs, iter};

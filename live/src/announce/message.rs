@@ -13,7 +13,7 @@ const UDEV_MONITOR_MAGIC: u32 = 0xfeed_cafe;
 /// The size in bytes of the header of a udev message.
 const HEADER_BYTES: u32 = 40;
 
-/// What happened to the device. The message has this as the value of `ACTION`.
+/// The change of the device that a message reports, as the value of `ACTION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UeventAction {
     Remove,

@@ -30,8 +30,8 @@ fn the_table_of_contents_has_each_page_once() {
     assert_eq!(listed, present);
 }
 
-/// What mdBook reads, whose links the script has rewritten: each leads to a page or picture of the
-/// site, or to a file of the repository on GitHub.
+/// The script that builds the site rewrites the links of the pages before mdBook reads them. Each
+/// rewritten link leads to a page or picture of the site, or to a file of the repository on GitHub.
 #[test]
 fn each_link_of_the_site_has_its_file() {
     const BLOB: &str = "https://github.com/boathook/boathook/blob/main/";

@@ -247,7 +247,7 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
         (&stick["id"], &stick["names"][0]),
         (&"stick-x1".into(), &"x1".into())
     );
-    // Who writes a class for it is told of the class that has it.
+    // `class new` warns that an installed class has the device already.
     let new = boathook(lab, &host, &["class", "new", "/dev/zigbee"]);
     let said = "the class sticks has this device already, as stick-x1: STICKS requests it \
         (`boathook list sticks`)";
