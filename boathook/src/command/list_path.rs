@@ -54,10 +54,15 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
+    let sources = load::read_each_source(&config.classes)?.into_iter();
+    let classes = sources
+        .flatten()
+        .filter_map(|source| config.class(&source).ok());
+    let classes: Vec<DeviceClass> = classes.collect();
     let (mut devices, mut code) = (Vec::new(), ExitCode::Success);
     for path in paths {
         if matches!(host.entry(path), Ok(Some(Entry::Directory))) {
-            let devices_below = find_devices_below(path, config, &host)?;
+            let devices_below = find_devices_below(path, &classes, &host);
             if devices_below.is_empty() {
                 code = ExitCode::Request;
             }
@@ -65,9 +70,9 @@ pub(super) fn run(
             continue;
         }
         let previous_count = devices.len();
-        devices.extend(find_devices_of_path(path, config, &host)?);
+        devices.extend(find_devices_of_path(path, &classes, &host));
         if devices.len() == previous_count {
-            hook::log::error(&describe_unlisted_path(path, config, &host)?);
+            hook::log::error(&describe_unlisted_path(path, &classes, &host));
             code = ExitCode::Request;
         }
         // A class that pods may use comes first, and a class whose devices are all of another class
@@ -91,14 +96,13 @@ pub(super) fn run(
 /// Returns the devices to which a path leads. Several classes may have the same hardware.
 fn find_devices_of_path(
     path: &Path,
-    config: &Config,
+    classes: &[DeviceClass],
     host: &RealHost,
-) -> Result<Vec<DeviceOfPath>, CommandError> {
-    let sources = load::read_each_source(&config.classes)?;
-    let classes = sources.into_iter().flatten();
-    let classes = classes.filter_map(|source| config.class(&source).ok());
-    let devices = classes.filter_map(|class| find_device(path, &class, host));
-    Ok(devices.collect())
+) -> Vec<DeviceOfPath> {
+    let devices = classes
+        .iter()
+        .filter_map(|class| find_device(path, class, host));
+    devices.collect()
 }
 
 /// Returns the devices of all classes with a node below a directory, and prints the nodes that no
@@ -106,19 +110,15 @@ fn find_devices_of_path(
 /// devices to which they lead.
 fn find_devices_below(
     directory: &Path,
-    config: &Config,
+    classes: &[DeviceClass],
     host: &RealHost,
-) -> Result<Vec<DeviceOfPath>, CommandError> {
-    let sources = load::read_each_source(&config.classes)?;
-    let classes = sources.into_iter().flatten();
-    let classes = classes.filter_map(|source| config.class(&source).ok());
-    let classes: Vec<(DeviceClass, FoundClass)> = classes
-        .filter_map(|class| {
-            let found_class = discover::look_up_class(&class, (&BTreeSet::new()).into(), host);
-            Some((class, found_class.ok()?))
-        })
-        .collect();
-    let devices = classes.iter().flat_map(|(class, found_class)| {
+) -> Vec<DeviceOfPath> {
+    let found_classes = classes.iter().filter_map(|class| {
+        let found_class = discover::look_up_class(class, (&BTreeSet::new()).into(), host);
+        Some((class.clone(), found_class.ok()?))
+    });
+    let found_classes: Vec<(DeviceClass, FoundClass)> = found_classes.collect();
+    let devices = found_classes.iter().flat_map(|(class, found_class)| {
         let inventory = &found_class.inventory;
         let names = RequestNames::new(class, inventory);
         let devices = list_directory::find_devices_below(directory, inventory);
@@ -129,10 +129,10 @@ fn find_devices_below(
         })
     });
     let mut devices: Vec<DeviceOfPath> = devices.collect();
-    let unclaimed_nodes = list_directory::describe_unclaimed_nodes(directory, &classes, host);
+    let unclaimed_nodes = list_directory::describe_unclaimed_nodes(directory, &found_classes, host);
     if devices.is_empty() && unclaimed_nodes.is_none() {
         for link in list_directory::list_links(directory, host) {
-            devices.extend(find_devices_of_path(&link, config, host)?);
+            devices.extend(find_devices_of_path(&link, classes, host));
         }
     }
     let directory = excerpt(&directory.to_string_lossy());
@@ -146,7 +146,7 @@ fn find_devices_below(
         }
         None => {}
     }
-    Ok(devices)
+    devices
 }
 
 fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<DeviceOfPath> {

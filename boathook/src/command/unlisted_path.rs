@@ -4,40 +4,32 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover::{self, Inventory};
 use device_class::host::{Entry, HostView};
-use device_class::load;
 use device_class::name::excerpt;
-
-use super::CommandError;
 
 /// Returns the error message for a path that leads to no device of a class.
 pub(super) fn describe_unlisted_path(
     path: &Path,
-    config: &Config,
+    classes: &[DeviceClass],
     host: &dyn HostView,
-) -> Result<String, CommandError> {
+) -> String {
     let text = excerpt(&path.to_string_lossy());
     match host.entry(path) {
         Ok(Some(_)) => {}
         Ok(None) => {
-            return Ok(format!(
+            return format!(
                 "{text} does not exist on this host: connect the device, or load its driver"
-            ));
+            );
         }
-        Err(error) => return Ok(format!("cannot look up {text}: {error}")),
+        Err(error) => return format!("cannot look up {text}: {error}"),
     }
-    let sources = load::read_each_source(&config.classes)?;
-    let classes = sources.into_iter().flatten();
-    let classes = classes.filter_map(|source| config.class(&source).ok());
-    let classes: Vec<DeviceClass> = classes.collect();
-    Ok(describe_class_of_node(path, &classes, host).unwrap_or_else(|| {
+    describe_class_of_node(path, classes, host).unwrap_or_else(|| {
         format!(
             "{text} is the node of no device of a class of this host: `boathook class new {text}` \
              writes a class file for it"
         )
-    }))
+    })
 }
 
 /// Describes how a class uses the node at `path`, if the node is not the node of a device. Returns
