@@ -207,11 +207,11 @@ impl<'c> Follower<'c> {
     /// the memory of this process does not grow.
     fn update_changed_containers(&mut self) {
         self.next_pass_time = None;
-        let (records, record_errors) =
-            record_files::read_records_and_errors(&self.config.host_root);
-        let record_count = records.len();
+        let stored = record_files::read_stored_records(&self.config.host_root);
+        let record_count = stored.records.len();
         let has_container_state = !self.state.digests.is_empty() || !self.state.failures.is_empty();
-        if record_count == 0 && record_errors == self.state.record_errors && !has_container_state {
+        let has_stale_content = has_container_state || stored.has_ended_container;
+        if record_count == 0 && stored.errors == self.state.record_errors && !has_stale_content {
             return;
         }
         if self.hanging_child.as_ref().is_some_and(Child::exists) {

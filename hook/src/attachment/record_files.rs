@@ -25,6 +25,17 @@ const RECORD_DIR_NAME: &str = "attached";
 /// The maximum size in bytes of a record file.
 const MAX_RECORD_BYTES: u64 = 4 << 20;
 
+/// The content of all record files.
+#[derive(Default)]
+pub struct StoredRecords {
+    /// The records of the running containers.
+    pub records: Vec<AttachmentRecord>,
+    /// An error message for each record that cannot be read.
+    pub errors: BTreeSet<String>,
+    /// Whether [`prune_records`] has something to remove: the record of a container that has ended.
+    pub has_ended_container: bool,
+}
+
 /// The record file of one container. This process holds the lock of the container as long as this
 /// value exists.
 pub struct LockedRecord {
@@ -291,29 +302,29 @@ fn update_record(
 
 /// Reads the records of all running containers. Logs a warning for each record that cannot be read.
 pub fn read_records_and_log_errors(root: &Path) -> Vec<AttachmentRecord> {
-    let (records, errors) = read_records_and_errors(root);
-    for error in errors {
+    let stored = read_stored_records(root);
+    for error in stored.errors {
         log::warning(&error);
     }
-    records
+    stored.records
 }
 
-/// Reads the records of all running containers. Returns the records, and an error message for each
-/// record that cannot be read.
-pub fn read_records_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BTreeSet<String>) {
-    let (mut records, mut errors) = (Vec::new(), BTreeSet::new());
+/// Reads all record files.
+pub fn read_stored_records(root: &Path) -> StoredRecords {
+    let mut stored = StoredRecords::default();
     for record in iterate_records(root) {
         match record {
-            Ok(record) => records.push(record),
-            Err(error) => drop(errors.insert(error.to_string())),
+            Ok(record) if record.has_ended() => stored.has_ended_container = true,
+            Ok(record) => stored.records.push(record),
+            Err(error) => drop(stored.errors.insert(error.to_string())),
         }
     }
-    (records, errors)
+    stored
 }
 
 /// Reads the records of all running containers. Records that cannot be read are skipped.
 pub fn read_records(root: &Path) -> Vec<AttachmentRecord> {
-    iterate_records(root).filter_map(Result::ok).collect()
+    read_stored_records(root).records
 }
 
 fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
@@ -321,8 +332,7 @@ fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRec
     let entries = directories.flat_map(|record_dir| list_entries(&record_dir));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let records = entries.filter(is_record);
-    let records = records.filter_map(|entry| read_record(&entry.path()).transpose());
-    records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
+    records.filter_map(|entry| read_record(&entry.path()).transpose())
 }
 
 /// Adds to a bundle the requests that only the container's attachment record contains: those for

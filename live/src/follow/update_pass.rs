@@ -51,13 +51,14 @@ impl UpdatePass<'_> {
     /// state has changed, in a separate child process for each container.
     pub(super) fn run(mut self) {
         let config = self.config;
-        let (records, read_errors) = record_files::read_records_and_errors(&config.host_root);
-        for error in read_errors.difference(&self.state.record_errors) {
+        let stored = record_files::read_stored_records(&config.host_root);
+        for error in stored.errors.difference(&self.state.record_errors) {
             log::warning(error);
         }
-        self.state.record_errors = read_errors;
-        let snapshot = self.take_snapshot(&records);
-        let records = records
+        self.state.record_errors = stored.errors;
+        let snapshot = self.take_snapshot(&stored.records);
+        let records = stored
+            .records
             .iter()
             .map(|record| copy_with_arrived_devices(record, &snapshot));
         let records: Vec<AttachmentRecord> = records.collect();
@@ -149,7 +150,12 @@ impl UpdatePass<'_> {
             self.record_failure(&record.id, error);
         }
         announce_changes(&changed_containers, &snapshot, config);
-        self.remove_ended_containers(&records);
+        let is_running = |id: &String| records.iter().any(|record| record.id == *id);
+        self.state.digests.retain(|id, _| is_running(id));
+        self.state.failures.retain(|id, _| is_running(id));
+        if stored.has_ended_container {
+            record_files::prune_records(&config.host_root);
+        }
     }
 
     /// Looks up on the host the devices of all classes that the containers use. Logs a warning for
@@ -254,17 +260,6 @@ impl UpdatePass<'_> {
         self.state
             .failures
             .insert(id.to_owned(), (self.elapsed_seconds, error));
-    }
-
-    /// Removes the stored state and the attachment records of containers that have ended.
-    fn remove_ended_containers(&mut self, records: &[AttachmentRecord]) {
-        let is_running = |id: &String| records.iter().any(|record| record.id == *id);
-        let mut stored_ids = self.state.digests.keys().chain(self.state.failures.keys());
-        if stored_ids.any(|id| !is_running(id)) {
-            self.state.digests.retain(|id, _| is_running(id));
-            self.state.failures.retain(|id, _| is_running(id));
-            record_files::prune_records(&self.config.host_root);
-        }
     }
 }
 
