@@ -3,12 +3,14 @@
 
 mod address;
 mod advice;
+mod cdi_name;
 mod environment;
 mod error;
 mod list;
 mod names;
 mod node_paths;
 mod selection;
+mod similar_device;
 #[cfg(test)]
 mod tests;
 mod udev_name;
@@ -23,9 +25,10 @@ pub use address::is_usb_port;
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, Item, item_name, quote, split_list};
-pub use names::{RequestNames, RequestText, SimilarDevice};
+pub use names::{RequestNames, RequestText};
 pub use node_paths::RequestedNodePath;
 pub use selection::{MAX_REQUEST_BYTES, Selection};
+pub use similar_device::SimilarDevice;
 pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
 
 use device_class::DeviceClass;

@@ -1,27 +1,24 @@
 //! Resolves the names in requests: finds the devices of a host that an item means. Also writes the
 //! name of a device in the form that a request accepts.
 
-use std::fmt;
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::class::ClassSpec;
 use device_class::discover::{
     Device, DeviceNames, FoundNode, InaccessibleDevice, Inventory, NameKind, PathTarget,
     parse_dev_path,
 };
 use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
-use device_class::similar;
-use serde::Serialize;
 
-use super::address::{has_address, is_usb_port};
+use super::address::is_usb_port;
+use super::cdi_name::{CdiKind, split_cdi_kind};
 use super::list::{Item, quote_if_needed};
-use super::{AwaitedDevice, RequestError, Selection};
+use super::{RequestError, Selection};
 
 /// The names by which requests can select the devices of one class on this host.
 pub struct RequestNames<'a> {
     class: &'a DeviceClass,
-    inventory: &'a Inventory,
+    pub(super) inventory: &'a Inventory,
     device_names: DeviceNames<'a>,
     /// The names of the devices that are divided into partitions.
     partitioned_names: DeviceNames<'a>,
@@ -46,30 +43,6 @@ pub(super) enum ResolvedItem {
     Devices(DevicePositions),
     /// The item is a range of indices. The host must have a device for each index.
     Range(IndexRange),
-}
-
-/// A device of the host whose name is similar to a requested name. No device has the requested
-/// name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SimilarDevice {
-    /// The similar name, with quotes if a request needs them.
-    pub name: String,
-    pub device: DeviceId,
-    /// The other names of the device.
-    pub aliases: Vec<String>,
-}
-
-impl fmt::Display for SimilarDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "did you mean {}", self.name)?;
-        let id = (self.name != self.device.as_str()).then(|| self.device.as_str());
-        let aliases = self.aliases.iter().map(String::as_str);
-        let others: Vec<&str> = id.into_iter().chain(aliases).collect();
-        if !others.is_empty() {
-            write!(f, " (also called {})", others.join(", "))?;
-        }
-        f.write_str("?")
-    }
 }
 
 /// The name of a device in the form that a request accepts: with quotes if the name needs them.
@@ -143,70 +116,6 @@ impl<'a> RequestNames<'a> {
         let matches_device = devices.any(|candidate| candidate.id == device.id);
         let is_unique = positions.len() == 1;
         matches_device.then_some(RequestText { text, is_unique })
-    }
-
-    /// Finds the device of the host whose name is most similar to the name of an awaited device,
-    /// which may be mistyped. If the awaited device is named by a path, the last component of the
-    /// path is compared.
-    pub(crate) fn find_similar_device(
-        &self,
-        awaited_device: &AwaitedDevice,
-    ) -> Option<SimilarDevice> {
-        self.find_device_like(awaited_device.short_name()?)
-    }
-
-    /// Returns the device of the host that a request probably means by `mistyped_name`: the one with
-    /// a node or a network interface of this name, or the one whose name is most similar, if it is
-    /// similar enough, and if no other device has a name that is as similar.
-    pub(super) fn find_device_like(&self, mistyped_name: &str) -> Option<SimilarDevice> {
-        let devices = &self.inventory.devices;
-        let list_names = |device: &'a Device| {
-            let aliases = device.aliases.iter().map(String::as_str);
-            std::iter::once(device.id.as_str()).chain(aliases)
-        };
-        let mut devices_with_part = devices
-            .iter()
-            .filter(|device| has_part(device, mistyped_name));
-        let (device, intended_name) = if let Some(device) = devices_with_part.next() {
-            // The name of a USB node is only a number, and each bus has one with it.
-            let is_number = mistyped_name.bytes().all(|b| b.is_ascii_digit());
-            if is_number || devices_with_part.next().is_some() {
-                return None;
-            }
-            (device, device.id.as_str())
-        } else {
-            // Another address is another place.
-            let is_comparable = |name: &&str| !(has_address(mistyped_name) && has_address(name));
-            let names = devices.iter().flat_map(list_names).filter(is_comparable);
-            let intended_name = similar::find_intended_name(mistyped_name, names)?;
-            let device = devices
-                .iter()
-                .find(|device| list_names(device).any(|name| name == intended_name))?;
-            let other_devices = devices.iter().filter(|other| other.id != device.id);
-            let other_names = other_devices.flat_map(list_names).filter(is_comparable);
-            let other_names = other_names.filter(|name| *name != intended_name);
-            let candidates = other_names.chain([intended_name]);
-            if similar::find_intended_name(mistyped_name, candidates) != Some(intended_name) {
-                return None;
-            }
-            (device, intended_name)
-        };
-        let name = self.format_name(device, intended_name)?.text;
-        let other_aliases = device.aliases.iter().filter_map(|alias| {
-            let request_text = self.format_name(device, alias)?;
-            (request_text.is_unique && alias != intended_name).then_some(request_text.text)
-        });
-        Some(SimilarDevice {
-            aliases: other_aliases.collect(),
-            device: device.id.clone(),
-            name,
-        })
-    }
-
-    /// Returns whether the class has only this device, and the similar name is its id.
-    pub(super) fn is_only_device(&self, similar_device: &SimilarDevice) -> bool {
-        let id = similar_device.device.as_str();
-        self.inventory.devices.len() == 1 && similar_device.name == id
     }
 
     /// Returns whether `name` selects only `device`, and no other device of the same resource.
@@ -502,15 +411,6 @@ impl<'a> RequestNames<'a> {
     }
 }
 
-/// Returns whether a node or a network interface of a device has this name on the host.
-fn has_part(device: &Device, name: &str) -> bool {
-    let mut nodes = device.nodes.iter();
-    let interfaces = device.net_interfaces.iter();
-    let mut interfaces = interfaces.flat_map(|interfaces| &interfaces.host_interfaces);
-    nodes.any(|node| node.host_path.file_name() == Some(name.as_ref()))
-        || interfaces.any(|interface| interface.name == name)
-}
-
 /// Returns the host path of an item such as HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS.
 /// The option `--device` of engines accepts these forms.
 fn parse_host_path(item: &str) -> Option<&str> {
@@ -520,43 +420,4 @@ fn parse_host_path(item: &str) -> Option<&str> {
     let (host, access) = item.rsplit_once(':')?;
     let is_access = (1..=3).contains(&access.len()) && access.chars().all(|c| "rwm".contains(c));
     is_access.then_some(host)
-}
-
-/// The kind in a CDI name. In `vendor.com/class=name`, it is `vendor.com/class`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CdiKind<'a> {
-    /// The kind stands for the whole class, because all devices of the class have it.
-    AnyResource,
-    /// The kind is the name of a resource, which only some devices of the class have.
-    Resource(&'a str),
-}
-
-/// Splits a CDI name into its kind and the name of the device. If the item is not a CDI name of
-/// this class, returns `None` and the whole text of the item.
-pub(super) fn split_cdi_kind<'a>(
-    item: &'a Item,
-    class: &ClassSpec,
-) -> (Option<CdiKind<'a>>, &'a str) {
-    let text = item.text.as_str();
-    let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
-        return (None, text);
-    };
-    let has_one_resource = class.resource.attributes().next().is_none();
-    // The words `none` and `void` select no device, so that a kind before them stands for the whole
-    // class.
-    let means_no_device = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
-    if class
-        .request
-        .kinds
-        .iter()
-        .any(|known_kind| known_kind == kind)
-    {
-        (Some(CdiKind::AnyResource), name)
-    } else if !class.may_offer(kind) {
-        (None, text)
-    } else if has_one_resource || means_no_device {
-        (Some(CdiKind::AnyResource), name)
-    } else {
-        (Some(CdiKind::Resource(kind)), name)
-    }
 }

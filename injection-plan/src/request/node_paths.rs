@@ -10,8 +10,9 @@ use device_class::discover::{Device, FoundNode, Inventory, PathTarget, parse_dev
 use device_class::name::DeviceId;
 use serde::{Deserialize, Serialize};
 
+use super::cdi_name::split_cdi_kind;
 use super::list::Item;
-use super::names::{RequestNames, ResolvedItem, split_cdi_kind};
+use super::names::{RequestNames, ResolvedItem};
 use super::{RequestError, Selection};
 
 /// The maximum length in bytes of a path in the container. The kernel accepts 4095 bytes.

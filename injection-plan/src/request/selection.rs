@@ -10,8 +10,9 @@ use device_class::discover::{Device, Inventory, parse_dev_path};
 use device_class::name::{DeviceId, IndexRange, is_reserved_name};
 
 use super::RequestError;
+use super::cdi_name::{CdiKind, split_cdi_kind};
 use super::list::{DeviceList, Item, split_list};
-use super::names::{CdiKind, DevicePositions, RequestNames, ResolvedItem, split_cdi_kind};
+use super::names::{DevicePositions, RequestNames, ResolvedItem};
 use super::node_paths;
 use super::waiting;
 

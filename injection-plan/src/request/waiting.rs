@@ -9,8 +9,9 @@ use device_class::discover::Inventory;
 use device_class::name::{DeviceId, IndexRange};
 use serde::{Deserialize, Serialize};
 
+use super::cdi_name::{CdiKind, split_cdi_kind};
 use super::list::{DeviceList, Item, item_name};
-use super::names::{CdiKind, RequestNames, ResolvedItem, split_cdi_kind};
+use super::names::{RequestNames, ResolvedItem};
 use super::{RequestError, Selection};
 
 /// The maximum number of names with the suffix `?` for devices of one class in a container's
