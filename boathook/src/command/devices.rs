@@ -1,6 +1,7 @@
 //! Prints devices in the output of `boathook list` and `boathook class check`.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Health, Presence};
@@ -116,11 +117,18 @@ impl ListedDevice {
         }
     }
 
-    /// Returns the recommended value of the environment variable. It contains a name that does not
-    /// depend on the device's port, if there is one. If the device is hot-pluggable, the value lets
-    /// a container start while the device is unplugged.
+    /// Returns the recommended value of the environment variable: the id, or a more stable name if
+    /// the id depends on the device's port or is the name of its node. If the device is
+    /// hot-pluggable, the value lets a container start while the device is unplugged.
     pub(super) fn suggest_request(&self) -> String {
-        self.suggest_request_with_name(self.stable_names.first().unwrap_or(&self.id))
+        let mut nodes = self.nodes.iter().map(Path::new);
+        let is_node_name = nodes.any(|node| node.file_name() == Some(self.id.as_ref()));
+        let stable_names = if self.is_hot_pluggable || is_node_name {
+            self.stable_names.as_slice()
+        } else {
+            &[]
+        };
+        self.suggest_request_with_name(stable_names.first().unwrap_or(&self.id))
     }
 
     /// Returns the recommended value of the environment variable if the user knows the device by

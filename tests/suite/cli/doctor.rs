@@ -200,7 +200,9 @@ fn the_example_is_a_device_that_a_person_wants() {
                  attributes = [{ name = 'serial', value = 'f074' }, { name = 'place', value = '1-2' }]\n\
                  [device]\nid = 'port-{place}'\naliases = ['{serial}']\n";
     class("stick", "devices.boathook.dev/stick", stick);
-    let card = of_path("/dev/card{n:number}", "card-{n}");
+    // An id that does not depend on a port is better than another name.
+    let card = "discover = [{ path = '/dev/card{n:number}' }]\n\
+                device = { id = 'card-{n}', aliases = ['0000:17:0{n}.0'] }";
     class(
         "card",
         "cards.com/card",
@@ -231,7 +233,13 @@ fn the_example_is_a_device_that_a_person_wants() {
         ],
     );
     host.add_file("/dev/card0", "").unwrap();
-    assert_says(&fix(&["--env", "A=B"]), &["such as card-0 of class card"]);
+    assert_says(
+        &fix(&["--env", "A=B"]),
+        &[
+            "such as card-0 of class card",
+            "CARD_VISIBLE_DEVICES=card-0",
+        ],
+    );
     // The image's variable of the vendor, and the name of the runtime.
     assert_says(
         &fix(&["--env", "STICK_MODE=1"]),
