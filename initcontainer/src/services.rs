@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use device_class::config::InstalledDirectories;
 use runtime_config::{Change, scratch_path};
 
@@ -218,6 +218,10 @@ pub(crate) fn plan_files(
 }
 
 /// Plans the links that enable the services. If a service is already enabled, it needs no step.
+///
+/// # Errors
+/// Fails if the host neither has the unit of a service nor a directory in which to write it. A link
+/// to the unit would lead nowhere.
 pub(crate) fn plan_links(
     host: &Host,
     services: &[Service],
@@ -233,8 +237,15 @@ pub(crate) fn plan_links(
                 .find(|file| file.name == service.unit_name());
             let packaged_unit =
                 file.and_then(|file| file.find_usable_packaged_file(host, delivery));
-            let unit = packaged_unit
-                .unwrap_or_else(|| Path::new(SYSTEMD_UNITS_DIR).join(service.unit_name()));
+            let own_unit = Path::new(SYSTEMD_UNITS_DIR).join(service.unit_name());
+            ensure!(
+                packaged_unit.is_some() || are_units_visible(host),
+                "{option}: {} cannot be written, because this host has no {SYSTEMD_UNITS_DIR}; \
+                 leave {option} out, and start the service by the init system of the host",
+                own_unit.display(),
+                option = service.install_option()
+            );
+            let unit = packaged_unit.unwrap_or(own_unit);
             steps.push(Step::SetLink {
                 link,
                 old_target,

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::site::{Site, said, with_mounts, write};
+use crate::site::{Site, complaint, said, with_mounts, write};
 use crate::tree;
 
 const UNITS: &str = "etc/systemd/system";
@@ -178,6 +178,21 @@ fn a_first_installation_enables_the_timer_where_devices_have_facts() {
             "{index}: {options:?}"
         );
     }
+}
+
+/// A host with another init has no place for a unit, to which a link would lead.
+#[test]
+fn a_host_without_systemd_gets_no_link_to_a_unit() {
+    let site = Site::with_containerd();
+    let before = tree::snapshot(site.root());
+    for option in ["--follow", "--cdi", "--facts"] {
+        let text = complaint(&site.run(&["install", option]));
+        let reason = "cannot be written, because this host has no /etc/systemd/system";
+        assert!(text.contains(&format!("{option}: ")), "{text}");
+        assert!(text.contains(reason), "{text}");
+        assert_eq!(tree::snapshot(site.root()), before, "{option}");
+    }
+    said(&site.run(&["install"]));
 }
 
 /// On NixOS the directory of the units is a link into a store that is read-only.
