@@ -34,7 +34,7 @@ pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
     pub name: ClassName,
     pub path: PathBuf,
-    text: String,
+    pub text: String,
     /// The files that this class extends. The class file extends the first one, and each of them
     /// extends the next one.
     bases: Vec<BaseFile>,

@@ -45,20 +45,20 @@ enum Token {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    #[error("bad glob `{0}`: it must begin with a slash")]
+    #[error("bad pattern `{0}`: it must begin with a slash")]
     Relative(String),
     /// The pattern has a component that is not supported, such as `..` or `**`.
-    #[error("bad glob `{pattern}`: the component `{component}` is not supported")]
+    #[error("bad pattern `{pattern}`: the component `{component}` is not supported")]
     Component { pattern: String, component: String },
     /// The pattern has an opening bracket or brace that is not closed, or an empty set `[]`.
-    #[error("bad glob `{pattern}`: `{opener}` is not closed or is empty")]
+    #[error("bad pattern `{pattern}`: `{opener}` is not closed or is empty")]
     Unclosed {
         pattern: String,
         /// The opening character: `[` or `{`.
         opener: char,
     },
     /// The text after the colon of a capture is not `number`.
-    #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
+    #[error("bad pattern `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
     CaptureKind { pattern: String, kind: String },
     /// The text in the braces is not a valid attribute name.
     #[error(transparent)]
@@ -420,7 +420,10 @@ mod tests {
             ),
         ] {
             let error = PathPattern::try_from(pattern.to_owned()).unwrap_err();
-            assert_eq!(error.to_string(), format!("bad glob `{pattern}`: {reason}"));
+            assert_eq!(
+                error.to_string(),
+                format!("bad pattern `{pattern}`: {reason}")
+            );
         }
     }
 }

@@ -9,11 +9,25 @@ pub fn find_most_similar<'a>(
     known_names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let candidates = known_names.into_iter().filter_map(|name| {
+        let is_abbreviation = is_abbreviation(mistyped_name, name);
         let distance = edit_distance(mistyped_name, name);
         let suffix_length = Reverse(common_suffix_length(mistyped_name, name));
-        (distance <= name.len().max(3) / 2).then_some((distance, suffix_length, name))
+        let is_similar = is_abbreviation || distance <= name.len().max(3) / 2;
+        is_similar.then_some((!is_abbreviation, distance, suffix_length, name))
     });
-    candidates.min().map(|(_, _, name)| name)
+    candidates.min().map(|(_, _, _, name)| name)
+}
+
+/// Returns whether each word of `name` begins as the corresponding word of `known_name`, as
+/// `library_dirs` and `library_directories`. Words are separated by `_`.
+fn is_abbreviation(name: &str, known_name: &str) -> bool {
+    const MIN_WORD_BYTES: usize = 3;
+    let is_beginning = |(word, known_word): (&str, &str)| {
+        let singular = word.strip_suffix('s').unwrap_or(word);
+        singular.len() >= MIN_WORD_BYTES && known_word.starts_with(singular)
+    };
+    let [words, known_words] = [name, known_name].map(|name| name.split('_'));
+    words.clone().count() == known_words.clone().count() && words.zip(known_words).all(is_beginning)
 }
 
 /// Returns the length of the common ending of two names, in bytes.

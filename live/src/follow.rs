@@ -44,6 +44,9 @@ use restore_rules::{CgroupWatch, ReportedContainers};
 use state::FollowerState;
 use update_pass::UpdatePass;
 
+/// The time after which a container that is still being started is looked at again.
+const START_RETRY_TIME: Duration = Duration::from_millis(100);
+
 /// Updates the devices of one container once, as [`Follower`] does for all containers. `attach`
 /// calls this function, because devices may have got other device numbers while `boathook follow`
 /// was not running.
@@ -268,6 +271,8 @@ impl<'c> Follower<'c> {
         self.pass_error = message;
         if has_new_events {
             self.next_pass_time = Some(Instant::now());
+        } else if self.state.has_starting_container() {
+            self.next_pass_time = Some(Instant::now() + START_RETRY_TIME);
         } else if self.pass_error.is_some() || !self.state.failures.is_empty() {
             self.next_pass_time = Some(self.compute_retry_time());
         }

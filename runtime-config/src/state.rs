@@ -192,7 +192,8 @@ pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     match output {
         Ok(output) if output.status.success() => Ok(command),
         Ok(output) => {
-            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let message = String::from_utf8_lossy(&output.stderr);
+            let message = message.lines().collect::<Vec<_>>().join(" ");
             Err(to_error(std::io::Error::other(format!(
                 "{command}: {message}"
             ))))

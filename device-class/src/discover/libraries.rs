@@ -165,7 +165,23 @@ impl LibrarySearch<'_> {
         if !directories.is_empty() {
             text.push_str(&format!(" (not in {})", directories.join(", ")));
         }
+        if let Some(path) = self.find_versioned_name(soname) {
+            text.push_str(&format!("; {} is there", to_text(&path)));
+        }
         text
+    }
+
+    /// Returns a library in the searched directories whose name begins with `soname` and has a
+    /// version after it, such as `libexample.so.1` for `libexample.so`.
+    fn find_versioned_name(&self, soname: &str) -> Option<PathBuf> {
+        self.directories.iter().find_map(|directory| {
+            let names = self.driver_root.view.list(directory).ok()?;
+            let mut versioned_names = names.iter().filter(|name| {
+                let version = name.strip_prefix(soname);
+                version.is_some_and(|version| version.starts_with('.'))
+            });
+            Some(directory.join(versioned_names.next()?))
+        })
     }
 
     fn find_library(

@@ -9,11 +9,13 @@ use device_class::config::Config;
 use device_class::name::DeviceRef;
 use hook::attachment::AttachmentRecord;
 use hook::attachment::{lock, record_files};
+use hook::container;
 use hook::log;
 use hook::sys;
 use hook::sys::deadline::{self, Deadline, Stage};
 use hook::sys::process::Child;
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::state::{ContainerState, FollowerState, StateDigest};
 use crate::LiveError;
@@ -25,6 +27,23 @@ use crate::reconcile::{
 
 /// The maximum number of containers that are changed at the same time.
 const MAX_CHILD_PROCESSES: usize = 8;
+
+/// The maximum number of passes in which a container may be found in its start. The hooks of a
+/// container run before its first process has the container's root. After that a process without
+/// this root is a process that has changed its root.
+pub(super) const MAX_START_ATTEMPTS: u32 = 50;
+
+/// What became of the change of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum ContainerOutcome {
+    Changed,
+    Unchanged,
+    /// The container has ended, or the host's devices have changed in the meantime. Such a change
+    /// starts another pass.
+    Outdated,
+    /// The container is being started: its first process does not have the container's root yet.
+    Starting,
+}
 
 /// One pass of `boathook follow` over all containers.
 pub(super) struct UpdatePass<'a> {
@@ -107,16 +126,21 @@ impl UpdatePass<'_> {
             while updates.len() == MAX_CHILD_PROCESSES {
                 self.collect_ended_children(&mut updates, &mut changed_containers);
             }
+            let start_attempts = self.state.start_attempts.get(&record.id);
+            let may_be_starting = start_attempts.is_none_or(|count| *count < MAX_START_ATTEMPTS);
             let work = || {
                 let result = change_container(
                     record,
                     &followed_devices,
                     &removed_devices,
                     &snapshot,
+                    may_be_starting,
                     config,
                 );
-                let result =
-                    result.map(|result| result.map(|is_changed| is_changed | has_revoked_rule));
+                let result = result.map(|outcome| match outcome {
+                    ContainerOutcome::Unchanged if has_revoked_rule => ContainerOutcome::Changed,
+                    outcome => outcome,
+                });
                 let result = result.map_err(|error| log::format_error_chain(&error));
                 serde_json::to_string(&result).unwrap_or_default()
             };
@@ -153,6 +177,7 @@ impl UpdatePass<'_> {
         let is_running = |id: &String| records.iter().any(|record| record.id == *id);
         self.state.digests.retain(|id, _| is_running(id));
         self.state.failures.retain(|id, _| is_running(id));
+        self.state.start_attempts.retain(|id, _| is_running(id));
         if stored.has_ended_container {
             record_files::prune_records(&config.host_root);
         }
@@ -224,21 +249,7 @@ impl UpdatePass<'_> {
     ) -> Option<ChangedContainer<'r>> {
         let error = match answer {
             Ok(Some(answer)) => match serde_json::from_str(&answer) {
-                Ok(Ok(None)) => {
-                    self.state.digests.remove(&record.id);
-                    self.state.failures.remove(&record.id);
-                    return None;
-                }
-                Ok(Ok(Some(was_changed))) => {
-                    self.state.digests.insert(record.id.clone(), new_digest);
-                    self.state.failures.remove(&record.id);
-                    let change = if was_changed {
-                        DeviceChange::Replaced
-                    } else {
-                        DeviceChange::Unchanged
-                    };
-                    return Some((record, change));
-                }
+                Ok(Ok(outcome)) => return self.apply_outcome(record, new_digest, outcome),
                 Ok(Err(error)) => error,
                 Err(error) => error.to_string(),
             },
@@ -249,6 +260,34 @@ impl UpdatePass<'_> {
         None
     }
 
+    fn apply_outcome<'r>(
+        &mut self,
+        record: &'r AttachmentRecord,
+        new_digest: Option<StateDigest>,
+        outcome: ContainerOutcome,
+    ) -> Option<ChangedContainer<'r>> {
+        let change = match outcome {
+            ContainerOutcome::Changed => DeviceChange::Replaced,
+            ContainerOutcome::Unchanged => DeviceChange::Unchanged,
+            ContainerOutcome::Outdated | ContainerOutcome::Starting => {
+                self.state.digests.remove(&record.id);
+                self.state.failures.remove(&record.id);
+                if outcome == ContainerOutcome::Starting {
+                    let attempts = self.state.start_attempts.get(&record.id);
+                    let attempts = attempts.copied().unwrap_or_default() + 1;
+                    self.state
+                        .start_attempts
+                        .insert(record.id.clone(), attempts);
+                }
+                return None;
+            }
+        };
+        self.state.digests.insert(record.id.clone(), new_digest);
+        self.state.failures.remove(&record.id);
+        self.state.start_attempts.remove(&record.id);
+        Some((record, change))
+    }
+
     /// Stores the error of a container that could not be changed. The change is retried after a
     /// pause even if no device changes, because the change may be incomplete.
     fn record_failure(&mut self, id: &str, error: String) {
@@ -257,6 +296,9 @@ impl UpdatePass<'_> {
             log::warning(&format!("container {id}: {error}"));
         }
         self.state.digests.remove(id);
+        if let Some(attempts) = self.state.start_attempts.get_mut(id) {
+            *attempts = MAX_START_ATTEMPTS;
+        }
         self.state
             .failures
             .insert(id.to_owned(), (self.elapsed_seconds, error));
@@ -289,16 +331,15 @@ fn to_container_state(
     }
 }
 
-/// Changes one container, and returns whether anything was changed. Returns `None` if the container
-/// has ended, or if the host's devices have changed in the meantime. Such a change starts another
-/// pass.
+/// Changes one container. `may_be_starting` tells whether the container may still be in its start.
 fn change_container(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],
     removed_devices: &RemovedDevices,
     snapshot: &HostSnapshot,
+    may_be_starting: bool,
     config: &Config,
-) -> Result<Option<bool>, LiveError> {
+) -> Result<ContainerOutcome, LiveError> {
     let replacement = if followed_devices.is_empty() {
         Ok(false)
     } else {
@@ -329,9 +370,13 @@ fn change_container(
         new_snapshot.list_followed_devices(record) != followed_devices
     };
     match replacement.and_then(|was_changed| node_removal.map(|()| was_changed)) {
-        Ok(was_changed) => Ok(Some(was_changed)),
-        Err(LiveError::ContainerEnded) => Ok(None),
-        Err(_) if has_changed_again() => Ok(None),
+        Ok(true) => Ok(ContainerOutcome::Changed),
+        Ok(false) => Ok(ContainerOutcome::Unchanged),
+        Err(LiveError::ContainerEnded) => Ok(ContainerOutcome::Outdated),
+        Err(LiveError::Container(container::Error::OtherRoot { .. })) if may_be_starting => {
+            Ok(ContainerOutcome::Starting)
+        }
+        Err(_) if has_changed_again() => Ok(ContainerOutcome::Outdated),
         Err(error) => Err(error),
     }
 }

@@ -146,12 +146,19 @@ fn names_of_installed_classes_are_errors() {
         assert!(printed.contains(says), "{wrong}: {printed}");
     }
     // The file replaces an installed one of its name, and is no clash with itself.
+    let (_, printed) = check(&host, THING, "");
+    assert_says(&printed, &["to install the class, copy the file to"]);
     host.add_class("thing", THING).unwrap();
-    let (code, printed) = check(&host, THING, "");
+    let (_, printed) = check(&host, THING, "");
+    assert!(!printed.contains("install"), "{printed}");
+    let (code, printed) = check(&host, &format!("{THING}# changed\n"), "");
     assert_eq!(code, Some(code::SUCCESS), "{printed}");
     assert_says(
         &printed,
-        &["an installed class has this name", "classes/thing.toml"],
+        &[
+            "the installed class of this name is another one",
+            "classes/thing.toml",
+        ],
     );
     let installed = host.classes().join("thing.toml");
     let ran = succeeds(&host, &["class", "check", installed.to_str().unwrap()]);
@@ -250,4 +257,58 @@ fn a_recorded_host_is_compared_with_a_golden_file() {
     // A golden file is of a recorded host.
     let (code, printed) = check(&host, THING, "--golden HOST/golden.txt");
     assert_eq!(code, Some(code::USAGE), "{printed}");
+}
+
+/// What a maker writes wrong in a first class, and what the message proposes.
+#[test]
+fn a_makers_mistake_has_a_proposal() {
+    const CARD: &str = r#"
+version = 1
+resource = "example.com/card"
+library_directories = ["/opt/card/lib"]
+request = { env = "CARD_VISIBLE_DEVICES" }
+
+[[discover]]
+path = "/sys/class/card/card{index:number}"
+
+[device]
+id = "card-{index}"
+
+[[edits]]
+libraries = ["libcard.so.1"]
+"#;
+    let host = HostDirectory::new().unwrap();
+    host.add_file("/sys/class/card/card0/state", "ok").unwrap();
+    host.add_file("/opt/card/lib/libcard.so.1", "").unwrap();
+    for (right, wrong, says) in [
+        (
+            "library_directories",
+            "library_dirs",
+            "did you mean `library_directories`?",
+        ),
+        (
+            "card-{index}",
+            "card-{indx}",
+            "uses the unknown attribute `indx`, did you mean `index`?",
+        ),
+        (
+            "card/card{",
+            "card/acme{",
+            "nothing matches /sys/class/card/acme{index:number}; /sys/class/card has card0",
+        ),
+        (
+            "libcard.so.1",
+            "libcard.so",
+            "; /opt/card/lib/libcard.so.1 is there",
+        ),
+        (
+            "\"/sys/class",
+            "\"sys/class",
+            "bad pattern `sys/class/card/card{index:number}`: it must begin with a slash",
+        ),
+    ] {
+        let (_, printed) = check(&host, &CARD.replacen(right, wrong, 1), "");
+        let words: Vec<&str> = printed.split_whitespace().collect();
+        assert!(words.join(" ").contains(says), "{wrong}: {printed}");
+    }
 }

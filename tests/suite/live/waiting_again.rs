@@ -2,7 +2,10 @@
 //! and is unplugged, they wait for it again.
 
 use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use harness::bundle::{HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::probe::Access;
@@ -20,6 +23,7 @@ on_each_cgroup_version!(
     each_name_is_resolved_again,
     a_device_stays_while_one_of_its_names_means_it,
     a_node_without_a_link_stays_with_its_device,
+    a_container_is_followed_from_its_start,
 );
 
 /// Says whether `list --used` and `check` report that a container waits and nobody gives it the
@@ -152,7 +156,7 @@ fn a_wait_that_began_later_ends_by_detach(lab: &Lab) {
         assert_eq!(shown(lab, &host), (false, false), "{case}");
         for index in [FIRST, OTHER] {
             plug(&host, "x1", index);
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(300));
             assert!(!may_open(&running, &host, index), "{case}");
             unplug(&host, "x1");
         }
@@ -263,9 +267,29 @@ fn a_node_without_a_link_stays_with_its_device(lab: &Lab) {
     unplug(&host, "x1");
     wait_for(&running, &host, "/dev/dummy-npu1", None, "away");
     plug(&host, "x2", FIRST);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     assert!(!may_open(&running, &host, FIRST));
     plug(&host, "x1", OTHER);
     wait_for(&running, &host, "/dev/dummy-npu7", Some(OTHER), "again");
     assert!(!may_open(&running, &host, FIRST));
+}
+
+/// `boathook follow` sees the record while other hooks run, before the first process has the
+/// container's root.
+fn a_container_is_followed_from_its_start(lab: &Lab) {
+    let host = host();
+    plug(&host, "x1", FIRST);
+    let follower = Follower::start(lab, &host);
+    let later_hook = HookCommand::new(Path::new("/bin/sleep")).arg("1");
+    let bundle = wanting(&host, "x1?").hook(Stage::CreateRuntime, later_hook);
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    wait_for(&running, &host, "/dev/dummy-npu1", Some(FIRST), "start");
+    let unplug_time = Instant::now();
+    unplug(&host, "x1");
+    wait_for(&running, &host, "/dev/dummy-npu1", None, "unplugged");
+    // A container that could not be changed is left alone for 10 s.
+    let elapsed = unplug_time.elapsed();
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    assert_eq!(follower.has_said("warning"), 0, "{}", follower.said());
 }

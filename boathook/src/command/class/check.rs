@@ -7,14 +7,16 @@ mod name_conflicts;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, FoundEdits, Inventory, Presence};
-use device_class::host::RecordedHost;
+use device_class::host::{GROUP_FILE_PATH, RecordedHost};
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
 use device_class::ownership::OwnershipError;
+use device_class::pattern::PathPattern;
+use device_class::template::Attributes;
 use device_class::{DeviceClass, HostView, ownership};
 use hook::exit::ExitCode;
 use hook::planner::{self, PlannerError};
@@ -58,15 +60,20 @@ pub(super) fn run(
         .as_deref()
         .map(read_recorded_host)
         .transpose()?;
-    let (mut found_class, default_edits) = match &recorded_host {
-        Some(recorded_host) => look_up_devices_and_edits(&class, recorded_host),
-        None => look_up_devices_and_edits(&class, &planner::open_host(config)?),
-    }?;
+    let real_host;
+    let host: &dyn HostView = match &recorded_host {
+        Some(recorded_host) => recorded_host,
+        None => {
+            real_host = planner::open_host(config)?;
+            &real_host
+        }
+    };
+    let (mut found_class, default_edits) = look_up_devices_and_edits(&class, host)?;
     let mut findings = Vec::new();
     if let Err(error) = ownership::check_trusted_file(class_file_path) {
         findings.push(create_ownership_finding(class_file_path, &error, config));
     }
-    findings.extend(examine_class(&class, &found_class, &default_edits));
+    findings.extend(examine_class(&class, &found_class, &default_edits, host));
     if arguments.should_check_plugin_mounts {
         findings.extend(check_plugin_mounts(&class));
     }
@@ -215,12 +222,16 @@ fn examine_class(
     class: &DeviceClass,
     found_class: &FoundClass,
     default_edits: &FoundEdits,
+    host: &dyn HostView,
 ) -> Vec<Finding> {
     let FoundClass { inventory, edits } = found_class;
     let to_warning = |text: &String| Finding::new(Severity::Warning, "discover", text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(to_warning).collect();
     if inventory.devices.is_empty() {
         let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
+        let other_names = patterns
+            .clone()
+            .find_map(|pattern| describe_other_names(pattern, host));
         let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
         let patterns = patterns.join(" or ");
         let refused_candidates = &inventory.refused_candidates;
@@ -229,9 +240,12 @@ fn examine_class(
             None if refused_candidates.count == 0 && !inventory.warnings.is_empty() => {
                 format!("no match of {patterns} can be used; the warnings say why")
             }
-            None if refused_candidates.count == 0 => format!(
-                "nothing matches {patterns}; load the driver, or compare this with the host's paths"
-            ),
+            None if refused_candidates.count == 0 => {
+                let advice = other_names.unwrap_or_else(|| {
+                    "load the driver, or compare this with the host's paths".to_owned()
+                });
+                format!("nothing matches {patterns}; {advice}")
+            }
             None => format!(
                 "`require` refuses all that matches {patterns} ({})",
                 refused_candidates.count
@@ -274,6 +288,29 @@ fn examine_class(
     findings
 }
 
+/// Describes the names that the directory of a pattern has on the host, if none of them matches. Of
+/// /dev nothing is described, because its names belong to all devices of the host.
+fn describe_other_names(pattern: &PathPattern, host: &dyn HostView) -> Option<String> {
+    const MAX_NAMES: usize = 5;
+    let no_attributes = Attributes::new();
+    let fixed_names = pattern.components().iter();
+    let fixed_names = fixed_names.map_while(|component| component.fixed_name(&no_attributes));
+    let directory = Path::new("/").join(fixed_names.collect::<PathBuf>());
+    let mut names = host.list(&directory).ok()?;
+    if names.is_empty() || directory == Path::new("/dev") {
+        return None;
+    }
+    names.sort_unstable();
+    let other_count = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
+    let names = names.join(", ");
+    let others = match other_count {
+        0 => String::new(),
+        _ => format!(" and {other_count} others"),
+    };
+    Some(format!("{} has {names}{others}", directory.display()))
+}
+
 /// Returns a finding for each path that the class reads but that is not mounted in the plugin's
 /// container. The hook can read the path but the plugin cannot, so they could compute different ids
 /// for the same device.
@@ -284,9 +321,13 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
     };
     let to_finding = |path: String| {
         let text = format!("{path} is not mounted in the plugin's container");
+        let other_way = if path == GROUP_FILE_PATH {
+            "write the number of the group, `gid`, in place of `group`".to_owned()
+        } else {
+            format!("read it from one of {}", PLUGIN_HOST_DIRS.join(", "))
+        };
         Finding::new(Severity::Error, "plugin", text).with_fix(format!(
-            "read it from one of {}, or mount it in the DaemonSet at /host{path}",
-            PLUGIN_HOST_DIRS.join(", ")
+            "{other_way}, or mount it in the DaemonSet at /host{path}"
         ))
     };
     let paths = class.spec.list_read_paths().into_iter();
@@ -306,15 +347,17 @@ fn print_result(
     let mut out = io::stdout().lock();
     let style = Style::for_stdout();
     let worst_finding = findings.iter().max_by_key(|finding| finding.severity);
-    let result_summary =
-        match worst_finding.map(|finding| (finding.severity, finding.subject.as_str())) {
-            Some((Severity::Error, "file")) => "refused",
-            Some((Severity::Error, "edits" | "plugin")) => "this host lacks what the file names",
-            Some((Severity::Error, _)) => "not OK",
-            Some((Severity::Warning, _)) => "OK, with warnings",
-            _ if devices.is_empty() => "OK, but it finds no device here",
-            _ => "OK",
-        };
+    let result_summary = match worst_finding
+        .map(|finding| (finding.severity, finding.subject.as_str()))
+    {
+        Some((Severity::Error, "file")) => "refused",
+        Some((Severity::Error, "edits")) => "this host lacks what the file names",
+        Some((Severity::Error, "plugin")) => "not OK: the plugin cannot read what the class reads",
+        Some((Severity::Error, _)) => "not OK",
+        Some((Severity::Warning, _)) => "OK, with warnings",
+        _ if devices.is_empty() => "OK, but it finds no device here",
+        _ => "OK",
+    };
     writeln!(
         out,
         "{}: class {}: {result_summary}",

@@ -115,7 +115,8 @@ fn print_scan(
 ) -> Result<(), CommandError> {
     let has_named_classes = !options.class_names.is_empty();
     if scan.devices.is_empty() {
-        if !has_named_classes && scan.has_class_file {
+        let is_complete = scan.has_class_file && scan.class_file_errors.is_empty();
+        if !has_named_classes && is_complete {
             let text = "no device of any class on this host; `boathook list -v` names the classes, \
                         and `boathook class new /dev/NODE` writes one for your own device";
             style.write_paragraph(out, text)?;

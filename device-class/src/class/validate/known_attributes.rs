@@ -9,6 +9,7 @@ use crate::class::condition::Condition;
 use crate::class::{ClassSpec, Directory, Edits, File, Mask, NetDevice, Node, PathTemplate};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
+use crate::similar::find_most_similar;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
@@ -207,7 +208,10 @@ impl KnownAttributes {
         } else {
             format!("known attributes are {known_names}")
         };
-        let message = format!("`{template}` uses the attribute `{name}`; {rule}");
+        let similar_name = find_most_similar(name.as_str(), names.iter().copied());
+        let question = similar_name.map(|name| format!(", did you mean `{name}`?"));
+        let question = question.as_deref().unwrap_or(";");
+        let message = format!("`{template}` uses the unknown attribute `{name}`{question} {rule}");
         BrokenRule::new(template, message)
     }
 }

@@ -31,12 +31,24 @@ pub(super) fn find_name_conflicts(
         );
         findings.push(Finding::new(Severity::Note, SUBJECT, text));
     }
+    let mut installed_names = installed_sources
+        .iter()
+        .flatten()
+        .map(|source| &source.name);
+    let is_installed = installed_names.any(|name| *name == class.name);
+    if let Some(directory) = config.classes.last()
+        && !is_installed
+    {
+        let path = directory.join(format!("{}.toml", class.name));
+        let text = format!("to install the class, copy the file to {}", path.display());
+        findings.push(Finding::new(Severity::Note, "install", text));
+    }
     let resources = collect_resources(class, inventory);
     for installed_source in installed_sources.iter().flatten() {
         if installed_source.name == class.name {
-            if !is_same_file(source, installed_source) {
+            if source.text != installed_source.text {
                 let text = format!(
-                    "an installed class has this name: {}",
+                    "the installed class of this name is another one: {}",
                     installed_source.path.display()
                 );
                 findings.push(Finding::new(Severity::Note, SUBJECT, text));
@@ -50,11 +62,6 @@ pub(super) fn find_name_conflicts(
         findings.extend(compare_resources(class, &resources, &installed_class));
     }
     Ok(findings)
-}
-
-fn is_same_file(source: &ClassSource, other_source: &ClassSource) -> bool {
-    let [path, other_path] = [source, other_source].map(|source| source.path.canonicalize().ok());
-    path.is_some() && path == other_path
 }
 
 /// Returns the resource names of the class's devices on this host, and the resource names that the
