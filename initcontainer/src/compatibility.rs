@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use device_class::class::{Compatibility, DeviceClass};
 use device_class::discover;
 use device_class::host::RealHost;
-use runtime_config::{Engine, HANDLER, OCI_RUNTIME_NAMES, program_directories};
+use runtime_config::{Engine, HANDLER, InstallationRecord, OCI_RUNTIME_NAMES, program_directories};
 
 use crate::host::Host;
 use crate::layout::PROGRAM_LINKS_DIR;
@@ -29,6 +29,8 @@ pub struct OfferedNames {
     /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
     /// link. The links have the names of the toolkits' programs.
     docker_links: Vec<(PathBuf, PathBuf)>,
+    /// Whether an earlier installation has configured Docker, and this run does not change it.
+    keeps_docker: bool,
 }
 
 impl OfferedNames {
@@ -57,6 +59,50 @@ impl OfferedNames {
             }
         }
         Ok(offered_names)
+    }
+
+    /// Returns these names with those that an earlier installation offers by engines that this run
+    /// does not configure. `engines` are the engines that it configures.
+    ///
+    /// # Errors
+    /// Fails if no class of the release has a table for a toolkit of the earlier installation.
+    pub fn with_kept_names(
+        self,
+        host: &Host,
+        payload: &Payload,
+        old_manifest: &Manifest,
+        engines: &[Engine],
+    ) -> Result<Self> {
+        let old_toolkits = old_manifest.toolkits.iter();
+        let kept_toolkits = old_toolkits.filter(|toolkit| !self.toolkits.contains(toolkit));
+        let toolkits: Vec<String> = self.toolkits.iter().chain(kept_toolkits).cloned().collect();
+        let mut names = Self::find(host, payload, &toolkits)?;
+        let mut kept_engines = Vec::new();
+        for engine in Engine::ALL
+            .into_iter()
+            .filter(|engine| !engines.contains(engine))
+        {
+            let record = InstallationRecord::load(host, &host.record_path(engine))?;
+            let has_name = |name: &String| {
+                let record = record.as_ref();
+                record.is_some_and(|record| record.contains_text(name))
+            };
+            let has_links = engine == Engine::Docker
+                && record.is_some()
+                && !old_manifest.toolkit_links.is_empty();
+            if has_links || names.runtime_names.iter().any(has_name) {
+                kept_engines.push(engine);
+            }
+        }
+        if kept_engines.is_empty() {
+            return Ok(self);
+        }
+        names.runtime_names = self.runtime_names;
+        names.keeps_docker = kept_engines.contains(&Engine::Docker);
+        if !names.keeps_docker {
+            names.docker_links = self.docker_links;
+        }
+        Ok(names)
     }
 
     /// Adds the names from the table `[compatibility]` of one class.
@@ -91,13 +137,13 @@ impl OfferedNames {
     }
 
     /// Returns the symbolic links that the installation creates. Each entry is the path and the
-    /// target of a link. The list is empty if Docker is not among `engines`, because only Docker
-    /// searches for programs with these names.
+    /// target of a link. The list is empty if Docker is neither among `engines` nor kept, because
+    /// only Docker searches for programs with these names.
     pub(crate) fn list_needed_links(
         &self,
         mut engines: impl Iterator<Item = Engine>,
     ) -> &[(PathBuf, PathBuf)] {
-        if engines.any(|engine| engine == Engine::Docker) {
+        if self.keeps_docker || engines.any(|engine| engine == Engine::Docker) {
             &self.docker_links
         } else {
             &[]

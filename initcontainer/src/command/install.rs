@@ -64,6 +64,10 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         .transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
     let old_manifest = Manifest::load(host)?;
+    let names = match &old_manifest {
+        Some(old_manifest) => names.with_kept_names(host, &payload, old_manifest, &engines)?,
+        None => names,
+    };
     let mut requested_services = args.enabled_services();
     if old_manifest.is_none()
         && args.keeps_service(Service::Facts)

@@ -87,6 +87,30 @@ fn an_installation_without_the_option_takes_the_names_away() {
     assert!(!status.contains("vendor"), "{status}");
 }
 
+/// An installation for another engine is no reason to take `--gpus` from Docker's users.
+#[test]
+fn an_installation_for_another_engine_keeps_the_names() {
+    let site = site();
+    said(&site.run(&[&INSTALL[..], &["--engine", "docker"]].concat()));
+    let docker = runtimes(&site);
+    for engine in ["podman", "containerd", "none"] {
+        let text = said(&site.run(&["install", "--engine", engine]));
+        assert!(!text.contains("taken away"), "{engine}: {text}");
+        for link in [HOOK_LINK, RUNTIME_LINK] {
+            assert!(site.path(link).is_symlink(), "{engine}: {link}");
+        }
+        assert_eq!(runtimes(&site), docker, "{engine}");
+        let status = said(&site.run(&["status"]));
+        assert!(status.contains("under the names of vendor"), "{status}");
+        let text = site.read("etc/containerd/config.toml");
+        assert!(!text.contains("vendor"), "{engine}: {text}");
+    }
+    // Docker itself is installed without the option.
+    let text = said(&site.run(&["install", "--engine", "docker"]));
+    assert!(text.contains("taken away"), "{text}");
+    assert!(!site.path(HOOK_LINK).is_symlink());
+}
+
 /// daemon.json has no marks, so the record tells which runtimes are the installation's.
 #[test]
 fn a_daemon_json_that_was_edited_loses_the_names_at_the_removal() {
