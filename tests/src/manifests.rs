@@ -92,27 +92,35 @@ pub fn chart(values: &Value) -> Result<Option<Vec<Value>>> {
 
 /// Renders the objects of the chart with these values for a release with this name.
 pub fn chart_as(release: &str, values: &Value) -> Result<Option<Vec<Value>>> {
-    render_objects(release, values, &repository("deploy/helm"))
+    match render_release(release, values, &repository("deploy/helm"))? {
+        Some(output) => rendered_objects(values, output).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Renders the objects of a copy of the chart in which `file` has the text `text`.
 pub fn chart_with_file(values: &Value, file: &str, text: &str) -> Result<Option<Vec<Value>>> {
+    match helm_with_file(values, file, text)? {
+        Some(output) => rendered_objects(values, output).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Returns the output of Helm for a copy of the chart in which `file` has the text `text`.
+pub fn helm_with_file(values: &Value, file: &str, text: &str) -> Result<Option<Output>> {
     let directory = tempfile::tempdir()?;
     let chart = directory.path().join("helm");
     let mut copy = Command::new("cp");
     copy.arg("-rL").arg(repository("deploy/helm")).arg(&chart);
     ensure!(copy.status()?.success(), "{copy:?}");
     std::fs::write(chart.join(file), text)?;
-    render_objects("boathook", values, &chart)
+    render_release("boathook", values, &chart)
 }
 
-fn render_objects(release: &str, values: &Value, chart: &Path) -> Result<Option<Vec<Value>>> {
-    let Some(output) = render_release(release, values, chart)? else {
-        return Ok(None);
-    };
+fn rendered_objects(values: &Value, output: Output) -> Result<Vec<Value>> {
     let problem = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{values}: {problem}");
-    documents(&String::from_utf8(output.stdout)?).map(Some)
+    documents(&String::from_utf8(output.stdout)?)
 }
 
 /// Returns the first of these values that the chart accepts, although it should refuse all of them.

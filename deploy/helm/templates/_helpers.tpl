@@ -256,6 +256,22 @@ they are enabled. */}}
 {{- end }}
 {{- end }}
 
+{{- /* Refuses what the cluster's version of Kubernetes lacks. An older API server drops the fields
+that it does not know, and says nothing. Without a cluster the version is Helm's own, or the one of
+--kube-version. */ -}}
+{{- define "boathook.checkVersion" -}}
+{{- $wanted := dict
+    "dra.classes" (list (not (empty .Values.dra.classes)) "1.34" "the plugin would leave these classes to a driver that cannot run")
+    "follow.enabled" (list .Values.follow.enabled "1.30" "the pods would keep the AppArmor profile that forbids what they do")
+    "webhook.enabled" (list .Values.webhook.enabled "1.28" "the webhook would be asked about every pod of the cluster") }}
+{{- range $value, $need := $wanted }}
+{{- $oldest := index $need 1 }}
+{{- if and (first $need) (semverCompare (printf "<%s.0-0" $oldest) $.Capabilities.KubeVersion.Version) }}
+{{- fail (printf "%s needs Kubernetes %s, and this is %s, where %s: leave it out, or name the cluster's version with --kube-version if it is another one" $value $oldest $.Capabilities.KubeVersion.Version (last $need)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "boathook.image" -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
@@ -264,6 +280,47 @@ they are enabled. */}}
 {{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{- /* The init container that asks the node's engine whether it reads CDI, and its volumes. */ -}}
+{{- define "boathook.checkEngine" -}}
+# An engine that ignores CDI would start containers without their devices: then no device is
+# offered.
+- name: check-engine
+  image: {{ include "boathook.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [/boathook/bin/boathook-plugin]
+  args: [check-engine, --host-root=/host]
+  securityContext:
+    # The engine's socket belongs to root.
+    runAsUser: 0
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+    seccompProfile:
+      type: RuntimeDefault
+    seLinuxOptions:
+      type: spc_t
+  resources:
+    {{- toYaml .Values.resources.install | nindent 4 }}
+  volumeMounts:
+    # The directories in which engines have their sockets, and no others of /run: a
+    # socket answers also where it is mounted read-only. What is unmounted on the host
+    # meanwhile is not to be kept.
+    - {name: containerd-run, mountPath: /host/run/containerd, readOnly: true, mountPropagation: HostToContainer}
+    - {name: k3s-run, mountPath: /host/run/k3s/containerd, readOnly: true, mountPropagation: HostToContainer}
+    - {name: crio-run, mountPath: /host/run/crio, readOnly: true, mountPropagation: HostToContainer}
+{{- end }}
+
+{{- define "boathook.checkEngineVolumes" -}}
+# A node has one of these. The others are made, because a volume cannot be optional.
+- name: containerd-run
+  hostPath: {path: /run/containerd, type: DirectoryOrCreate}
+- name: k3s-run
+  hostPath: {path: /run/k3s/containerd, type: DirectoryOrCreate}
+- name: crio-run
+  hostPath: {path: /run/crio, type: DirectoryOrCreate}
 {{- end }}
 
 {{- /* The directories of each engine, by the name of the volume: one with its

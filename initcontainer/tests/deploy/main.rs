@@ -19,4 +19,5 @@ mod sources;
 mod tolerations;
 mod toml;
 mod validator;
+mod versions;
 mod workflows;
