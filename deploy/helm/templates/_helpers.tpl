@@ -205,11 +205,61 @@ the keys of this version. Returns the table of config as JSON. */ -}}
 {{- toJson $config }}
 {{- end }}
 
+{{- /* The names of the image's classes as JSON, and those of them that are offered only if they are
+enabled, in classes.txt with the word `off`. */ -}}
+{{- define "boathook.imageClasses" -}}
+{{- $known := list }}
+{{- $off := list }}
+{{- range .Files.Get "classes.txt" | trim | splitList "\n" }}
+{{- $words := splitList " " . }}
+{{- $known = append $known (first $words) }}
+{{- if has "off" $words }}
+{{- $off = append $off (first $words) }}
+{{- end }}
+{{- end }}
+{{- dict "known" $known "off" $off | toJson }}
+{{- end }}
+
+{{- /* Refuses what would leave the devices of dra.classes to nobody: a class that is not offered, or
+a driver without an engine that does its part. */ -}}
+{{- define "boathook.checkClaims" -}}
+{{- $classes := .Values.classes }}
+{{- $config := (include "boathook.checkToml" . | fromJson).class | default dict }}
+{{- if .Values.dra.classes }}
+{{- if ne .Values.engine "cdi" }}
+{{- fail (printf "dra.classes needs the engine cdi, and engine is %s: only CDI gives the devices of a claim to a container; leave dra.classes empty, or give the nodes with CDI a release of their own" .Values.engine) }}
+{{- end }}
+{{- $off := (include "boathook.imageClasses" . | fromJson).off }}
+{{- range .Values.dra.classes }}
+{{- $own := include "boathook.readToml" (dict "root" $ "text" (get $classes.own . | default "") "place" (print "classes.own." .)) | fromJson }}
+{{- $isOff := has (get $own "extends" | default .) $off }}
+{{- if hasKey $own "enabled" }}
+{{- $isOff = not $own.enabled }}
+{{- else if and (hasKey $classes.own .) (not (hasKey $own "extends")) }}
+{{- $isOff = false }}
+{{- end }}
+{{- $table := get $config . | default dict }}
+{{- if or (has . $classes.disabled) (eq (toJson (get $table "enabled")) "false") }}
+{{- fail (printf "the class %s is in dra.classes and disabled: nobody would offer its devices; leave it out of one of them" .) }}
+{{- end }}
+{{- if and $isOff (not (or (has . $classes.enabled) (get $table "enabled"))) }}
+{{- fail (printf "dra.classes names the class %s, which is offered only if it is enabled: add it to classes.enabled" .) }}
+{{- end }}
+{{- end }}
+{{- else }}
+{{- range $name, $table := $config }}
+{{- if eq (toString (get $table "serve")) "dra" }}
+{{- fail (printf "config leaves the class %s to the driver of claims, which runs only with dra.classes: nobody would offer its devices; add %s to dra.classes" $name $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Refuses the name of a class that no node will have: the pods would only log it.
 classes.txt has the classes of the image. */ -}}
 {{- define "boathook.checkClasses" -}}
 {{- $classes := .Values.classes }}
-{{- $known := .Files.Get "classes.txt" | trim | splitList "\n" }}
+{{- $known := (include "boathook.imageClasses" . | fromJson).known }}
 {{- $known = concat $known (keys $classes.own) $classes.onNodes }}
 {{- $named := dict }}
 {{- range $place, $names := dict
@@ -384,8 +434,12 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{- range .Values.classes.enabled }}
 {{- $_ := set $tables . (list "enabled = true") }}
 {{- end }}
+{{- $config := (include "boathook.checkToml" . | fromJson).class | default dict }}
 {{- range .Values.dra.classes }}
+{{- /* A table in config, which has more than serve, can have it too. */}}
+{{- if ne (toString (get (get $config . | default dict) "serve")) "dra" }}
 {{- $_ := set $tables . (append (get $tables . | default list) "serve = \"dra\"") }}
+{{- end }}
 {{- end }}
 {{- range $class, $count := .Values.replicas }}
 {{- $_ := set $tables $class (append (get $tables $class | default list) (printf "replicas = %d" (int $count))) }}
@@ -401,7 +455,7 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{- range $class, $lines := $tables }}
 {{- /* TOML allows spaces and quotes in the header of a table. */}}
 {{- if regexMatch (printf "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?%s[\"']?[ \\t]*\\]" $class) $.Values.config }}
-{{- fail (printf "config has the table [class.%s], which classes, replicas or dra.classes write: set all of this class in config" $class) }}
+{{- fail (printf "config has the table [class.%s], which classes, replicas or dra.classes write: set all of this class in config%s" $class (has $class $.Values.dra.classes | ternary ", with serve = \"dra\"" "")) }}
 {{- end }}
 
 [class.{{ $class }}]

@@ -1,26 +1,47 @@
 //! Tests of the names of classes in the chart's values.
 
 use std::fs;
+use std::path::Path;
 
-use harness::manifests::{helm, repository};
+use harness::manifests::{chart, helm, repository};
 use serde_json::{Value, json};
 
-/// The chart cannot read the image, so it has a list of the image's classes. `UPDATE_FIXTURES=1`
-/// writes the list.
+use crate::manifest::{Objects, name, named, pod};
+use crate::references;
+use crate::rendered::{config_maps, render_documents};
+
+/// The chart cannot read the image, so it has a list of the image's classes, with `off` behind those
+/// that are offered only if they are enabled. `UPDATE_FIXTURES=1` writes the list.
 #[test]
 fn the_chart_lists_the_classes_of_the_image() {
     let entries = fs::read_dir(repository("device-class/classes")).unwrap();
     let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = files
-        .filter_map(|file| Some(file.strip_suffix(".toml")?.to_owned()))
-        .collect();
-    names.sort();
-    let text = names.join("\n") + "\n";
+    let names = files.filter_map(|file| Some(file.strip_suffix(".toml")?.to_owned()));
+    let is_on = |name: &String| is_enabled(&repository("device-class/classes"), name);
+    let line = |name: String| match is_on(&name) {
+        true => name + "\n",
+        false => name + " off\n",
+    };
+    let mut lines: Vec<String> = names.map(line).collect();
+    lines.sort();
+    let text = lines.concat();
     let list = repository("deploy/helm/classes.txt");
     if std::env::var_os("UPDATE_FIXTURES").is_some() {
         fs::write(&list, &text).unwrap();
     }
     assert_eq!(fs::read_to_string(list).unwrap(), text);
+}
+
+/// Returns whether a class is offered without a configuration. A class has the key of the one that it
+/// extends if it has none.
+fn is_enabled(directory: &Path, name: &str) -> bool {
+    let text = fs::read_to_string(directory.join(format!("{name}.toml"))).unwrap();
+    let class: ::toml::Table = text.parse().unwrap();
+    match (class.get("enabled"), class.get("extends")) {
+        (Some(enabled), _) => enabled.as_bool().unwrap(),
+        (None, Some(base)) => is_enabled(directory, base.as_str().unwrap()),
+        (None, None) => true,
+    }
 }
 
 /// Renders the chart, and returns the message if the chart refuses the values. Returns `None`
@@ -59,12 +80,107 @@ fn a_class_that_no_node_has_is_refused() {
     }
 }
 
+/// Values with these classes enabled and served by claims.
+fn claims(classes: &[&str]) -> Value {
+    json!({"classes": {"enabled": classes}, "dra": {"classes": classes}})
+}
+
+/// The plugin leaves a class of dra.classes to the driver, which needs CDI and offers only what is
+/// enabled: the pods would run, and nobody would offer the devices.
+#[test]
+fn claims_that_nobody_would_serve_are_refused() {
+    let own =
+        |text: &str| json!({"classes": {"own": {"mychip": text}}, "dra": {"classes": ["mychip"]}});
+    let with = |values: &Value, key: &str, value: Value| {
+        let mut values = values.clone();
+        values[key] = value;
+        values
+    };
+    let npus = claims(&["dummy-npu"]);
+    let gpus = json!({"dra": {"classes": ["nvidia-gpu"]}});
+    let disabled = "is in dra.classes and disabled: nobody would offer its devices";
+    let off = "dra.classes names the class dummy-npu, which is offered only if it is enabled: add it to classes.enabled";
+    let own_off = "dra.classes names the class mychip, which is offered only if it is enabled";
+    let in_config = |text: &str| with(&gpus, "config", json!(text));
+    for (values, refused) in [
+        (npus.clone(), None),
+        (gpus.clone(), None),
+        (
+            with(&npus, "engine", json!("containerd")),
+            Some("dra.classes needs the engine cdi, and engine is containerd"),
+        ),
+        (
+            with(&gpus, "classes", json!({"disabled": ["nvidia-gpu"]})),
+            Some(disabled),
+        ),
+        (json!({"dra": {"classes": ["dummy-npu"]}}), Some(off)),
+        (own("version = 1"), None),
+        (own("version = 1\nenabled = false"), Some(own_off)),
+        (own("version = 1\nextends = 'dummy-npu'"), Some(own_off)),
+        (
+            own("version = 1\nextends = 'dummy-npu'\nenabled = true"),
+            None,
+        ),
+        (own("version = 1\nextends = 'nvidia-gpu'"), None),
+        (
+            in_config("[class.nvidia-gpu]\nserve = 'dra'\nexcept = ['0']"),
+            None,
+        ),
+        (
+            in_config("[class.nvidia-gpu]\nserve = 'dra'\nenabled = false"),
+            Some(disabled),
+        ),
+        (
+            in_config("[class.nvidia-gpu]\nexcept = ['0']"),
+            Some("set all of this class in config, with serve = \"dra\""),
+        ),
+        (
+            json!({"config": "[class.nvidia-gpu]\nserve = 'dra'"}),
+            Some(
+                "config leaves the class nvidia-gpu to the driver of claims, which runs only with dra.classes",
+            ),
+        ),
+    ] {
+        let Some(result) = render(&values) else {
+            return;
+        };
+        match (result, refused) {
+            (Ok(()), None) => {}
+            (Err(message), Some(wanted)) if message.contains(wanted) => {}
+            (result, wanted) => panic!("{values}: {result:?}, and not {wanted:?}"),
+        }
+        let removal = render(&with(&values, "uninstall", json!(true))).unwrap();
+        let is_removed = refused.is_none_or(|reason| !reason.contains("set all"));
+        assert_eq!(removal.is_ok(), is_removed, "{values}: {removal:?}");
+    }
+}
+
+/// A node whose engine ignores CDI would start pods with a claim without their devices.
+#[test]
+fn the_driver_of_claims_asks_the_engine_first() {
+    let more = "components: [DEPLOY/components/dra]\n";
+    let overlay = render_documents("cdi", more);
+    for objects in [chart(&claims(&["dummy-npu"])).unwrap(), overlay] {
+        let Some(objects) = objects else {
+            continue;
+        };
+        let objects = Objects::from_documents(objects);
+        let sets = objects.of_kind("DaemonSet");
+        let is_driver = |set: &&&Value| name(set) == "boathook-dra";
+        let driver = pod(sets.iter().find(is_driver).unwrap());
+        let check = |pod: &Value| named(&pod["initContainers"], "check-engine").cloned();
+        assert_eq!(check(driver), check(objects.pod()));
+        assert!(check(driver).is_some());
+        references::check_volumes(driver, &config_maps(&objects));
+    }
+}
+
 /// Two classes that offer the same hardware would give one device to two pods.
 #[test]
 fn a_second_class_for_the_same_devices_is_refused() {
     for (values, refused) in [
         (json!({"classes": {"enabled": ["gpu-share"]}}), true),
-        (json!({"dra": {"classes": ["aws-neuroncore"]}}), true),
+        (claims(&["aws-neuroncore"]), true),
         (
             json!({"classes": {"enabled": ["gpu-share"]}, "replicas": {"gpu-share": 2}}),
             true,
@@ -81,8 +197,8 @@ fn a_second_class_for_the_same_devices_is_refused() {
             false,
         ),
         (json!({"classes": {"disabled": ["gpu-share"]}}), false),
-        (json!({"dra": {"classes": ["amd-gpu-parts"]}}), true),
-        (json!({"dra": {"classes": ["sriov-vfio-parts"]}}), true),
+        (claims(&["amd-gpu-parts"]), true),
+        (claims(&["sriov-vfio-parts"]), true),
         (json!({"classes": {"enabled": ["xilinx-card"]}}), true),
         (json!({"classes": {"enabled": ["intel-fpga-region"]}}), true),
         (

@@ -16,7 +16,7 @@ fn the_constraints_allow_what_the_pods_have() {
         json!({}),
         json!({"engine": "containerd", "restartEngine": true}),
         json!({"follow": {"enabled": true}}),
-        json!({"hostPrograms": true, "dra": {"classes": ["dummy-npu"]}}),
+        json!({"hostPrograms": true, "classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]}}),
         json!({"uninstall": true}),
         json!({"plugin": {"hostService": true}}),
     ] {

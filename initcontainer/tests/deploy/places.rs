@@ -90,7 +90,9 @@ fn what_is_installed_is_where_hook_and_plugin_look() {
 /// The driver of claims writes specifications of its own, and reads the same classes.
 #[test]
 fn the_driver_of_claims_looks_there_too() {
-    let Some(objects) = render(&json!({"dra": {"classes": ["dummy-npu"]}})) else {
+    let Some(objects) =
+        render(&json!({"classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]}}))
+    else {
         return;
     };
     let sets = objects.of_kind("DaemonSet").into_iter();

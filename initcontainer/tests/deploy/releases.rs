@@ -15,7 +15,7 @@ use crate::rendered::config_maps;
 fn everything() -> Value {
     json!({
         "follow": {"enabled": true},
-        "dra": {"classes": ["dummy-npu"]},
+        "classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]},
         "monitoring": {
             "enabled": true, "podMonitor": true,
             "allowFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
@@ -223,7 +223,10 @@ fn pods_have_what_the_values_add() {
 #[test]
 fn objects_that_a_cluster_has_once_can_be_left_to_one_release() {
     let of_all = |release, more: Value| {
-        let values = with(everything(), &json!({"engine": "containerd"}));
+        let values = with(
+            everything(),
+            &json!({"engine": "containerd", "dra": {"classes": []}}),
+        );
         let objects = chart_as(release, &with(values, &more)).unwrap()?;
         let objects = objects.iter();
         Some(
@@ -261,7 +264,9 @@ fn an_upgrade_that_reuses_the_values_renders_the_same() {
         assert!(old_defaults.contains(key), "{key}");
         old_defaults = old_defaults.replace(key, "");
     }
-    let tests = json!({"engine": "containerd", "tests": {"resources": {"a.com/b": 1}}});
+    let tests = json!({
+        "engine": "containerd", "dra": {"classes": []}, "tests": {"resources": {"a.com/b": 1}},
+    });
     let values = with(everything(), &tests);
     let removal = with(values.clone(), &json!({"uninstall": true}));
     for values in [values, removal] {

@@ -48,7 +48,10 @@ fn rows() -> Vec<(&'static str, Value)> {
         // `appArmorProfile`.
         ("1.30", json!({"follow": {"enabled": true}})),
         // ValidatingAdmissionPolicy. The driver itself needs 1.34.
-        ("1.30", json!({"dra": {"classes": ["dummy-npu"]}})),
+        (
+            "1.30",
+            json!({"classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]}}),
+        ),
     ]
 }
 

@@ -89,7 +89,7 @@ fn all_daemon_sets_tolerate_the_same() {
         let set = harness::manifests::documents(&file).unwrap().remove(0);
         assert_eq!(keys(&set), base, "{component}");
     }
-    let values = json!({"follow": {"enabled": true}, "dra": {"classes": ["dummy-npu"]}});
+    let values = json!({"follow": {"enabled": true}, "classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]}});
     let Some(objects) = chart(&values).unwrap() else {
         return;
     };
