@@ -176,8 +176,59 @@ names a function which Helm lacks would not even be read, so it is a text here. 
 {{- end }}
 {{- end }}
 
+{{- /* Refuses a key that a table cannot have, and a value of another type: with "table", "types", the
+type of each key, and "place". */ -}}
+{{- define "boathook.checkTable" -}}
+{{- include "boathook.checkKeys" (dict "table" .table "known" (keys .types | sortAlpha) "place" .place) }}
+{{- range $key, $value := .table }}
+{{- $type := get $.types $key }}
+{{- if not (include "boathook.fits" (dict "value" $value "type" $type)) }}
+{{- fail (printf "%s has %s = %s, which has to be %s: correct it" $.place $key (toJson $value) $type) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Whether a value of a JSON text has a type of keys.json, such as `array of strings or tables of
+strings`: an array's items have what follows, and else alternatives are separated by `or`. */ -}}
+{{- define "boathook.fits" -}}
+{{- $type := .type }}
+{{- $fits := true }}
+{{- $inner := regexReplaceAll "^(array|table)s? of " $type "" }}
+{{- if regexMatch "^arrays? of " $type }}
+{{- $fits = kindIs "slice" .value }}
+{{- range $fits | ternary .value list }}
+{{- $fits = and $fits (include "boathook.fits" (dict "value" . "type" $inner)) }}
+{{- end }}
+{{- else if contains " or " $type }}
+{{- $fits = false }}
+{{- range splitList " or " $type }}
+{{- $fits = or $fits (include "boathook.fits" (dict "value" $.value "type" .)) }}
+{{- end }}
+{{- else if hasPrefix "table" $type }}
+{{- $fits = kindIs "map" .value }}
+{{- if ne $inner $type }}
+{{- range $fits | ternary .value dict }}
+{{- $fits = and $fits (include "boathook.fits" (dict "value" . "type" $inner)) }}
+{{- end }}
+{{- end }}
+{{- else if hasPrefix "integer" $type }}
+{{- $fits = kindIs "float64" .value }}
+{{- if $fits }}
+{{- $bounds := regexFindAll "[0-9]+" $type -1 }}
+{{- $fits = and (eq (floor .value) .value) (ge .value (first $bounds | float64)) (le .value (last $bounds | float64)) }}
+{{- end }}
+{{- else if hasPrefix "boolean" $type }}
+{{- $fits = kindIs "bool" .value }}
+{{- else if hasPrefix "string" $type }}
+{{- $fits = kindIs "string" .value }}
+{{- else }}
+{{- $fits = eq $type (toJson .value) }}
+{{- end }}
+{{- if $fits }}true{{ end }}
+{{- end }}
+
 {{- /* Refuses what no node could read of config and of the class files in classes.own. keys.json has
-the keys of this version. Returns the table of config as JSON. */ -}}
+the keys of this version, and the types of those of config. Returns the table of config as JSON. */ -}}
 {{- define "boathook.checkToml" -}}
 {{- $keys := .Files.Get "keys.json" | fromJson }}
 {{- range $name, $text := .Values.classes.own }}
@@ -186,21 +237,20 @@ the keys of this version. Returns the table of config as JSON. */ -}}
 {{- include "boathook.checkKeys" (dict "table" $table "known" $keys.file "place" $place) }}
 {{- end }}
 {{- $config := include "boathook.readToml" (dict "root" . "text" .Values.config "place" "config") | fromJson }}
-{{- include "boathook.checkKeys" (dict "table" $config "known" $keys.config "place" "config") }}
-{{- range $name := list "class" "runtime" "trust" }}
-{{- $table := get $config $name | default dict }}
-{{- if not (kindIs "map" $table) }}
-{{- fail (printf "config has %s, which is no table: write [%s]" $name (eq $name "class" | ternary "class.NAME" $name)) }}
+{{- with $config.class }}
+{{- if not (kindIs "map" .) }}
+{{- fail "config has class, which is no table: write [class.NAME] for each class" }}
 {{- end }}
-{{- if ne $name "class" }}
-{{- include "boathook.checkKeys" (dict "table" $table "known" (get $keys $name) "place" (printf "[%s] of config" $name)) }}
 {{- end }}
+{{- include "boathook.checkTable" (dict "table" $config "types" $keys.config "place" "config") }}
+{{- range $name := list "runtime" "trust" }}
+{{- include "boathook.checkTable" (dict "table" (get $config $name | default dict) "types" (get $keys $name) "place" (printf "[%s] of config" $name)) }}
 {{- end }}
 {{- range $name, $table := $config.class }}
 {{- if not (kindIs "map" $table) }}
 {{- fail (printf "config has %s in [class], which is no table: write [class.NAME] for each class" $name) }}
 {{- end }}
-{{- include "boathook.checkKeys" (dict "table" $table "known" $keys.class "place" (printf "[class.%s] of config" $name)) }}
+{{- include "boathook.checkTable" (dict "table" $table "types" $keys.class "place" (printf "[class.%s] of config" $name)) }}
 {{- end }}
 {{- toJson $config }}
 {{- end }}
