@@ -9,6 +9,7 @@ mod alerts;
 mod chart;
 mod classes;
 mod manifest;
+mod notes;
 mod openshift;
 mod places;
 mod references;
