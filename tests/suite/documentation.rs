@@ -193,7 +193,7 @@ fn names_manifests(arguments: &[&str]) -> Result<(), String> {
         .windows(2)
         .filter(|pair| ["-k", "-f"].contains(&pair[0]));
     // A file of the release, not of the source tree; or what another command prints.
-    for pair in named.filter(|pair| !["install.yaml", "-"].contains(&pair[1])) {
+    for pair in named.filter(|pair| !["install.yaml", "uninstall.yaml", "-"].contains(&pair[1])) {
         let tree = binaries::source_tree();
         let here = [tree.join(pair[1]), tree.join("deploy").join(pair[1])];
         if !here.iter().any(|path| path.exists()) {

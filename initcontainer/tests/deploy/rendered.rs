@@ -165,16 +165,21 @@ fn offers_test_class(objects: &Objects) -> bool {
 }
 
 #[test]
-fn install_yaml_is_the_overlay_for_cdi() {
-    let Some(overlay) = render(&repository("deploy/overlays/cdi")) else {
-        return;
-    };
-    let script = Command::new(repository("scripts/install-yaml")).output();
-    let text = String::from_utf8(script.unwrap().stdout).unwrap();
-    let made = Objects::from_documents(documents(&text).unwrap());
-    check(&made);
-    for kind in ["DaemonSet", "ConfigMap", "RuntimeClass"] {
-        assert_eq!(made.of_kind(kind), overlay.of_kind(kind), "{kind}");
+fn files_of_a_release_are_the_overlay_for_cdi_and_its_uninstallation() {
+    for (argument, directory) in [
+        (None, "deploy/overlays/cdi"),
+        (Some("uninstall"), "deploy/uninstall/cdi"),
+    ] {
+        let Some(overlay) = render(&repository(directory)) else {
+            return;
+        };
+        let mut script = Command::new(repository("scripts/install-yaml"));
+        let text = String::from_utf8(script.args(argument).output().unwrap().stdout).unwrap();
+        let made = Objects::from_documents(documents(&text).unwrap());
+        check(&made);
+        for kind in ["DaemonSet", "ConfigMap", "RuntimeClass", "Namespace"] {
+            assert_eq!(made.of_kind(kind), overlay.of_kind(kind), "{kind}");
+        }
     }
 }
 

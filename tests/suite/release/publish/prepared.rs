@@ -17,21 +17,23 @@ pub(super) fn prepare_all_that_is_published(publication: &Publication) {
         &[&format!("note: there is no tag v{VERSION}")],
     );
     let digest = digest_of_manifest(&publication.published("layouts/boathook"));
-    let install = fs::read_to_string(publication.published("files/install.yaml")).unwrap();
-    let images: Vec<&str> = install
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("image: "))
-        .collect();
-    assert!(images.len() >= 2, "{install}");
-    assert!(
-        images
-            .iter()
-            .all(|image| *image == format!("{REGISTRY}/boathook@{digest}")),
-        "{images:?}"
-    );
-    let imported =
-        fs::read_to_string(publication.published("files/install-imported.yaml")).unwrap();
-    assert_says(&imported, &[&format!("image: boathook:{VERSION}\n")]);
+    for name in ["install", "uninstall"] {
+        let read = |file: String| fs::read_to_string(publication.published(&file)).unwrap();
+        let manifest = read(format!("files/{name}.yaml"));
+        let images: Vec<&str> = manifest
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("image: "))
+            .collect();
+        assert!(images.len() >= 2, "{manifest}");
+        assert!(
+            images
+                .iter()
+                .all(|image| *image == format!("{REGISTRY}/boathook@{digest}")),
+            "{images:?}"
+        );
+        let imported = read(format!("files/{name}-imported.yaml"));
+        assert_says(&imported, &[&format!("image: boathook:{VERSION}\n")]);
+    }
 
     let sources = publication.published(&format!("files/boathook-{VERSION}-source.tar.gz"));
     assert_eq!(fs::read_to_string(sources).unwrap(), SOURCES);

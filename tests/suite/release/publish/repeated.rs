@@ -41,7 +41,12 @@ pub(super) fn publish_once(publication: &Publication) {
     assert_eq!(commands.matches("copy --all --preserve-digests").count(), 3);
     assert_says(
         &commands,
-        &["gh release create", "install.yaml", "SHA256SUMS.sig"],
+        &[
+            "gh release create",
+            "/install.yaml",
+            "/uninstall.yaml",
+            "SHA256SUMS.sig",
+        ],
     );
     let digest = digest_of_manifest(&publication.published("layouts/boathook"));
     let images = fs::read_to_string(publication.published("files/images.txt")).unwrap();
