@@ -325,10 +325,13 @@ classes.txt has the classes of the image. */ -}}
 {{- $_ := set $named $name "config" }}
 {{- end }}
 {{- /* For a Helm that cannot read TOML, which allows spaces and quotes in the header of a table. */}}
-{{- range regexFindAll "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?[a-z0-9-]+" .Values.config -1 }}
-{{- $_ := set $named (regexFind "[a-z0-9-]+$" .) "config" }}
+{{- range regexFindAll "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*(\"[^\"]+\"|'[^']+'|[a-z0-9-]+)" .Values.config -1 }}
+{{- $_ := set $named (regexFind "(\"[^\"]+\"|'[^']+'|[a-z0-9-]+)$" . | trimAll "\"'") "config" }}
 {{- end }}
 {{- range $name, $place := $named }}
+{{- if contains "/" $name }}
+{{- fail (printf "%s has %s, which is a resource: name its class, such as nvidia-gpu for nvidia.com/gpu" $place $name) }}
+{{- end }}
 {{- /* Of the classes for the same hardware, one may be offered. Those on the left are offered only if
 they are enabled. */}}
 {{- $sameHardware := dict

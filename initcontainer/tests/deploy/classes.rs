@@ -175,6 +175,36 @@ fn the_driver_of_claims_asks_the_engine_first() {
     }
 }
 
+#[test]
+fn a_resource_in_place_of_a_class_is_refused() {
+    let resource = "nvidia.com/gpu";
+    for (place, values) in [
+        (
+            "classes.enabled",
+            json!({"classes": {"enabled": [resource]}}),
+        ),
+        (
+            "classes.disabled",
+            json!({"classes": {"disabled": [resource]}}),
+        ),
+        ("replicas", json!({"replicas": {resource: 4}})),
+        ("dra.classes", json!({"dra": {"classes": [resource]}})),
+        (
+            "config",
+            json!({"config": "[class.\"nvidia.com/gpu\"]\nreplicas = 4"}),
+        ),
+    ] {
+        let Some(result) = render(&values) else {
+            return;
+        };
+        let refused = result.unwrap_err();
+        let wanted = format!(
+            "{place} has {resource}, which is a resource: name its class, such as nvidia-gpu"
+        );
+        assert!(refused.contains(&wanted), "{refused}");
+    }
+}
+
 /// Two classes that offer the same hardware would give one device to two pods.
 #[test]
 fn a_second_class_for_the_same_devices_is_refused() {
