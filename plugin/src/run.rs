@@ -1,6 +1,8 @@
 //! Starts the tasks of the plugin, and runs them until a signal ends the process.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail};
 use host_inventory::{DirectoryChange, NodeConfig, Notifier, WatchedEvents, watch_directories};
@@ -19,7 +21,7 @@ use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
-use crate::server::{Context, Timing, YieldedResources, remove_stale_sockets};
+use crate::server::{Context, EarlierInstances, Timing, YieldedResources, remove_stale_sockets};
 use crate::service::OpenStreamCounts;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
@@ -42,12 +44,14 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let mut end_signals = EndSignals::new().context(signal_error)?;
     let hang_up = signal(SignalKind::hangup()).context(signal_error)?;
 
-    for directory in [
+    let socket_directories = [
         kubelet_dir.device_plugins_dir(),
         kubelet_dir.plugins_registry_dir(),
-    ] {
-        remove_stale_sockets(&directory);
+    ];
+    for directory in &socket_directories {
+        remove_stale_sockets(directory);
     }
+    let earlier_instances = EarlierInstances::connect(&socket_directories).await;
     let metrics = Metrics::default();
     let checkpoint_path = kubelet_dir
         .device_plugins_dir()
@@ -85,6 +89,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     );
     let watcher = watcher.with_label_file(label_file);
     let inventory = watcher.subscribe();
+    let earlier_instances_ended = watcher.earlier_instances_ended();
     let state = StateSources {
         inventory: inventory.clone(),
         streams: streams.clone(),
@@ -132,6 +137,9 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
         () = serve_pages(http_listener, all_pages) => Some("the HTTP server"),
         () = serve_pages(probe_listener, probe_pages) => Some("the server of probes"),
+        () = report_end(earlier_instances, earlier_instances_ended, reload.clone()) => {
+            Some("the watch of earlier instances")
+        }
         () = forward_hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
     };
     supervisor.stop().await;
@@ -146,6 +154,18 @@ async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
         Some(listener) => http_server::serve(listener, Limits::PAGE_SERVER, pages).await,
         None => std::future::pending().await,
     }
+}
+
+/// Sets the flag when the earlier instances have ended, and has the host scanned again.
+async fn report_end(
+    earlier_instances: EarlierInstances,
+    have_ended: Arc<AtomicBool>,
+    reload: Notifier,
+) {
+    earlier_instances.wait_for_end().await;
+    have_ended.store(true, Ordering::Relaxed);
+    reload.notify();
+    std::future::pending().await
 }
 
 async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {

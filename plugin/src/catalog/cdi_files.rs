@@ -35,9 +35,9 @@ pub(crate) struct CdiFiles {
     host_root: PathBuf,
     /// The names of the CDI files that this plugin manages: the files that this process wrote, and
     /// the files that an earlier process wrote for classes that are unusable now. Files of other
-    /// programs are not changed. `None` means that this process has not written a file yet. Then
-    /// every file with a CDI kind of the plugin counts as a file of an earlier process, and is
-    /// replaced.
+    /// programs are not changed. `None` means that this process has not written a file yet, or that
+    /// an earlier process has ended since then. Then every file with a CDI kind of the plugin counts as
+    /// a file of an earlier process, and is replaced.
     managed_files: Option<BTreeSet<String>>,
     allocations: PodAllocations,
     /// The names of files for resources that the plugin no longer serves. The files are kept
@@ -108,6 +108,12 @@ impl CdiFiles {
 
     pub(super) fn directory(&self) -> PathBuf {
         self.directory.clone()
+    }
+
+    /// Makes the next [`Self::write`] treat every file with a CDI kind of the plugin as a file of an
+    /// earlier process, as the first one does.
+    pub(super) fn take_over_all_files(&mut self) {
+        self.managed_files = None;
     }
 
     pub(super) fn description(&self) -> SpecificationForm<'_> {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use device_class::class::Server;
@@ -31,6 +33,9 @@ pub(crate) struct InventoryWatcher {
     scan_pause: ScanPause,
     /// The file with node labels. `None` means that no labels are written.
     label_file: Option<LabelFile>,
+    /// Set when the instances that ran before this one have ended. An earlier instance writes the file
+    /// of a class that it serves again, after this one has removed it.
+    earlier_instances_ended: Arc<AtomicBool>,
     resources: watch::Sender<Resources>,
 }
 
@@ -55,6 +60,7 @@ impl InventoryWatcher {
             cdi_files,
             scan_pause,
             label_file: None,
+            earlier_instances_ended: Arc::default(),
             resources: watch::channel(Resources::new()).0,
         }
     }
@@ -62,6 +68,12 @@ impl InventoryWatcher {
     /// Makes each scan write the node labels to `label_file`, if there is one.
     pub(crate) fn with_label_file(self, label_file: Option<LabelFile>) -> Self {
         InventoryWatcher { label_file, ..self }
+    }
+
+    /// Returns a flag to be set when the instances that ran before this one have ended. The next scan
+    /// then removes the files that they have left.
+    pub(crate) fn earlier_instances_ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.earlier_instances_ended)
     }
 
     pub(crate) fn scan_progress(&self) -> ScanProgress {
@@ -87,6 +99,11 @@ impl InventoryWatcher {
         let mut have_classes_changed = true;
         loop {
             self.scan_pause.wait_for_end().await;
+            if self.earlier_instances_ended.swap(false, Ordering::Relaxed)
+                && let Some(files) = &mut self.cdi_files
+            {
+                files.take_over_all_files();
+            }
             self.scan(have_classes_changed).await;
             let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
             if directory.is_some_and(|directory| is_mount_removed(&directory)) {

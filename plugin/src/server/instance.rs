@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::socket::is_served;
+use super::socket::{is_served, list_plugin_sockets};
 
 /// The time between two checks whether an instance with a full backlog of connections has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -83,6 +83,35 @@ impl Peer {
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             },
             Self::Unresponsive(path) => !is_served(path),
+        }
+    }
+}
+
+/// The instances of `boathook-plugin` that already ran when this one started, whatever resources they
+/// serve.
+#[derive(Debug)]
+pub(crate) struct EarlierInstances(Vec<Peer>);
+
+impl EarlierInstances {
+    /// Finds the instances by their sockets in `directories`.
+    pub(crate) async fn connect(directories: &[PathBuf]) -> Self {
+        let mut peers = Vec::new();
+        for path in directories
+            .iter()
+            .flat_map(|path| list_plugin_sockets(path))
+        {
+            peers.extend(Peer::connect(&path).await);
+        }
+        EarlierInstances(peers)
+    }
+
+    /// Waits until all of them have ended. Never returns if there were none.
+    pub(crate) async fn wait_for_end(&self) {
+        if self.0.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        for peer in &self.0 {
+            peer.wait_for_end().await;
         }
     }
 }

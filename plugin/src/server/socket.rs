@@ -199,21 +199,27 @@ fn remove_file_if_exists(path: &Path) -> io::Result<()> {
 /// Removes the plugin's sockets in `directory` at which no process listens. An instance that is
 /// killed leaves such a socket.
 pub(crate) fn remove_stale_sockets(directory: &Path) {
+    for path in list_plugin_sockets(directory) {
+        remove_socket_if_stale(&path);
+    }
+}
+
+/// Returns the paths of all sockets of `boathook-plugin` in `directory`.
+pub(super) fn list_plugin_sockets(directory: &Path) -> Vec<PathBuf> {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {
-        return;
+        return Vec::new();
     };
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+    let is_plugin_socket = |path: &PathBuf| {
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
-        let is_own = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
-            || name.starts_with(TEMPORARY_PREFIX);
-        if is_own {
-            remove_socket_if_stale(&path);
-        }
-    }
+        name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
+            || name.starts_with(TEMPORARY_PREFIX)
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(is_plugin_socket).collect()
 }
 
 /// Removes the socket at `path` if no process listens at it.

@@ -195,3 +195,27 @@ fn the_plugin_watcher_finds_the_newer_instance_again_when_the_earlier_one_has_en
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     admit_pod(&kubelet);
 }
+
+/// The earlier instance still serves the class, and writes its file again. An engine refuses a device
+/// that two files describe, so a file that stays would stop a vendor's own plugin.
+#[test]
+fn a_class_that_an_update_disables_loses_its_file() {
+    let disabled = "[class.dummy-npu]\nenabled = false\n";
+    for classes_left in [1, 0] {
+        let classes = [("dummy-npu", NPUS), ("cards", CARDS)];
+        let classes = &classes[..1 + classes_left];
+        let mut node = Node::new(classes).without_rescans();
+        node.add_card(0, "big", 0);
+        let file = node.path("cdi/boathook-dummy.com.pods.boathook.dev-npu.json");
+        let _kubelet = node.serve(NPU);
+        let mut earlier = node.take_plugin();
+        node.configure(disabled);
+        let _newer = node.second_plugin();
+        node.wait_log(&format!("removed {}", file.display()));
+        wait_until("the earlier instance has written the file again", || {
+            file.exists()
+        });
+        earlier.end(Signal::SIGTERM);
+        wait_until("the file is gone", || !file.exists());
+    }
+}
