@@ -1,5 +1,6 @@
-//! `trivial-plugin DIRECTORY RESOURCE DEVICES`: a device plugin that only registers once and
-//! answers. Beside it `make test-kubernetes` shows what of a restart is the kubelet's own time.
+//! `trivial-plugin DIRECTORY RESOURCE DEVICES [CDI-NAME]`: a device plugin that only registers once and
+//! answers, with this CDI device for each container. Beside it `make test-kubernetes` shows what of a
+//! restart is the kubelet's own time. With a CDI device it is the plugin of another vendor.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
@@ -21,14 +22,14 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [directory, resource, devices] = arguments.as_slice() else {
-        anyhow::bail!("usage: trivial-plugin DIRECTORY RESOURCE DEVICES");
+    let [directory, resource, devices, names @ ..] = arguments.as_slice() else {
+        anyhow::bail!("usage: trivial-plugin DIRECTORY RESOURCE DEVICES [CDI-NAME]");
     };
     let directory = Path::new(directory);
     let socket = directory.join(SOCKET);
     let _ = std::fs::remove_file(&socket);
     let devices = devices.parse().context("DEVICES is a number")?;
-    let runtime = other_plugin::serve_devices(&socket, devices)?;
+    let runtime = other_plugin::serve_devices(&socket, devices, names.first().cloned())?;
     runtime.block_on(async {
         let channel = connect(&directory.join(KUBELET_SOCKET_NAME)).await?;
         let request = RegisterRequest {

@@ -8,9 +8,9 @@ use anyhow::Result;
 use kubelet_api::HEALTHY;
 use kubelet_api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use kubelet_api::deviceplugin::{
-    AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
-    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
-    PreferredAllocationResponse,
+    AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateResponse, Device,
+    DevicePluginOptions, Empty, ListAndWatchResponse, PreStartContainerRequest,
+    PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,
 };
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -22,6 +22,8 @@ use tonic::{Request, Response, Status};
 /// The service, which reports the devices `vendor-0`, `vendor-1` and so on.
 struct OtherPlugin {
     devices: usize,
+    /// The CDI device that each container gets.
+    cdi_name: Option<String>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -55,10 +57,15 @@ impl DevicePlugin for OtherPlugin {
         Ok(Response::new(Default::default()))
     }
 
-    /// Answers for each container, with nothing.
+    /// Answers for each container, with nothing or with the CDI device.
     async fn allocate(&self, call: Request<AllocateRequest>) -> Answer<AllocateResponse> {
+        let names = self.cdi_name.iter().cloned();
+        let response = ContainerAllocateResponse {
+            cdi_devices: names.map(|name| CdiDevice { name }).collect(),
+            ..Default::default()
+        };
         let containers = call.into_inner().container_requests.into_iter();
-        let container_responses = containers.map(|_| Default::default()).collect();
+        let container_responses = containers.map(|_| response.clone()).collect();
         Ok(Response::new(AllocateResponse {
             container_responses,
         }))
@@ -74,17 +81,19 @@ impl DevicePlugin for OtherPlugin {
 
 /// Serves the plugin at `socket` until the returned runtime is dropped.
 pub fn serve(socket: &Path) -> Result<Runtime> {
-    serve_devices(socket, 1)
+    serve_devices(socket, 1, None)
 }
 
-/// Serves a plugin with `devices` devices at `socket` until the returned runtime is dropped.
-pub fn serve_devices(socket: &Path, devices: usize) -> Result<Runtime> {
+/// Serves a plugin with `devices` devices at `socket` until the returned runtime is dropped. Each
+/// container gets the CDI device of this name.
+pub fn serve_devices(socket: &Path, devices: usize, cdi_name: Option<String>) -> Result<Runtime> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build()?;
     let context = runtime.enter();
     let listener = UnixListenerStream::new(UnixListener::bind(socket)?);
     drop(context);
-    let server = Server::builder().add_service(DevicePluginServer::new(OtherPlugin { devices }));
+    let server =
+        Server::builder().add_service(DevicePluginServer::new(OtherPlugin { devices, cdi_name }));
     runtime.spawn(server.serve_with_incoming(listener));
     Ok(runtime)
 }

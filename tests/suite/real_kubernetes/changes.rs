@@ -1,6 +1,8 @@
 //! A cluster under change: updates and kills of the plugin while pods arrive, mistakes in the
 //! configuration, classes that go, and records that are lost.
 
+mod device_plugin;
+mod host_service;
 mod mistakes;
 mod restarts;
 
@@ -24,7 +26,10 @@ pub(super) const CASES: &[ClusterCase] = &[
         "ten rolling updates while pods arrive",
         restarts::rolling_updates,
     ),
-    ("ten kills of the plugin while pods arrive", restarts::kills),
+    (
+        "ten kills of the plugin and of a trivial one while pods arrive",
+        restarts::kills,
+    ),
     (
         "the newer of two instances ends while pods arrive",
         restarts::newer_instance_ends,
@@ -32,10 +37,6 @@ pub(super) const CASES: &[ClusterCase] = &[
     (
         "the newer of two instances is killed while pods arrive",
         restarts::newer_instance_is_killed,
-    ),
-    (
-        "ten kills of a trivial plugin while pods arrive",
-        restarts::kills_of_a_trivial_plugin,
     ),
     ("a mistake in an own class", mistakes::broken_class),
     ("an own class is an empty file", mistakes::empty_class),
@@ -52,10 +53,30 @@ pub(super) const CASES: &[ClusterCase] = &[
         "a class goes while a pod has its device",
         mistakes::removed_class,
     ),
+    (
+        "a class is disabled, and a vendor's plugin has the resource",
+        mistakes::disabled_class,
+    ),
     ("hostUsers: false with a node of mode 0660", restricted_node),
     ("the metrics have the pods of now", metrics),
     ("the kubelet's record is lost while a pod runs", lost_record),
     ("the node reboots", restarts::reboot),
+    (
+        "a service of the host takes the place of the plugin's pod",
+        host_service::install,
+    ),
+    (
+        "the node reboots, with the service of the host: no pod is refused",
+        host_service::reboot,
+    ),
+    (
+        "ten restarts of the service of the host while pods arrive",
+        host_service::restarts,
+    ),
+    (
+        "back from the service of the host to the plugin's pod",
+        host_service::back,
+    ),
 ];
 
 /// A class whose device every container may use.
@@ -148,7 +169,7 @@ fn restricted_node(node: &Node) -> Result<()> {
     ])?;
     let id = containers.rsplit('/').next().context("it has an id")?;
     let found = node.shell(&format!(
-        "/opt/boathook/current/bin/boathook doctor {id} 2>&1; echo \"exit $?\""
+        "/opt/boathook/current/bin/boathook doctor {id} 2>&1 || echo \"exit $?\""
     ))?;
     for words in [
         "may not open /dev/own-restricted",

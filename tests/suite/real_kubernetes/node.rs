@@ -123,27 +123,54 @@ impl Node {
         self.start_daemon(daemon)
     }
 
-    /// Ends the kubelet, the engine and all containers, empties the directories of `/run` that
-    /// they and Boathook use, and starts the engine and the kubelet again, as a reboot does. The
-    /// boot's id stays the same.
-    pub(super) fn reboot(&self) -> Result<()> {
+    /// Ends the kubelet, the engine, all containers and the plugin, empties the directories of
+    /// `/run` that they use, and starts the engine, then the services that are before the kubelet,
+    /// and the kubelet again, as a reboot does. The boot's id stays the same.
+    pub(super) fn reboot(&self, start_services: impl FnOnce() -> Result<()>) -> Result<()> {
         self.end(Daemon::Kubelet, "TERM")?;
         let top = self.cgroup.path();
         self.shell(&format!(
             "killall() {{ kill -KILL \"$@\" 2>/dev/null || true; }}
-             killall $(pidof containerd-shim-runc-v2 conmon)
+             killall $(pidof containerd-shim-runc-v2 conmon boathook-plugin)
              find /sys/fs/cgroup -path '*{}/kubepods/*' -name cgroup.procs -exec cat {{}} + | sort -u |
                  while read -r pid; do [ $pid = 0 ] || killall $pid; done",
             top.display()
         ))?;
         self.end(self.engine.daemon(), "KILL")?;
+        // A kubelet that finds cgroups without containers tries for three seconds to read each one.
+        self.until("no cgroup of a container is left", || {
+            let cgroups = format!(
+                "/sys/fs/cgroup -depth -path '*{}/kubepods/*' -type d",
+                top.display()
+            );
+            let left = self.shell(&format!(
+                "find {cgroups} -exec rmdir {{}} + 2>/dev/null || true; find {cgroups}"
+            ))?;
+            Ok(left.is_empty())
+        })?;
         self.shell(
             "grep -o ' /run/\\(containerd\\|crio\\|containers\\|netns\\)/[^ ]*' /proc/self/mountinfo |
                  sort -r | while read -r path; do umount -l $path 2>/dev/null || true; done
              rm -rf /run/containerd /run/crio /run/containers /run/netns /run/cdi /run/boathook",
         )?;
         self.start_daemon(self.engine.daemon())?;
+        start_services()?;
         self.start_daemon(Daemon::Kubelet)
+    }
+
+    /// Starts a script on the node, for whose end nobody waits.
+    pub(super) fn start_script(&self, script: &str) -> Result<()> {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.files.path().join("scripts.log"))?;
+        self.command("sh")
+            .args(["-euc", script])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(())
     }
 
     /// Ends a daemon as `signal` does, and waits for its end.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use super::device_plugin::VENDORS;
 use super::{NULL, NULL_FILE, install, install_first, install_with, read_metrics};
 use crate::real_kubernetes::node::{NAME, Node};
 use crate::real_kubernetes::overlay::Overlay;
@@ -117,4 +118,47 @@ pub(super) fn removed_class(node: &Node) -> Result<()> {
         Ok(node.shell(&format!("! test -e {NULL_FILE}")).is_ok())
     })?;
     install_first(node)
+}
+
+/// The file of a vendor for the devices that our file described. An engine refuses a device that two
+/// files describe.
+const VENDORS_FILE: &str = r#"{
+    "cdiVersion": "0.5.0", "kind": "example.com.pods.boathook.dev/null",
+    "devices": [{"name": "null", "containerEdits": {
+        "deviceNodes": [{"path": "/dev/vendors-null", "hostPath": "/dev/null"}]
+    }}]
+}"#;
+
+pub(super) fn disabled_class(node: &Node) -> Result<()> {
+    let start = Instant::now();
+    let disabled = "[class.dummy-npu]\nenabled = true\n[class.null]\nenabled = false\n";
+    install_with(node, &[("null.toml", NULL)], disabled)?;
+    node.until("the file of the class is gone", || {
+        Ok(node.shell(&format!("! test -e {NULL_FILE}")).is_ok())
+    })?;
+    node.until("the plugin has withdrawn the resource", || {
+        let left = VENDORS.count_devices(node)?;
+        Ok(left.is_empty() || left == "0")
+    })?;
+    println!("withdrawn {:.1?} after the change", start.elapsed());
+    let file = "/run/cdi/vendor.json";
+    node.write(file, VENDORS_FILE)?;
+    VENDORS.start(node, "1", Some("example.com.pods.boathook.dev/null=null"))?;
+    let pod = Pod::new(Overlay::Cdi, "by-the-vendor", 0)
+        .with(
+            "/spec/containers/0/command/2",
+            "test -c /dev/vendors-null && ! test -e /dev/own-null && echo variable",
+        )
+        .with(
+            "/spec/containers/0/resources/limits",
+            json!({"example.com/null": 1}),
+        );
+    pod.run(node)?;
+    VENDORS.delete(node)?;
+    node.shell(&format!("rm {file}"))?;
+    install_first(node)?;
+    node.until("Boathook serves the resource again", || {
+        Ok(VENDORS.count_devices(node)? == "1"
+            && node.shell(&format!("test -e {NULL_FILE}")).is_ok())
+    })
 }

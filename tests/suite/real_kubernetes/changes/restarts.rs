@@ -1,19 +1,19 @@
 //! Updates, kills and an early end of the plugin while pods arrive.
 
 use std::fs;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use harness::binaries;
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use crate::real_kubernetes::node::{BUSYBOX, Node};
+use super::device_plugin::{DevicePlugin, OURS, TRIVIAL};
+use crate::real_kubernetes::node::Node;
 use crate::real_kubernetes::overlay::{DEVICES, Overlay};
 use crate::real_kubernetes::pod::Pod;
 
 /// The number of updates of the plugin, and of its kills.
-const ROUNDS: usize = 10;
+pub(super) const ROUNDS: usize = 10;
 
 /// The minimum number of pods that arrive in one round.
 const MIN_PODS: usize = 20;
@@ -31,16 +31,13 @@ const MAX_RUNNING_PODS: usize = 16;
 /// The number of pods with a device that run before the node reboots.
 const PODS_BEFORE_REBOOT: usize = 6;
 
-/// The time within which a kubelet that has started reports the devices of the node.
-const MAX_TIME_TO_REPORT: Duration = Duration::from_secs(5);
-
 /// The sockets that a kubelet may have more after ten updates than before: those of the streams
 /// of the present instance, and of requests at that moment.
 const MORE_SOCKETS: usize = 20;
 
-/// The name of the plugin that only registers and answers, and its resource.
-const TRIVIAL: &str = "trivial-plugin";
-const TRIVIAL_RESOURCE: &str = "example.com/trivial";
+/// The time that the plugin may need in addition to a plugin that only registers and answers, in the
+/// mean of all kills.
+const MAX_TIME_BEYOND_TRIVIAL: Duration = Duration::from_secs(1);
 
 const NAMESPACE: &str = "--namespace=boathook-system";
 
@@ -63,18 +60,18 @@ fn has_rolled_out(node: &Node) -> Result<bool> {
 }
 
 /// The pods that arrived in all rounds of a case.
-struct Arrivals<'node> {
+pub(super) struct Arrivals<'node> {
     node: &'node Node,
     event: &'static str,
     /// The resource of a plugin that is not ours. Its pods have no devices that can be checked.
     other_resource: Option<&'static str>,
-    arrived: usize,
-    refused: usize,
+    pub(super) arrived: usize,
+    pub(super) refused: usize,
     seconds: f64,
 }
 
 impl<'node> Arrivals<'node> {
-    fn new(node: &'node Node, event: &'static str) -> Self {
+    pub(super) fn new(node: &'node Node, event: &'static str) -> Self {
         Self {
             node,
             event,
@@ -86,7 +83,7 @@ impl<'node> Arrivals<'node> {
     }
 
     /// Lets pods with one device arrive until `has_ended`, and checks those that ran.
-    fn round(&mut self, has_ended: impl Fn() -> Result<bool>) -> Result<()> {
+    pub(super) fn round(&mut self, has_ended: impl Fn() -> Result<bool>) -> Result<()> {
         let start = Instant::now();
         let mut names: Vec<String> = Vec::new();
         while names.len() < MIN_PODS || !has_ended()? {
@@ -126,7 +123,7 @@ impl<'node> Arrivals<'node> {
         }
     }
 
-    fn print(&self) {
+    pub(super) fn print(&self) {
         println!(
             "refused at {}: {} of {}, at {:.1} per second",
             self.event,
@@ -194,62 +191,65 @@ pub(super) fn rolling_updates(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// The kubelet refuses pods until it has started the container again. No pod may run without its
-/// device. Each kill is the first one of its pod, which the kubelet starts again without a delay.
-pub(super) fn kills(node: &Node) -> Result<()> {
-    let mut arrivals = Arrivals::new(node, "ten kills");
-    for _ in 0..ROUNDS {
-        node.signal("boathook-plugin", "KILL")?;
-        arrivals.round(|| Ok(node.allocatable()? == DEVICES))?;
-        restart_plugin(node)?;
-        node.until("there is another pod", || has_rolled_out(node))?;
-        node.until_devices()?;
+impl DevicePlugin {
+    /// Kills the process while pods arrive, and returns the time after which the kubelet has
+    /// registered the next one. Each kill is the first one of its pod, which the kubelet starts again
+    /// without a delay.
+    fn kill(&self, node: &Node, arrivals: &mut Arrivals) -> Result<Duration> {
+        let before = self.count_registrations(node)?;
+        node.signal(self.program, "KILL")?;
+        let start = Instant::now();
+        let registered = thread::scope(|scope| {
+            let registered = scope.spawn(|| {
+                node.until("the kubelet has registered the plugin again", || {
+                    Ok(self.count_registrations(node)? > before)
+                })?;
+                Ok(start.elapsed())
+            });
+            arrivals
+                .round(|| Ok(registered.is_finished() && self.count_devices(node)? == DEVICES))?;
+            registered.join().unwrap_or_else(|_| bail!("it panicked"))
+        })?;
+        self.kubectl(node, &["rollout", "restart", self.daemon_set])?;
+        node.until("there is another pod", || {
+            let status = ["rollout", "status", self.daemon_set, "--watch=false"];
+            let status = self.kubectl(node, &status)?;
+            let pods = ["get", "pods", "-l", "test!=yes", "-o", "name"];
+            let pods = self.kubectl(node, &pods)?;
+            Ok(status.contains("successfully rolled out") && pods.lines().count() == 1)
+        })?;
+        node.until("it has registered", || {
+            Ok(self.count_devices(node)? == DEVICES)
+        })?;
+        Ok(registered)
     }
-    arrivals.print();
-    Ok(())
 }
 
-/// The kubelet's own limit: kills of a plugin that only registers and answers.
-pub(super) fn kills_of_a_trivial_plugin(node: &Node) -> Result<()> {
-    let program = "/usr/local/sbin/trivial-plugin";
-    fs::copy(binaries::program("trivial-plugin")?, node.file(program))?;
-    let directory = "/var/lib/kubelet/device-plugins";
-    let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
-    let volume = |name: &str, path: &str| json!({"name": name, "hostPath": {"path": path}});
-    let labels = json!({"app": TRIVIAL});
-    let manifest = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": TRIVIAL},
-        "spec": {"selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {
-                "terminationGracePeriodSeconds": 0,
-                "containers": [{
-                    "name": "plugin", "image": BUSYBOX, "imagePullPolicy": "Never",
-                    "command": [program, directory, TRIVIAL_RESOURCE, DEVICES],
-                    "volumeMounts": [mount("sockets", directory), mount("program", program)],
-                }],
-                "volumes": [volume("sockets", directory), volume("program", program)],
-            },
-        }},
-    });
-    node.apply(&manifest.to_string())?;
-    let has_devices = || {
-        let path = "jsonpath={.items[0].status.allocatable.example\\.com/trivial}";
-        Ok(node.kubectl(&["get", "nodes", "-o", path])? == DEVICES)
-    };
-    node.until("the trivial plugin has registered", has_devices)?;
-    let daemon_set = format!("daemonset/{TRIVIAL}");
-    let mut arrivals = Arrivals::new(node, "ten kills of a trivial plugin");
-    arrivals.other_resource = Some(TRIVIAL_RESOURCE);
+/// The kubelet refuses pods until it has started the container again and the plugin has registered. No
+/// pod may run without its device. What is the kubelet's own part is shown by kills of a trivial plugin
+/// in turn, at the same load.
+pub(super) fn kills(node: &Node) -> Result<()> {
+    TRIVIAL.start(node, DEVICES, None)?;
+    let mut ours = Arrivals::new(node, "ten kills");
+    let mut others = Arrivals::new(node, "ten kills of a trivial plugin");
+    others.other_resource = Some(TRIVIAL.resource);
+    let mut times = [Duration::ZERO; 2];
     for _ in 0..ROUNDS {
-        node.signal(TRIVIAL, "KILL")?;
-        arrivals.round(has_devices)?;
-        node.kubectl(&["rollout", "restart", &daemon_set])?;
-        node.kubectl(&["rollout", "status", &daemon_set, "--timeout=180s"])?;
-        node.until("it has registered again", has_devices)?;
+        times[0] += OURS.kill(node, &mut ours)?;
+        times[1] += TRIVIAL.kill(node, &mut others)?;
     }
-    arrivals.print();
-    node.kubectl(&["delete", &daemon_set]).map(drop)
+    ours.print();
+    others.print();
+    let [ours, others] = times.map(|time| time / ROUNDS as u32);
+    println!(
+        "registered again {ours:.1?} after a kill, and a trivial plugin {others:.1?}, in the mean"
+    );
+    TRIVIAL.delete(node)?;
+    ensure!(
+        ours <= others + MAX_TIME_BEYOND_TRIVIAL,
+        "the plugin needs {ours:?}, and a trivial one {others:?}"
+    );
+    Ok(())
 }
 
 /// Of two instances the newer one is told to end, as by a failing probe, while the earlier one
@@ -305,9 +305,17 @@ fn end_newer_instance(node: &Node, signal: &str) -> Result<usize> {
     Ok(arrivals.refused)
 }
 
-/// The kubelet refuses pods that it starts again before the plugin has registered. None of the
-/// others may have another device than its own.
+/// The kubelet refuses pods that it starts again before the plugin has registered.
 pub(super) fn reboot(node: &Node) -> Result<()> {
+    count_refused_at_reboot(node, || Ok(())).map(drop)
+}
+
+/// Reboots a node with pods that have devices, and returns how many of them the kubelet refuses.
+/// None of the others may be without a device.
+pub(super) fn count_refused_at_reboot(
+    node: &Node,
+    start_services: impl FnOnce() -> Result<()>,
+) -> Result<usize> {
     let names: Vec<String> = (0..PODS_BEFORE_REBOOT)
         .map(|number| format!("before-{number}"))
         .collect();
@@ -316,13 +324,18 @@ pub(super) fn reboot(node: &Node) -> Result<()> {
         let pod = pod.specified("restartPolicy", "Always");
         pod.start(node)?.number(1)?;
     }
-    node.reboot()?;
-    let start = Instant::now();
-    node.until("the kubelet has reported no devices, or all", || {
-        Ok(node.allocatable()? != DEVICES || start.elapsed() > MAX_TIME_TO_REPORT)
+    let mut start = Instant::now();
+    node.reboot(|| {
+        start_services()?;
+        start = Instant::now();
+        Ok(())
     })?;
-    node.until_devices()?;
+    // What the node had before the reboot stays in its status until the kubelet reports.
+    node.until("the kubelet has registered the plugin", || {
+        OURS.count_registrations(node).map(|_| true)
+    })?;
     let registered = start.elapsed();
+    node.until_devices()?;
     let mut refused = 0;
     for name in &names {
         let reason = "jsonpath={.status.reason}";
@@ -339,9 +352,10 @@ pub(super) fn reboot(node: &Node) -> Result<()> {
         }
     }
     println!(
-        "all devices {registered:.1?} after the kubelet's start; {refused} of {} pods refused",
+        "registered {registered:.1?} after the kubelet's start; {refused} of {} pods refused",
         names.len()
     );
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    node.delete_pods(&names)
+    node.delete_pods(&names)?;
+    Ok(refused)
 }

@@ -1,0 +1,114 @@
+//! The plugin as a service of the host, which the chart installs: a reboot and restarts. The node has
+//! no systemd, so the test itself starts what the unit says, at its place in the order of a boot.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use harness::binaries;
+use harness::captured::Captured;
+use serde_json::json;
+use std::process::Command;
+
+use super::restarts::{Arrivals, ROUNDS, count_refused_at_reboot};
+use super::{MEMORY, install_first};
+use crate::real_kubernetes::node::Node;
+use crate::real_kubernetes::overlay::{DEVICES, Overlay};
+use crate::real_kubernetes::pod::Pod;
+
+/// The link that enables the service.
+const UNIT: &str = "/etc/systemd/system/multi-user.target.wants/boathook-plugin.service";
+
+/// Runs what the unit $unit says, one command after the other, as systemd does.
+const START: &str = r#"
+    sed -n 's/^ExecStartPre=//p' "$unit" | while read -r command; do $command; done
+    exec $(sed -n 's/^ExecStart=//p' "$unit")
+"#;
+
+/// Ends the service and waits for its end, as `systemctl try-restart` does, which the installer calls
+/// with a new version. Pods arrive before.
+const END: &str = r#"
+    sleep 1
+    pid=$(pidof boathook-plugin)
+    kill -TERM "$pid"
+    while [ -e "/proc/$pid" ]; do sleep 0.01; done
+"#;
+
+const NAMESPACE: &str = "--namespace=boathook-system";
+
+/// Returns the objects of the chart.
+fn manifests(node: &Node) -> Result<String> {
+    let values = json!({
+        "classes": {"enabled": ["dummy-npu"]},
+        "plugin": {"hostService": true},
+        "resources": {"install": {"limits": {"memory": MEMORY}}},
+    });
+    let file = node.directory("host-service")?.join("values.json");
+    fs::write(&file, values.to_string())?;
+    let script = binaries::source_tree().join("scripts/helm-template");
+    let rendered = Captured::run(Command::new(script).arg(file))?;
+    Ok(rendered.success()?.stdout)
+}
+
+fn start(node: &Node) -> Result<()> {
+    node.start_script(&format!("unit={UNIT}; {START}"))
+}
+
+/// The init container installs the service and enables it. The unit starts before the kubelet, which
+/// is the place that [`reboot`] gives it.
+pub(super) fn install(node: &Node) -> Result<()> {
+    node.kubectl(&[NAMESPACE, "delete", "daemonset", "boathook"])?;
+    node.apply(&manifests(node)?)?;
+    node.rolled_out()?;
+    let unit = node.shell(&format!("cat {UNIT}"))?;
+    let order = unit.lines().filter(|line| line.starts_with("Before="));
+    ensure!(
+        order
+            .into_iter()
+            .any(|line| line.contains("kubelet.service")),
+        "{unit}"
+    );
+    start(node)?;
+    node.until_devices()?;
+    Pod::new(Overlay::Cdi, "by-the-service", 2)
+        .run(node)?
+        .number(2)
+}
+
+pub(super) fn reboot(node: &Node) -> Result<()> {
+    let refused = count_refused_at_reboot(node, || start(node))?;
+    ensure!(refused == 0, "{refused} pods were refused");
+    Ok(())
+}
+
+/// The kubelet refuses pods that arrive between the end of the service and its next registration.
+pub(super) fn restarts(node: &Node) -> Result<()> {
+    let mut arrivals = Arrivals::new(node, "ten restarts of the service");
+    for _ in 0..ROUNDS {
+        let before = node.processes("boathook-plugin")?;
+        node.start_script(&format!("unit={UNIT}; {END}{START}"))?;
+        arrivals.round(|| {
+            let is_another = node
+                .processes("boathook-plugin")
+                .is_ok_and(|pids| pids != before);
+            Ok(is_another && node.allocatable()? == DEVICES)
+        })?;
+        node.until_devices()?;
+    }
+    arrivals.print();
+    Ok(())
+}
+
+/// As docs/administration.md has it.
+pub(super) fn back(node: &Node) -> Result<()> {
+    node.kubectl(&[NAMESPACE, "delete", "daemonset", "boathook"])?;
+    let installer = "/opt/boathook/current/bin/boathook-init";
+    node.shell(&format!("{installer} install --engine none"))?;
+    ensure!(
+        node.shell(&format!("test -e {UNIT}")).is_err(),
+        "it is enabled"
+    );
+    node.signal("boathook-plugin", "TERM")
+        .context("the service ran")?;
+    node.kubectl_with(&["delete", "--ignore-not-found"], &manifests(node)?)?;
+    install_first(node)
+}
