@@ -42,6 +42,10 @@ pub(super) const CASES: &[ClusterCase] = &[
     ("shares of a device", requests::shares),
     ("admin access beside the holders", requests::admin),
     (
+        "admin access to 64 devices, by two claims",
+        requests::admin_of_many,
+    ),
+    (
         "wrong parameters: an event says what is wrong",
         requests::wrong_parameters,
     ),
@@ -58,7 +62,7 @@ pub(super) const CASES: &[ClusterCase] = &[
         faults::container_again,
     ),
     (
-        "the driver killed: slices within 2 s of its start",
+        "the driver killed: slices within 2 s of its registration",
         faults::driver_killed,
     ),
     (
@@ -72,6 +76,14 @@ pub(super) const CASES: &[ClusterCase] = &[
     (
         "/run/cdi emptied, the kubelet restarted",
         faults::restarted_without_specifications,
+    ),
+    (
+        "/var/run/cdi is removed while a claim is held",
+        faults::removed_cdi_directory,
+    ),
+    (
+        "a mistake in config.toml while claims are served",
+        faults::broken_configuration,
     ),
     ("the node reboots", faults::rebooted),
     ("back to the plugin", back),
@@ -210,11 +222,19 @@ fn to_claims(node: &Node) -> Result<()> {
     node.apply(&manifests(node, &["dra"], "serve = \"dra\"")?)?;
     node.rolled_out()?;
     rolled_out(node)?;
-    let program = binaries::program("boathook-dra")?;
-    let program = program.display();
-    node.shell(&format!(
-        "{program} device-class dummy-npu held sided shared carved | kubectl apply -f -"
-    ))?;
+    // As docs/dra.md has it.
+    let exec = ["exec", "daemonset/boathook-dra", "--", "/boathook-dra"];
+    let classes = [
+        "device-class",
+        "dummy-npu",
+        "held",
+        "sided",
+        "shared",
+        "carved",
+    ];
+    let directories = ["--config", "/config/config.toml", "--host-root", "/host"];
+    let arguments = [&[NAMESPACE][..], &exec, &classes, &directories].concat();
+    node.apply(&node.kubectl(&arguments)?)?;
     for (name, count) in [("one", 1), ("two", 2)] {
         node.apply(&template(name, "dummy-npu", count).to_string())?;
     }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::{NAMESPACE, by_template, rolled_out, until_published};
+use super::{NAMESPACE, by_template, manifests, rolled_out, until_published};
 use crate::real_kubernetes::daemons::Daemon;
 use crate::real_kubernetes::node::Node;
 use crate::real_kubernetes::overlay::DEVICES;
@@ -97,7 +97,20 @@ fn keeps_its_device(node: &Node, event: impl Fn() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
+/// Writes the uptime of each change of a slice into a file. A call of kubectl after the changes would
+/// add its own time.
+const WATCH_SLICES: &str = "rm -f /run/slices
+    timeout 120 kubectl get resourceslices --watch -o 'jsonpath={.metadata.name}{\"\\n\"}' |
+        while read -r name; do
+            read -r now rest </proc/uptime
+            echo $now >>/run/slices
+        done";
+
 pub(super) fn driver_killed(node: &Node) -> Result<()> {
+    node.start_script(WATCH_SLICES)?;
+    node.until("the slices are watched", || {
+        node.shell("cat /run/slices").map(|_| true)
+    })?;
     keeps_its_device(node, || {
         let killed = node.signal("boathook-dra", "KILL")?;
         node.kubectl(&["delete", "resourceslices", "--all"])?;
@@ -110,16 +123,39 @@ pub(super) fn driver_killed(node: &Node) -> Result<()> {
         })?;
         until_published(node, DEVICES)?;
         // In hundredths of a second since boot (proc(5)), of which no name precedes it here.
-        let age = node.shell(&format!(
-            "awk 'NR==FNR {{now = $1; next}} {{print now - $22 / 100}}' /proc/uptime /proc/{pid}/stat"
+        let start = node.shell(&format!(
+            "awk '{{printf \"%.2f\", $22 / 100}}' /proc/{pid}/stat"
         ))?;
+        let published = node.shell("tail -n 1 /run/slices")?;
+        let age = published.trim().parse::<f64>()? - start.trim().parse::<f64>()?;
+        // The kubelet looks for sockets of drivers once in a second.
+        let log = ["logs", "--timestamps", "daemonset/boathook-dra"];
+        let log = node.kubectl(&[&[NAMESPACE], &log[..]].concat())?;
+        let registered = time_in_log(&log, "the kubelet has registered the driver")?;
+        let published = time_in_log(&log, "/dummy-npu, 0 of them unhealthy")?;
+        let later = (published - registered).rem_euclid(86_400.0);
         println!(
-            "devices are published {} s after the driver's start",
-            age.trim()
+            "devices are published {age:.2} s after the driver's start, {later:.2} s after its \
+             registration"
         );
-        ensure!(age.trim().parse::<f64>()? <= 2.0, "published after {age} s");
+        ensure!(later <= 2.0, "published {later} s after the registration");
         Ok(())
     })
+}
+
+/// Returns the time of day, in seconds, of the first line with this text.
+fn time_in_log(log: &str, text: &str) -> Result<f64> {
+    let mut lines = log.lines();
+    let line = lines
+        .find(|line| line.contains(text))
+        .context("no such line")?;
+    let (_, time) = line.split_once('T').context("no time")?;
+    let (time, _) = time.split_once('Z').context("no time in UTC")?;
+    let parts = time.split(':').map(str::parse::<f64>);
+    let parts = parts.collect::<Result<Vec<f64>, _>>()?;
+    Ok(parts
+        .iter()
+        .fold(0.0, |seconds, part| seconds * 60.0 + part))
 }
 
 pub(super) fn rolling_update(node: &Node) -> Result<()> {
@@ -196,6 +232,42 @@ pub(super) fn restarted_without_specifications(node: &Node) -> Result<()> {
     node.delete_pods(&["rebooted"])?;
     before.number(1)?;
     ensure!(before == after, "first {before:?}, then {after:?}");
+    Ok(())
+}
+
+/// The driver ends, and its container is started again with the directory that is there then.
+pub(super) fn removed_cdi_directory(node: &Node) -> Result<()> {
+    keeps_its_device(node, || {
+        let start = Instant::now();
+        node.shell("rm -r /run/cdi")?;
+        node.until("the file of the claim is there again", || {
+            Ok(node.shell("ls /run/cdi/boathook.dev-claim-*").is_ok())
+        })?;
+        println!("the file of the claim after {:.1?}", start.elapsed());
+        // The driver publishes them after the kubelet has registered it.
+        node.kubectl(&["delete", "resourceslices", "--all"])?;
+        until_published(node, DEVICES)
+    })
+}
+
+/// Plugin and driver go on with the configuration that the node has.
+pub(super) fn broken_configuration(node: &Node) -> Result<()> {
+    let apply = |serve: &str| {
+        node.apply(&manifests(node, &["dra"], serve)?)?;
+        node.rolled_out()?;
+        rolled_out(node)
+    };
+    apply("serv = \"dra\"")?;
+    until_published(node, DEVICES)?;
+    by_template("beside-a-mistake", "one")
+        .run(node)?
+        .number(1)?;
+    let of_the_plugin = node.allocatable()?;
+    apply("serve = \"dra\"")?;
+    ensure!(
+        of_the_plugin.is_empty() || of_the_plugin == "0",
+        "the plugin serves {of_the_plugin} devices"
+    );
     Ok(())
 }
 

@@ -221,6 +221,48 @@ pub(super) fn admin(node: &Node) -> Result<()> {
     Ok(())
 }
 
+/// The scheduler allocates 32 devices to a claim, so several claims divide them, as docs/dra.md has it.
+pub(super) fn admin_of_many(node: &Node) -> Result<()> {
+    let label = "resource.kubernetes.io/admin-access=true";
+    node.kubectl(&["label", "--overwrite", "namespace", "default", label])?;
+    let request = |condition: &str| {
+        let expression = condition.replace("index", "device.attributes[\"boathook.dev\"].index");
+        json!({"requests": [{"name": "some", "exactly": {
+            "deviceClassName": "dummy-npu", "allocationMode": "All", "adminAccess": true,
+            "selectors": [{"cel": {"expression": expression}}],
+        }}]})
+    };
+    let holder = by_template("owner", "one").that_stays().start(node)?;
+    let all = claiming(node, "all-at-once", &request("index >= 0"))?;
+    node.apply(&all.text())?;
+    node.until("it cannot be scheduled", || {
+        Ok(node.described("all-at-once")?.contains("FailedScheduling"))
+    })?;
+    end(node, "all-at-once")?;
+    let halves = ["first-half", "second-half"];
+    let first = claiming(node, halves[0], &request("index < 32"))?;
+    claiming(node, halves[1], &request("index >= 32 && index < 64"))?;
+    let claims = halves.map(|name| json!({"name": name, "resourceClaimName": name}));
+    let names = halves.map(|name| json!({"name": name}));
+    let pod = first
+        .specified("resourceClaims", json!(claims))
+        .with("/spec/containers/0/resources", json!({"claims": names}));
+    let nodes = nodes_of(node, &pod)?;
+    let opened = node.devices_of(halves[0], "main")?.opened;
+    end(node, halves[0])?;
+    node.kubectl(&["delete", "resourceclaim", halves[1]])?;
+    node.delete_pods(&["owner"])?;
+    ensure!(
+        begin(&nodes, "dummy-npu") == 64 && nodes.len() == 64,
+        "it has {nodes:?}"
+    );
+    ensure!(
+        opened.len() == 64 && opened.is_superset(&holder.opened),
+        "it opened {opened:?}"
+    );
+    Ok(())
+}
+
 /// Other claims get their devices meanwhile.
 pub(super) fn wrong_parameters(node: &Node) -> Result<()> {
     let wrong = json!({
