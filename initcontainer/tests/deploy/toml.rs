@@ -282,8 +282,8 @@ fn toml_without_a_mistake_is_accepted() {
 /// over several lines, which the nodes read.
 #[test]
 fn toml_is_read_by_versions_of_helm_that_read_all_of_it() {
-    let helpers = fs::read_to_string(repository("deploy/helm/templates/_helpers.tpl")).unwrap();
-    let (_, condition) = helpers.split_once("semverCompare \"").unwrap();
+    let checks = fs::read_to_string(repository("deploy/helm/templates/_checks.tpl")).unwrap();
+    let (_, condition) = checks.split_once("semverCompare \"").unwrap();
     let (versions, _) = condition.split_once('"').unwrap();
     for (version, is_read) in [
         ("3.18.6", false),

@@ -5,10 +5,10 @@ use std::fs;
 use harness::manifests::{chart_with_file, helm_with_file, repository};
 use serde_json::{Value, json};
 
-const HELPERS: &str = "templates/_helpers.tpl";
+const CHECKS: &str = "templates/_checks.tpl";
 
-fn read_helpers() -> String {
-    fs::read_to_string(repository("deploy/helm").join(HELPERS)).unwrap()
+fn read_checks() -> String {
+    fs::read_to_string(repository("deploy/helm").join(CHECKS)).unwrap()
 }
 
 /// Without the fields that an older API server drops, no driver would offer the devices that the
@@ -31,9 +31,9 @@ fn a_kubernetes_that_lacks_what_a_value_needs_is_refused() {
         ("webhook.enabled", "1.28", json!({"webhook": clients})),
     ] {
         let needed = format!("\"{oldest}\"");
-        assert_eq!(read_helpers().matches(&needed).count(), 1, "{oldest}");
-        let newer = read_helpers().replace(&needed, "\"9.34\"");
-        let Some(output) = helm_with_file(&values, HELPERS, &newer).unwrap() else {
+        assert_eq!(read_checks().matches(&needed).count(), 1, "{oldest}");
+        let newer = read_checks().replace(&needed, "\"9.34\"");
+        let Some(output) = helm_with_file(&values, CHECKS, &newer).unwrap() else {
             return;
         };
         let message = String::from_utf8(output.stderr).unwrap();
@@ -43,7 +43,7 @@ fn a_kubernetes_that_lacks_what_a_value_needs_is_refused() {
         // The other values, and a removal, need no such version.
         for mut accepted in [json!({}), values] {
             accepted["uninstall"] = json!(accepted != json!({}));
-            let rendered = helm_with_file(&accepted, HELPERS, &newer).unwrap().unwrap();
+            let rendered = helm_with_file(&accepted, CHECKS, &newer).unwrap().unwrap();
             assert!(rendered.status.success(), "{accepted}: {rendered:?}");
         }
     }
@@ -52,8 +52,8 @@ fn a_kubernetes_that_lacks_what_a_value_needs_is_refused() {
 /// Clouds add words to the version of Kubernetes, which are no release candidate.
 #[test]
 fn versions_of_clouds_are_compared_by_their_numbers() {
-    let helpers = read_helpers();
-    assert!(helpers.contains("(printf \"<%s.0-0\" $oldest)"));
+    let checks = read_checks();
+    assert!(checks.contains("(printf \"<%s.0-0\" $oldest)"));
     for (version, is_refused) in [
         ("v1.31.4", true),
         ("v1.33.9-gke.1000", true),
