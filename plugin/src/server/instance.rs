@@ -105,12 +105,13 @@ impl EarlierInstances {
         EarlierInstances(peers)
     }
 
-    /// Waits until all of them have ended. Never returns if there were none.
-    pub(crate) async fn wait_for_end(&self) {
+    /// Waits until all of them have ended, and closes the connections to them. Never returns if there
+    /// were none.
+    pub(crate) async fn wait_for_end(self) {
         if self.0.is_empty() {
             std::future::pending::<()>().await;
         }
-        for peer in &self.0 {
+        for peer in self.0 {
             peer.wait_for_end().await;
         }
     }
