@@ -27,7 +27,7 @@ use serde::Serialize;
 pub(super) use bundles::is_same_bundle;
 use bundles::{find_container_of_bundle, find_matching_paths, has_config, matches_pattern};
 use by_id::select_by_id_or_name;
-pub(super) use ended::{EndedContainer, find_docker_runtime};
+pub(super) use ended::{DeviceRequest, EndedContainer, find_docker_runtime};
 use processes::{ProcessSnapshot, is_in_container_cgroup};
 
 use crate::cli::ContainerSelector;
@@ -111,6 +111,18 @@ impl Container {
         }
     }
 
+    /// Returns whether the container has ended since it was found: its process has ended, or it had
+    /// none and its bundle is gone.
+    pub(super) fn has_vanished(&self) -> bool {
+        match self.pid {
+            Some(_) => !self.is_running(&ProcessSnapshot::read()),
+            None => {
+                let bundle = self.bundle.as_deref();
+                self.ended.is_none() && bundle.is_some_and(|bundle| !has_config(bundle))
+            }
+        }
+    }
+
     /// Returns the name of the engine that created the container. The path of the bundle shows
     /// which engine it is.
     pub(super) fn engine_name(&self) -> Option<&'static str> {
@@ -166,19 +178,12 @@ pub(super) fn find_selected_containers(
     if !selector.env.is_empty() {
         return Ok(vec![Container::default()]);
     }
+    if let Some(id) = selector.id_or_name() {
+        return Ok(vec![find_running_or_ended(id, state_root, host_root)?]);
+    }
     let processes = ProcessSnapshot::read();
-    let all_containers = find_all_containers(state_root.clone(), host_root, &processes);
-    let selected_containers = if let Some(id) = selector.id_or_name() {
-        let container = select_by_id_or_name(id, state_root.as_deref(), &all_containers, host_root)
-            .or_else(|unknown| ended::find_ended_container(id, host_root).ok_or(unknown))
-            .map_err(
-                |unknown| match nerdctl::find_nerdctl_container(id, host_root) {
-                    Some(container) => container.into_unknown_container(),
-                    None => podman::explain_unstarted_container(id, host_root).unwrap_or(unknown),
-                },
-            )?;
-        vec![container]
-    } else if let Some(pod) = &selector.pod {
+    let all_containers = find_all_containers(state_root, host_root, &processes);
+    let selected_containers = if let Some(pod) = &selector.pod {
         find_by_pod(pod, all_containers)?
     } else if let Some(pid) = selector.pid {
         let container = find_by_process(pid, &processes, &all_containers)?;
@@ -203,6 +208,33 @@ pub(super) fn find_selected_containers(
         .into_iter()
         .map(|container| with_current_pid(container, &processes))
         .collect())
+}
+
+/// Finds the container with the id or name `id_or_name`, which runs or of which an engine still has
+/// files.
+fn find_running_or_ended(
+    id_or_name: &str,
+    state_root: Option<PathBuf>,
+    host_root: &Path,
+) -> Result<Container, UnknownContainer> {
+    // A container that Docker starts again and again may start after its processes were searched,
+    // and before Docker's files are read. It is then found by a second search.
+    find_by_id_or_name(id_or_name, state_root.clone(), host_root)
+        .or_else(|unknown| find_ended_container(id_or_name, host_root).ok_or(unknown))
+        .or_else(|_| find_by_id_or_name(id_or_name, state_root, host_root))
+        .map_err(
+            |unknown| match nerdctl::find_nerdctl_container(id_or_name, host_root) {
+                Some(container) => container.into_unknown_container(),
+                None => {
+                    podman::explain_unstarted_container(id_or_name, host_root).unwrap_or(unknown)
+                }
+            },
+        )
+}
+
+/// Finds a container of Docker that has no process. See [`ended::find_ended_container`].
+pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option<Container> {
+    ended::find_ended_container(id_or_name, &ProcessSnapshot::read(), host_root)
 }
 
 /// Finds the running containers of this host that have a known bundle. Each item contains the
@@ -243,7 +275,7 @@ pub(super) fn find_by_id_or_name(
 pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<String> {
     find_by_id_or_name(id_or_name, None, host_root)
         .ok()
-        .or_else(|| ended::find_ended_container(id_or_name, host_root))
+        .or_else(|| find_ended_container(id_or_name, host_root))
         .map(|container| container.id)
         .or_else(|| {
             nerdctl::find_nerdctl_container(id_or_name, host_root).map(|container| container.id)
@@ -431,6 +463,14 @@ fn find_all_containers(
         }
     }
     containers
+}
+
+/// Shortens a container id that an engine chose at random. Ids that a user chose are not shortened,
+/// because such ids often have the same beginning.
+pub(super) fn shorten_id(id: &str) -> String {
+    let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
+    let length = if is_random { SHORT_ID_CHARS } else { id.len() };
+    id.chars().take(length).collect()
 }
 
 #[cfg(test)]

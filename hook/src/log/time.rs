@@ -9,9 +9,56 @@ pub fn format_current_time() -> String {
 
 /// Returns the time `seconds_ago` seconds before now, in UTC and in the format of RFC 3339.
 pub(super) fn format_time_before_now(seconds_ago: i64) -> String {
-    let seconds_since_epoch =
-        clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
-    format_rfc3339(seconds_since_epoch - seconds_ago)
+    format_rfc3339(seconds_since_epoch() - seconds_ago)
+}
+
+fn seconds_since_epoch() -> i64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec())
+}
+
+/// Describes how long ago the time stamp of a log message was, such as `3 minutes ago`. Returns
+/// `None` if `timestamp` does not have the log's format.
+pub fn describe_age(timestamp: &str) -> Option<String> {
+    const SECONDS_PER_UNIT: [(&str, i64); 4] = [
+        ("day", 86_400),
+        ("hour", 3600),
+        ("minute", 60),
+        ("second", 1),
+    ];
+    // The clock may have been set back since.
+    let seconds = (seconds_since_epoch() - parse_rfc3339(timestamp)?).max(0);
+    let mut units = SECONDS_PER_UNIT.into_iter();
+    let (unit, unit_seconds) = units
+        .find(|(_, unit_seconds)| seconds >= *unit_seconds)
+        .unwrap_or(("second", 1));
+    let count = seconds / unit_seconds;
+    let plural = if count == 1 { "" } else { "s" };
+    Some(format!("{count} {unit}{plural} ago"))
+}
+
+/// Parses a time stamp that [`format_rfc3339`] has formatted.
+fn parse_rfc3339(timestamp: &str) -> Option<i64> {
+    let number = |range: std::ops::Range<usize>| timestamp.get(range)?.parse::<i64>().ok();
+    let days = count_days_before(number(0..4)?, number(5..7)?, number(8..10)?);
+    let seconds = days * 86_400 + number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?;
+    (format_rfc3339(seconds) == timestamp).then_some(seconds)
+}
+
+/// Returns the number of days from 1970-01-01 to a date, which is the opposite of
+/// [`to_calendar_date`].
+fn count_days_before(year: i64, month: i64, day: i64) -> i64 {
+    let is_before_march = month <= 2;
+    let year_from_march = year - i64::from(is_before_march);
+    let month_from_march = if is_before_march {
+        month + 9
+    } else {
+        month - 3
+    };
+    let leap_days = year_from_march.div_euclid(4) - year_from_march.div_euclid(100)
+        + year_from_march.div_euclid(400);
+    year_from_march * 365 + leap_days + (153 * month_from_march + 2) / 5 + day
+        - 1
+        - DAYS_BEFORE_1970
 }
 
 fn format_rfc3339(seconds_since_epoch: i64) -> String {
@@ -25,10 +72,12 @@ fn format_rfc3339(seconds_since_epoch: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The number of days from 0000-03-01 to 1970-01-01.
+const DAYS_BEFORE_1970: i64 = 719_468;
+
 /// Converts a number of days after 1970-01-01 to year, month and day of the Gregorian calendar. The
 /// calculation uses years that begin in March, so that a leap day is always the last day of a year.
 fn to_calendar_date(days_since_1970: i64) -> (i64, i64, i64) {
-    const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let days_since_year_0 = days_since_1970 + DAYS_BEFORE_1970;
     let era = days_since_year_0.div_euclid(DAYS_OF_400_YEARS);
@@ -62,6 +111,28 @@ mod tests {
             (-1, "1969-12-31T23:59:59Z"),
         ] {
             assert_eq!(format_rfc3339(seconds_since_epoch), expected);
+            assert_eq!(parse_rfc3339(expected), Some(seconds_since_epoch));
+        }
+        for text in [
+            "",
+            "2026-11-21",
+            "2026-02-30T00:00:00Z",
+            "2026-11-21 15:37:43",
+        ] {
+            assert_eq!(parse_rfc3339(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_age_has_the_greatest_unit() {
+        for (seconds_ago, expected) in [
+            (-60, "0 seconds ago"),
+            (61, "1 minute ago"),
+            (2 * 3600 + 60, "2 hours ago"),
+            (3 * 86_400 + 60, "3 days ago"),
+        ] {
+            let timestamp = format_time_before_now(seconds_ago);
+            assert_eq!(describe_age(&timestamp).as_deref(), Some(expected));
         }
     }
 }

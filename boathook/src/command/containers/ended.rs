@@ -1,5 +1,5 @@
-//! Finds containers of Docker that have ended or could not be started. Docker removes their bundles
-//! but keeps its own files about them until `docker rm`.
+//! Finds containers of Docker that have ended, that Docker starts again and again, or that could not
+//! be started. Docker removes their bundles but keeps its own files about them until `docker rm`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Container;
 use super::bundles::read_directory;
+use super::processes::ProcessSnapshot;
 
 /// The data directories of Docker and of its snap package, relative to the host's root.
 const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
@@ -22,6 +23,10 @@ const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,
+    /// Why the container does not run. It is `None` if Docker still takes it for running: it ended
+    /// at this moment.
+    #[serde(skip)]
+    end: Option<End>,
     exit_code: i64,
     /// The error message of Docker if it could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,21 +38,38 @@ pub(in crate::command) struct EndedContainer {
     /// The CDI device names that the user gave for the container (`docker run --device KIND=NAME`).
     #[serde(skip)]
     pub(in crate::command) cdi_names: Vec<String>,
+    /// The other device requests (`--gpus`). Docker turns them into environment variables when it
+    /// starts the container, so `env` does not have these variables.
+    #[serde(skip)]
+    pub(in crate::command) device_requests: Vec<DeviceRequest>,
     /// The environment variables of the container, each as `NAME=VALUE`.
     #[serde(skip)]
     pub(in crate::command) env: Vec<String>,
 }
 
+/// Why a container of Docker does not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Ended,
+    /// Docker starts the container again after a pause, because of its restart policy.
+    Restarting,
+}
+
 impl fmt::Display for EndedContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = excerpt(&self.name);
-        match self.error {
-            Some(_) => write!(f, "docker's {name}, which it could not start"),
-            None => write!(
+        let exit_code = self.exit_code;
+        write!(f, "docker's {}, which ", excerpt(&self.name))?;
+        match (self.end, &self.error) {
+            (Some(End::Restarting), Some(_)) => {
+                f.write_str("it tries to start again and again, and could not start")
+            }
+            (Some(End::Restarting), None) => write!(
                 f,
-                "docker's {name}, which ended with code {}",
-                self.exit_code
+                "it starts again and again; its program ended with code {exit_code}"
             ),
+            (Some(End::Ended), Some(_)) => f.write_str("it could not start"),
+            (Some(End::Ended), None) => write!(f, "ended with code {exit_code}"),
+            (None, _) => f.write_str("has ended at this moment"),
         }
     }
 }
@@ -70,16 +92,38 @@ struct DockerState {
     /// True if the container was running when Docker last wrote the file.
     #[serde(rename = "Running", default)]
     is_running: bool,
+    /// True while Docker waits before it starts the container again. `is_running` is then true as
+    /// well (moby, daemon/container/state.go).
+    #[serde(rename = "Restarting", default)]
+    is_restarting: bool,
+    #[serde(rename = "Pid", default)]
+    pid: i32,
     #[serde(rename = "ExitCode", default)]
     exit_code: i64,
     #[serde(rename = "Error", default)]
     error: String,
 }
 
+impl DockerState {
+    /// Returns whether the container's init process runs.
+    fn has_process(&self, processes: &ProcessSnapshot) -> bool {
+        self.is_running && !self.is_restarting && processes.cgroup_lines(self.pid).is_some()
+    }
+
+    fn end(&self) -> Option<End> {
+        match (self.is_running, self.is_restarting) {
+            (_, true) => Some(End::Restarting),
+            (false, false) => Some(End::Ended),
+            (true, false) => None,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct DockerConfig {
+    /// It is null if neither the image nor the user sets a variable.
     #[serde(rename = "Env", default)]
-    env: Vec<String>,
+    env: Option<Vec<String>>,
 }
 
 /// The fields of Docker's hostconfig.json that this module needs.
@@ -92,12 +136,31 @@ struct HostConfig {
 }
 
 /// A device request from `--gpus` or `--device`. For a CDI device name, `driver` is `cdi`.
-#[derive(Deserialize)]
-struct DeviceRequest {
+#[derive(Debug, Clone, Deserialize)]
+pub(in crate::command) struct DeviceRequest {
     #[serde(rename = "Driver", default)]
-    driver: String,
+    pub(in crate::command) driver: String,
+    /// The number of devices. A negative number requests all devices.
+    #[serde(rename = "Count", default)]
+    pub(in crate::command) count: i64,
     #[serde(rename = "DeviceIDs", default)]
     device_ids: Option<Vec<String>>,
+    /// Alternatives, each with the capabilities that the driver must have.
+    #[serde(rename = "Capabilities", default)]
+    capabilities: Option<Vec<Vec<String>>>,
+}
+
+impl DeviceRequest {
+    pub(in crate::command) fn device_ids(&self) -> &[String] {
+        self.device_ids.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the capabilities of all alternatives. `--gpus` and compose write only one
+    /// alternative.
+    pub(in crate::command) fn capabilities(&self) -> impl Iterator<Item = &str> {
+        let alternatives = self.capabilities.iter().flatten();
+        alternatives.flatten().map(String::as_str)
+    }
 }
 
 #[derive(Deserialize)]
@@ -106,14 +169,20 @@ struct DaemonConfig {
     data_root: Option<PathBuf>,
 }
 
-/// Finds the ended container with the id or name `id_or_name`. If there is none, finds the ended
-/// container whose id begins with `id_or_name`, provided that there is only one.
-pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option<Container> {
+/// Finds a container that Docker's files describe and that has no process: it has ended, Docker
+/// starts it again and again, or it could not be started. Compares `id_or_name` first with the ids
+/// and names. If there is no such container, finds the one whose id begins with `id_or_name`,
+/// provided that there is only one.
+pub(super) fn find_ended_container(
+    id_or_name: &str,
+    processes: &ProcessSnapshot,
+    host_root: &Path,
+) -> Option<Container> {
     let is_named = |container: &DockerContainer| {
         container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
     };
     let containers: Vec<_> = read_containers(host_root)
-        .filter(|(_, container)| !container.state.is_running)
+        .filter(|(_, container)| !container.state.has_process(processes))
         .collect();
     let index_by_name = containers
         .iter()
@@ -132,33 +201,38 @@ pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option
             .map(|(index, _)| index)
     };
     let (container_dir, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
+    Some(describe_ended_container(container_dir, container))
+}
+
+fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -> Container {
     let host_config: Option<HostConfig> = read_json(&container_dir.join("hostconfig.json"));
     let (runtime, device_requests) = host_config.map_or((None, Vec::new()), |host_config| {
         let device_requests = host_config.device_requests.unwrap_or_default();
         (host_config.runtime, device_requests)
     });
     let runtime = runtime.filter(|runtime| device_requests.is_empty() && !runtime.is_empty());
-    let cdi_requests = device_requests
+    let (cdi_requests, device_requests): (Vec<_>, Vec<_>) = device_requests
         .into_iter()
-        .filter(|request| request.driver == "cdi");
+        .partition(|request| request.driver == "cdi");
     let cdi_names = cdi_requests
+        .into_iter()
         .filter_map(|request| request.device_ids)
         .flatten();
-    let DockerState {
-        exit_code, error, ..
-    } = &container.state;
-    Some(Container {
+    let state = &container.state;
+    Container {
         id: container.id.clone(),
         ended: Some(EndedContainer {
             name: container.name.trim_start_matches('/').to_owned(),
-            exit_code: *exit_code,
-            error: Some(error.clone()).filter(|error| !error.is_empty()),
+            end: state.end(),
+            exit_code: state.exit_code,
+            error: Some(state.error.clone()).filter(|error| !error.is_empty()),
             runtime,
             cdi_names: cdi_names.collect(),
-            env: container.config.env.clone(),
+            device_requests,
+            env: container.config.env.clone().unwrap_or_default(),
         }),
         ..Container::default()
-    })
+    }
 }
 
 /// Returns the id and the name of each container in Docker's data directories. The containers may
@@ -242,7 +316,25 @@ mod tests {
             r#"{"ID": "0a2c", "Name": "/other", "State": {"ExitCode": 1}, "Config": {}}"#,
         );
         write("var/lib/docker/containers/0d/config.v2.json", "no JSON");
-        let found = |text| find_ended_container(text, host.path());
+        // The process of pid 1 runs, and the greatest pid of Linux is less than the other one.
+        for (id, state) in [
+            ("0e", r#""Running": true, "Pid": 1"#),
+            ("0f", r#""Running": true, "Pid": 1073741823"#),
+            (
+                "0b",
+                r#""Running": true, "Restarting": true, "Pid": 0, "ExitCode": 3"#,
+            ),
+        ] {
+            write(
+                &format!("var/lib/docker/containers/{id}/config.v2.json"),
+                &format!(
+                    r#"{{"ID": "{id}", "Name": "/of-{id}", "State": {{{state}}},
+                        "Config": {{"Env": null}}}}"#
+                ),
+            );
+        }
+        let processes = ProcessSnapshot::read();
+        let found = |text| find_ended_container(text, &processes, host.path());
         for (text, id) in [
             ("zha", Some("0a1b")),
             ("0a1b", Some("0a1b")),
@@ -251,6 +343,9 @@ mod tests {
             ("0a", None),
             ("gone", None),
             ("", None),
+            ("of-0e", None),
+            ("of-0f", Some("0f")),
+            ("of-0b", Some("0b")),
         ] {
             assert_eq!(
                 found(text).map(|container| container.id).as_deref(),
@@ -262,9 +357,22 @@ mod tests {
         assert_eq!(ended.error.as_deref(), Some("refused"));
         assert_eq!(ended.runtime.as_deref(), Some("runc"));
         assert_eq!(ended.env, ["A=1"]);
-        assert_eq!(
-            found("other").unwrap().to_string(),
-            "0a2c, not running, docker's other, which ended with code 1"
-        );
+        for (name, description) in [
+            (
+                "other",
+                "0a2c, not running, docker's other, which ended with code 1",
+            ),
+            (
+                "of-0b",
+                "0b, not running, docker's of-0b, which it starts again and again; its program \
+                 ended with code 3",
+            ),
+            (
+                "of-0f",
+                "0f, not running, docker's of-0f, which has ended at this moment",
+            ),
+        ] {
+            assert_eq!(found(name).unwrap().to_string(), description);
+        }
     }
 }

@@ -2,9 +2,13 @@
 //! log may be the only place with these messages: runtimes discard them if the hook succeeds, and
 //! engines discard them if the container cannot be started.
 
+use std::error::Error;
+use std::fmt;
+
 use device_class::config::Config;
 use hook::log::{self, contains_container_id};
 
+use crate::command::containers::{self, shorten_id};
 use crate::command::finding::{Finding, Severity};
 
 const SUBJECT: &str = "log";
@@ -18,23 +22,77 @@ pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec
     })
 }
 
-/// Returns a finding for each of the latest log messages that say why a container was refused. A
-/// refused container may leave no other trace on the host.
-pub(super) fn report_last_refusals(config: &Config) -> Vec<Finding> {
+/// Returns the refusals in the log that may be of the container `id_or_name`, which does not exist.
+/// A refused container may leave no other trace on the host, and the log has its id, not its name.
+/// So these are the latest refusals of containers that do not exist. If ids of them begin with
+/// `id_or_name`, these are the only ones.
+pub(super) fn report_possible_refusals(id_or_name: &str, config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 3;
-    let is_refusal = |line: &str| {
-        let message = line.split_once(" boathook: ");
-        message.is_some_and(|(_, text)| text.starts_with("container "))
+    let lines = match log::read_node_log(&config.host_root) {
+        Ok(lines) => lines,
+        Err(error) => return vec![to_warning(&error)],
     };
-    let mut findings = select_messages(MAX_MESSAGES, config, is_refusal);
-    if findings
+    let refusals: Vec<Refusal> = lines
         .iter()
-        .any(|finding| finding.severity == Severity::Note)
-    {
-        let text = "the last containers that were refused on this host:";
-        findings.insert(0, Finding::new(Severity::Note, SUBJECT, text));
+        .filter_map(|line| Refusal::parse(line))
+        .collect();
+    let has_id_prefix =
+        |refusal: &&Refusal| !id_or_name.is_empty() && refusal.container_id.starts_with(id_or_name);
+    let has_matching_ids = refusals.iter().any(|refusal| has_id_prefix(&refusal));
+    let candidates = refusals.iter().rev();
+    let mut refusals: Vec<&Refusal> = candidates
+        .filter(|refusal| !has_matching_ids || has_id_prefix(refusal))
+        .filter(|refusal| {
+            containers::find_container_id(refusal.container_id, &config.host_root).is_none()
+        })
+        .take(MAX_MESSAGES)
+        .collect();
+    refusals.reverse();
+    let findings: Vec<Finding> = refusals
+        .into_iter()
+        .map(|refusal| Finding::new(Severity::Note, SUBJECT, refusal.to_string()))
+        .collect();
+    let text = "perhaps one of the last containers that were refused on this host and are gone:";
+    let heading = (!findings.is_empty()).then(|| Finding::new(Severity::Note, SUBJECT, text));
+    heading.into_iter().chain(findings).collect()
+}
+
+/// A line of the log which says why a container was refused.
+struct Refusal<'a> {
+    timestamp: &'a str,
+    container_id: &'a str,
+    reason: &'a str,
+}
+
+impl<'a> Refusal<'a> {
+    /// Parses a line of the form `TIME boathook: container ID: REASON`. Messages that are not
+    /// errors have their level before `container`.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (timestamp, message) = line.split_once(" boathook: ")?;
+        let (container_id, reason) = message.strip_prefix("container ")?.split_once(": ")?;
+        Some(Refusal {
+            timestamp,
+            container_id,
+            reason,
+        })
     }
-    findings
+}
+
+impl fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let age = log::describe_age(self.timestamp);
+        let age = age.as_deref().unwrap_or(self.timestamp);
+        let id = shorten_id(self.container_id);
+        write!(f, "{age}, container {id}: {}", self.reason)
+    }
+}
+
+/// Returns the reason for which the container `container_id` was refused the last time.
+pub(super) fn find_last_refusal(container_id: &str, config: &Config) -> Option<String> {
+    let lines = log::read_node_log(&config.host_root).ok()?;
+    let mut refusals = lines.iter().rev().filter_map(|line| Refusal::parse(line));
+    let refusal = refusals.find(|refusal| refusal.container_id == container_id)?;
+    Some(refusal.reason.to_owned())
 }
 
 fn select_messages(
@@ -51,9 +109,10 @@ fn select_messages(
                 .map(|line| Finding::new(Severity::Note, SUBJECT, line))
                 .collect()
         }
-        Err(error) => {
-            let text = log::format_error_chain(&error);
-            vec![Finding::new(Severity::Warning, SUBJECT, text)]
-        }
+        Err(error) => vec![to_warning(&error)],
     }
+}
+
+fn to_warning(error: &dyn Error) -> Finding {
+    Finding::new(Severity::Warning, SUBJECT, log::format_error_chain(error))
 }

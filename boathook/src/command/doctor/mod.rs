@@ -4,6 +4,8 @@
 
 mod capabilities;
 mod device_name;
+mod device_requests;
+mod ended_container;
 mod granted;
 mod hook_entry;
 mod injected;
@@ -25,7 +27,7 @@ use hook::planner::{self, Caller};
 use injection_plan::plan::Grant;
 use serde::Serialize;
 
-use super::containers::{self, Container, EndedContainer, UnknownContainer};
+use super::containers::{self, Container, UnknownContainer};
 use super::finding::{Finding, Severity, print_table};
 use super::launcher::Launcher;
 use super::running_root::RunningRoot;
@@ -94,7 +96,7 @@ fn examine_containers(
     match containers::find_selected_containers(selector, state_root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
-            .map(|container| examine_container(container, selector, is_verbose, config))
+            .map(|container| examine_present_container(container, selector, is_verbose, config))
             .collect(),
         Err(unknown_container) => vec![examine_unknown_name(unknown_container, config)],
     }
@@ -133,13 +135,33 @@ fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) ->
     let mut findings = vec![finding.with_fix(unknown_container.fix)];
     let messages = logged::report_logged_messages(&unknown_container.name, config);
     if messages.is_empty() {
-        findings.extend(logged::report_last_refusals(config))
+        let name = &unknown_container.name;
+        findings.extend(logged::report_possible_refusals(name, config))
     } else {
         findings.extend(messages)
     }
     Examination {
         container,
         findings,
+    }
+}
+
+/// Examines a container. If the container ends meanwhile, examines it again as an ended one, because
+/// its files were removed during the examination.
+fn examine_present_container(
+    container: Container,
+    selector: &ContainerSelector,
+    is_verbose: bool,
+    config: &Config,
+) -> Examination {
+    let examination = examine_container(container, selector, is_verbose, config);
+    let container = &examination.container;
+    if selector.id_or_name().is_none() || !container.has_vanished() {
+        return examination;
+    }
+    match containers::find_ended_container(&container.id, &config.host_root) {
+        Some(ended_container) => examine_container(ended_container, selector, is_verbose, config),
+        None => examination,
     }
 }
 
@@ -157,36 +179,20 @@ fn examine_container(
             container.to_string(),
         ));
     }
-    let ended_container = container.ended.as_ref();
-    if let Some(ended_container) =
-        ended_container.filter(|ended_container| !ended_container.cdi_names.is_empty())
-    {
-        findings.extend(examine_cdi_names(ended_container, config));
-        findings.extend(logged::report_logged_messages(&container.id, config));
-        return Examination {
-            container,
-            findings,
-        };
-    }
-    let env = ended_container.map_or(&selector.env, |ended_container| &ended_container.env);
-    match ContainerSpec::read(&container, env, &config.host_root) {
-        Ok(spec) => findings.extend(examine_spec(&container, &spec, is_verbose, config)),
-        Err(error) => {
-            let text = log::format_error_chain(&error);
-            findings.push(Finding::new_fault(ExitCode::Spec, "config.json", text));
-        }
-    }
-    let is_explained = findings.iter().any(|finding| finding.fault.is_some());
-    let error = container
-        .ended
-        .as_ref()
-        .and_then(|ended_container| ended_container.error.as_ref());
-    if let Some(error) = error.filter(|_| !is_explained) {
-        findings.push(Finding::new_fault(
-            ExitCode::NoContainer,
-            "container",
-            error,
-        ));
+    match &container.ended {
+        Some(ended_container) => findings.extend(ended_container::examine_ended_container(
+            &container,
+            ended_container,
+            is_verbose,
+            config,
+        )),
+        None => match ContainerSpec::read(&container, &selector.env, &config.host_root) {
+            Ok(spec) => findings.extend(examine_spec(&container, &spec, is_verbose, config)),
+            Err(error) => {
+                let text = log::format_error_chain(&error);
+                findings.push(Finding::new_fault(ExitCode::Spec, "config.json", text));
+            }
+        },
     }
     if !container.id.is_empty() {
         findings.extend(logged::report_logged_messages(&container.id, config));
@@ -195,27 +201,6 @@ fn examine_container(
         container,
         findings,
     }
-}
-
-/// Examines the CDI device names of a Docker container that does not run. Docker resolves the names
-/// when it starts a container, so a container with an unknown name exists but could never be
-/// started.
-fn examine_cdi_names(ended_container: &EndedContainer, config: &Config) -> Vec<Finding> {
-    let names = ended_container.cdi_names.iter();
-    let mut findings: Vec<Finding> = names
-        .flat_map(|name| device_name::examine_device_name(name, config))
-        .collect();
-    if let Some(error) = &ended_container.error {
-        let subject = "container";
-        findings.push(if has_fault(&findings) {
-            Finding::new(Severity::Note, subject, format!("docker has said: {error}"))
-        } else {
-            Finding::new_fault(ExitCode::NoContainer, subject, error).with_fix(
-                "the names can be resolved now: start the container again (`docker start NAME`)",
-            )
-        });
-    }
-    findings
 }
 
 /// Examines a container: its requests, the grants, the hook, and the files in the container. Stops

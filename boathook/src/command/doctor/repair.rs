@@ -5,7 +5,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use injection_plan::plan::InjectionPlan;
 
-use crate::command::containers::{Container, SHORT_ID_CHARS};
+use crate::command::containers::{Container, shorten_id};
 use crate::command::launcher::{Launcher, quote_for_shell};
 
 /// A running container that may not have all device nodes, files and device rules of its injection
@@ -72,12 +72,4 @@ impl IncompleteContainer<'_> {
             "`boathook attach {name} {devices}` gives them back"
         ))
     }
-}
-
-/// Shortens a container id that an engine chose at random. Ids that a user chose are not shortened,
-/// because such ids often have the same beginning.
-fn shorten_id(id: &str) -> String {
-    let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
-    let length = if is_random { SHORT_ID_CHARS } else { id.len() };
-    id.chars().take(length).collect()
 }

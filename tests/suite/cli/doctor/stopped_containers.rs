@@ -2,7 +2,7 @@
 //! engine could not start them.
 
 use harness::demo_host::{DemoHost, HostDirectory};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::{boathook, bundle, hook, state, succeeds};
 use crate::said::assert_says;
@@ -83,13 +83,196 @@ fn a_container_that_docker_could_not_start_is_examined_by_its_name() {
             assert_says(&text, &["note log 2", "has no device `npu-64`"]);
         }
     }
-    // Nothing is left of another, which was removed at its end.
-    let ran = boathook(&host, &["doctor", "removed"], b"");
-    assert_eq!(ran.status.code(), Some(10), "{ran:?}");
-    assert_says(
-        &ran.stdout,
-        &["the last containers that were refused", "`npu-64`"],
+}
+
+/// Nothing is left of a container that was removed at its end, but the log has its id. Refusals of
+/// containers that docker keeps under other names are no help.
+#[test]
+fn only_refusals_of_containers_that_are_gone_are_shown_for_an_unknown_name() {
+    let host = HostDirectory::new().unwrap();
+    let process = std::process::id();
+    let [gone, other, kept] = ["0a1b", "0a2c", "0d"].map(|start| {
+        let id = format!("{start}{process}");
+        format!("{id:0<64}")
+    });
+    for (id, value) in [(&gone, "npu-64"), (&other, "npu-65"), (&kept, "npu-66")] {
+        let refused = bundle(&[(DemoHost::VARIABLE, value)]);
+        let mut state = state(refused.path());
+        state["id"] = id.as_str().into();
+        hook(&host, &["prestart"], state.to_string().as_bytes());
+    }
+    write_docker_files(&host, &kept, &json!({ "Name": "/kept" }), &json!({}));
+    let heading = "perhaps one of the last containers that were refused";
+    for (name, has, lacks) in [
+        ("removed", &["`npu-64`", "`npu-65`"][..], &["`npu-66`"][..]),
+        (&gone[..8], &["`npu-64`"], &["`npu-65`", "`npu-66`"]),
+    ] {
+        let ran = boathook(&host, &["doctor", name], b"");
+        assert_eq!(ran.status.code(), Some(10), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, has);
+        let short_id = &gone[..12];
+        assert_says(
+            &text,
+            &[heading, &format!(" ago, container {short_id}: env DUMMY_")],
+        );
+        for word in lacks {
+            assert!(!text.contains(word), "{name}: {word} in {text}");
+        }
+    }
+    let known = boathook(&host, &["doctor", "kept"], b"");
+    assert_says(&known.stdout, &["docker's kept", "`npu-66`"]);
+}
+
+/// Writes docker's files about a container that does not run. `config` and `host_config` are parts
+/// of the two files.
+fn write_docker_files(host: &HostDirectory, id: &str, config: &Value, host_config: &Value) {
+    let directory = format!("/var/lib/docker/containers/{id}");
+    let mut all_config = json!({
+        "ID": id, "State": { "ExitCode": 128 }, "Config": { "Env": ["PATH=/bin"] },
+    });
+    for (key, value) in config.as_object().unwrap() {
+        all_config[key] = value.clone();
+    }
+    for (file, content) in [
+        ("config.v2.json", &all_config),
+        ("hostconfig.json", host_config),
+    ] {
+        host.add_file(&format!("{directory}/{file}"), &content.to_string())
+            .unwrap();
+    }
+}
+
+/// Docker sets the variables of `--gpus` when it starts a container. Its files about the container
+/// have only the request.
+#[test]
+fn the_device_requests_of_docker_are_requests() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'cards.com/card'\n\
+        request = { env = 'CARDS', capabilities_env = 'CARD_PARTS' }\n\
+        discover = [{ path = '/dev/card{index:number}' }]\n\
+        device = { id = 'card-{index}' }\n\
+        edits = [{ capability = 'compute' }, { capability = 'video' }]\n\
+        compatibility = { name = 'cards', hook_programs = ['cards-hook'] }\n";
+    host.add_class("card", class).unwrap();
+    for number in 0..2 {
+        host.add_file(&format!("/dev/card{number}"), "").unwrap();
+    }
+    let id = format!("0f3cc6559eea{}", std::process::id());
+    let absent = "docker: Error response from daemon: could not select device driver";
+    let refusal = format!("runc: stderr: boathook: container {id}: parts are too old\n: unknown");
+    let request = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+    for (device_request, error, code, words) in [
+        // `--gpus device=2`
+        (
+            r#"{"Driver": "", "Count": 0, "DeviceIDs": ["2"], "Capabilities": [["gpu"]]}"#,
+            absent,
+            5,
+            &[
+                "`--gpus` of docker sets CARDS=2",
+                "class card has no device `2`",
+            ][..],
+        ),
+        // `--gpus 'all,capabilities=video'`
+        (
+            r#"{"Driver": "", "Count": -1, "Capabilities": [["video", "gpu"]]}"#,
+            &refusal,
+            5,
+            &[
+                "sets CARDS=all CARD_PARTS=video",
+                "error container it was refused at its last start: parts are too old",
+            ],
+        ),
+        // `--gpus 2`, and docker has no driver.
+        (
+            r#"{"Driver": "cards", "Count": 2, "DeviceIDs": null, "Capabilities": [["gpu"]]}"#,
+            absent,
+            10,
+            &[
+                "sets CARDS=0,1",
+                "`boathook-init install --engine docker --as cards`, then `systemctl restart docker`",
+            ],
+        ),
+        // A driver of another vendor.
+        (
+            r#"{"Driver": "others", "Count": 1, "Capabilities": [["gpu"]]}"#,
+            &refusal,
+            5,
+            &["error container it was refused at its last start: parts are too old"],
+        ),
+    ] {
+        write_docker_files(
+            &host,
+            &id,
+            &json!({ "Name": "/web", "State": { "ExitCode": 128, "Error": error },
+                "Config": { "Env": null } }),
+            &json!({ "Runtime": "runc", "DeviceRequests": [request(device_request)] }),
+        );
+        let ran = boathook(&host, &["doctor", "web"], b"");
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, words);
+        assert!(!text.contains("sets no variable"), "{text}");
+    }
+    // Docker has restarted the container, and its program has ended again.
+    write_docker_files(
+        &host,
+        &id,
+        &json!({ "Name": "/web", "Config": { "Env": ["CARDS=0"] }, "State":
+            { "Running": true, "Restarting": true, "Pid": 0, "ExitCode": 3 } }),
+        &json!({ "Runtime": "boathook" }),
     );
+    for name in ["web", &id] {
+        let ran = boathook(&host, &["doctor", name], b"");
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = [
+            "docker's web, which it starts again and again; its program ended with code 3",
+            "CARDS=0 of class card",
+        ];
+        assert_says(&text, &words);
+    }
+}
+
+/// A container that could not be started because of its CDI names starts if the names can be
+/// resolved. One that the hook of the names has refused is refused again.
+#[test]
+fn a_container_with_cdi_names_that_the_hook_refused_is_not_to_be_started_again() {
+    let host = HostDirectory::new().unwrap();
+    let id = format!("0f3cc6559eeb{}", std::process::id());
+    let specification = json!({ "cdiVersion": "0.5.0", "kind": "cards.com/card", "devices": [
+        { "name": "0", "containerEdits": { "deviceNodes": [{ "path": "/dev/card0" }] } },
+    ] });
+    host.add_file("/etc/cdi/cards.json", &specification.to_string())
+        .unwrap();
+    host.add_file("/dev/card0", "").unwrap();
+    let start = "start the container again";
+    for (error, code, words, lacks) in [
+        (
+            "unresolvable CDI devices cards.com/card=0".to_owned(),
+            10,
+            start,
+            "it was refused",
+        ),
+        (
+            format!("exit status 5, stderr: boathook: container {id}: it needs cards>=99: unknown"),
+            5,
+            "it was refused at its last start: it needs cards>=99",
+            start,
+        ),
+    ] {
+        write_docker_files(
+            &host,
+            &id,
+            &json!({ "Name": "/web", "State": { "ExitCode": 128, "Error": error } }),
+            &json!({ "DeviceRequests": [{ "Driver": "cdi", "DeviceIDs": ["cards.com/card=0"] }] }),
+        );
+        let ran = boathook(&host, &["doctor", "web"], b"");
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, &[words]);
+        assert!(!text.contains(lacks), "{text}");
+    }
 }
 
 /// Docker and podman resolve CDI names when they start a container, which stays as it was created if

@@ -1,0 +1,123 @@
+//! Reads the device requests of Docker's containers, such as those of `--gpus`. Docker chooses a
+//! driver for a request, and sets the variables of the driver when it starts the container.
+
+use std::fs;
+use std::path::Path;
+
+use device_class::DeviceClass;
+use device_class::class::Compatibility;
+use device_class::config::{Config, InstalledDirectories};
+use device_class::discover;
+use device_class::load;
+use hook::planner;
+use runtime_config::program_directories;
+
+use crate::command::containers::DeviceRequest;
+
+/// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`.
+pub(super) fn list_variables(requests: &[DeviceRequest], config: &Config) -> Vec<String> {
+    let variables = requests.iter().flat_map(|request| {
+        let class = find_class(request, config);
+        class.map_or_else(Vec::new, |class| list_class_variables(request, &class))
+    });
+    variables.collect()
+}
+
+/// Returns the variables of a class that Docker sets (moby, daemon/nvidia_linux.go).
+fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<String> {
+    let devices = match (request.device_ids(), request.count) {
+        (ids @ [_, ..], _) => Some(ids.join(",")),
+        ([], count @ 1..) => {
+            let indices: Vec<String> = (0..count).map(|index| index.to_string()).collect();
+            Some(indices.join(","))
+        }
+        ([], 0) => None,
+        ([], _) => Some("all".to_owned()),
+    };
+    let class_request = &class.spec.request;
+    let devices = devices.map(|devices| format!("{}={devices}", class_request.env));
+    // Docker adds capabilities such as `gpu`, which the driver itself must have.
+    let class_capabilities = class.spec.capabilities();
+    let is_of_class = |capability: &&str| {
+        let mut class_capabilities = class_capabilities.iter();
+        class_capabilities.any(|class_capability| class_capability.as_str() == *capability)
+    };
+    let capabilities: Vec<&str> = request.capabilities().filter(is_of_class).collect();
+    let capabilities = class_request
+        .capabilities_env
+        .as_ref()
+        .filter(|_| !capabilities.is_empty())
+        .map(|variable| format!("{variable}={}", capabilities.join(",")));
+    devices.into_iter().chain(capabilities).collect()
+}
+
+/// Describes what a user can do if Docker finds no driver for `requests`. Docker looks for the
+/// driver's program only when Docker itself starts.
+pub(super) fn describe_driver_fix(requests: &[DeviceRequest], config: &Config) -> Option<String> {
+    let class = find_class(requests.first()?, config)?;
+    let compatibility = class.spec.compatibility?;
+    let driver = &compatibility.name;
+    let restart =
+        "`systemctl restart docker`: it looks for the driver's program only when it starts";
+    Some(if has_own_program(&compatibility, &config.host_root) {
+        format!("if docker could not select a device driver: {restart}")
+    } else {
+        format!("`boathook-init install --engine docker --as {driver}`, then {restart}")
+    })
+}
+
+/// Returns the class whose vendor's driver Docker chooses for the request. If Docker may choose the
+/// driver of several classes, returns a class that has devices on this host.
+fn find_class(request: &DeviceRequest, config: &Config) -> Option<DeviceClass> {
+    let sources = load::read_each_source(&config.classes)
+        .into_iter()
+        .flatten();
+    let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
+    let mut classes: Vec<(DeviceClass, Compatibility)> = classes
+        .filter_map(|class| {
+            let compatibility = class.spec.compatibility.clone()?;
+            Some((class, compatibility))
+        })
+        .filter(|(_, compatibility)| {
+            list_programs(compatibility).next().is_some()
+                && (request.driver.is_empty() || request.driver == compatibility.name.as_str())
+        })
+        .collect();
+    let host = planner::open_host(config).ok();
+    // The key is false, and so the least, for the class that Docker most probably means.
+    classes.sort_by_cached_key(|(class, compatibility)| {
+        let is_named = request
+            .capabilities()
+            .any(|capability| capability == compatibility.name.as_str());
+        let has_devices = || {
+            let host = host.as_ref();
+            host.is_some_and(|host| !discover::find_devices(class, host).devices.is_empty())
+        };
+        (
+            !is_named,
+            !has_own_program(compatibility, &config.host_root),
+            !has_devices(),
+        )
+    });
+    classes.into_iter().next().map(|(class, _)| class)
+}
+
+/// Returns the names of the programs that Docker looks for before it has the driver.
+fn list_programs(compatibility: &Compatibility) -> impl Iterator<Item = &str> {
+    let runtime_programs = compatibility.runtime_programs.iter();
+    let programs = compatibility.hook_programs.iter().chain(runtime_programs);
+    programs.map(|program| program.as_str())
+}
+
+/// Returns whether a program of the driver is installed as a link to Boathook.
+fn has_own_program(compatibility: &Compatibility, host_root: &Path) -> bool {
+    let directories = InstalledDirectories::find(host_root).unwrap_or_default();
+    let own_directory = directories.hook_path().parent().map(Path::to_owned);
+    list_programs(compatibility).any(|program| {
+        program_directories().any(|directory| {
+            let path = Path::new(directory).join(program);
+            let link = fs::read_link(host_root.join(path.strip_prefix("/").unwrap_or(&path)));
+            link.is_ok_and(|link| link.parent() == own_directory.as_deref())
+        })
+    })
+}

@@ -1,0 +1,124 @@
+//! Examines a container of Docker that does not run. Its bundle is gone, so its requests are read
+//! from Docker's files about it.
+
+use device_class::config::Config;
+use hook::exit::ExitCode;
+
+use super::spec::ContainerSpec;
+use super::{device_name, device_requests, examine_spec, has_fault, logged};
+use crate::command::containers::{Container, EndedContainer};
+use crate::command::finding::{Finding, Severity};
+use crate::command::log;
+
+const SUBJECT: &str = "container";
+
+pub(super) fn examine_ended_container(
+    container: &Container,
+    ended_container: &EndedContainer,
+    is_verbose: bool,
+    config: &Config,
+) -> Vec<Finding> {
+    let mut findings = if ended_container.cdi_names.is_empty() {
+        examine_variables(container, ended_container, is_verbose, config)
+    } else {
+        // Docker resolves the names when it starts a container, so a container with an unknown name
+        // exists but could never be started.
+        let names = ended_container.cdi_names.iter();
+        names
+            .flat_map(|name| device_name::examine_device_name(name, config))
+            .collect()
+    };
+    let Some(error) = &ended_container.error else {
+        return findings;
+    };
+    let is_missing_request = |finding: &Finding| finding.fault == Some(ExitCode::NoRequest);
+    // The hook that refused the container knows the reason better than an examination that found no
+    // request, or no fault.
+    let refusal = find_refusal(error, &container.id).or_else(|| {
+        let has_no_request = findings.iter().any(is_missing_request);
+        has_no_request
+            .then(|| logged::find_last_refusal(&container.id, config))
+            .flatten()
+    });
+    if let Some(refusal) = refusal {
+        findings.retain(|finding| !is_missing_request(finding));
+        if !has_fault(&findings) {
+            let text = format!("it was refused at its last start: {refusal}");
+            findings.push(Finding::new_fault(ExitCode::Request, SUBJECT, text));
+        }
+        return findings;
+    }
+    findings.push(if has_fault(&findings) {
+        Finding::new(Severity::Note, SUBJECT, format!("docker has said: {error}"))
+    } else {
+        let finding = Finding::new_fault(ExitCode::NoContainer, SUBJECT, error);
+        match device_requests::describe_driver_fix(&ended_container.device_requests, config) {
+            Some(fix) => finding.with_fix(fix),
+            None if ended_container.cdi_names.is_empty() => finding,
+            None => finding.with_fix(
+                "the names can be resolved now: start the container again (`docker start NAME`)",
+            ),
+        }
+    });
+    findings
+}
+
+/// Examines the variables of a container, including those that Docker sets because of `--gpus`.
+fn examine_variables(
+    container: &Container,
+    ended_container: &EndedContainer,
+    is_verbose: bool,
+    config: &Config,
+) -> Vec<Finding> {
+    let requested_variables =
+        device_requests::list_variables(&ended_container.device_requests, config);
+    let mut findings = Vec::new();
+    if !requested_variables.is_empty() {
+        let text = format!("`--gpus` of docker sets {}", requested_variables.join(" "));
+        findings.push(Finding::new(Severity::Ok, "request", text));
+    }
+    // Docker appends the variables, and the last value of a variable counts.
+    let variables = [&*ended_container.env, &requested_variables].concat();
+    match ContainerSpec::read(container, &variables, &config.host_root) {
+        Ok(spec) => findings.extend(examine_spec(container, &spec, is_verbose, config)),
+        Err(error) => {
+            let text = log::format_error_chain(&error);
+            findings.push(Finding::new_fault(ExitCode::Spec, "config.json", text));
+        }
+    }
+    findings
+}
+
+/// Returns the reason for which a program of Boathook refused the container `container_id`. The
+/// engine's error `error` contains the program's message if the program has written it.
+fn find_refusal(error: &str, container_id: &str) -> Option<String> {
+    let (_, message) = error.split_once(&format!("container {container_id}: "))?;
+    let reason = message.lines().next()?.trim();
+    // containerd appends the kind of its error.
+    let reason = reason.strip_suffix(": unknown").unwrap_or(reason);
+    Some(reason.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_found_in_dockers_error() {
+        for (error, reason) in [
+            (
+                "error running prestart hook #0: exit status 5, stdout: , stderr: boathook: \
+                 container 0a1b: no device `7`: see `boathook list`\n: unknown",
+                Some("no device `7`: see `boathook list`"),
+            ),
+            (
+                "OCI runtime create failed: boathook: container 0a1b: no device `7`: unknown",
+                Some("no device `7`"),
+            ),
+            ("boathook: container 0a1bc: no device `7`", None),
+            ("port 80 is in use", None),
+        ] {
+            assert_eq!(find_refusal(error, "0a1b").as_deref(), reason, "{error}");
+        }
+    }
+}
