@@ -31,6 +31,10 @@ pub(super) struct Finding {
     /// is not a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
+    /// What `boathook doctor` prints in its last line instead of `no fault found`, because of this
+    /// finding.
+    #[serde(skip)]
+    pub(super) summary: Option<String>,
 }
 
 impl Finding {
@@ -45,6 +49,7 @@ impl Finding {
             text: text.into(),
             fix: None,
             fault: None,
+            summary: None,
         }
     }
 

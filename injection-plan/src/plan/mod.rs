@@ -167,9 +167,15 @@ impl Grant {
     /// Returns a message for each awaited device. The message names the program that gives the
     /// device to the container when it arrives.
     pub fn describe_awaited_devices(&self) -> impl Iterator<Item = String> {
-        let class = &self.class;
         let awaited_devices = self.awaited_devices.iter();
-        awaited_devices.filter_map(move |awaited_device| match awaited_device {
+        awaited_devices.filter_map(|awaited_device| self.describe_awaited_device(awaited_device))
+    }
+
+    /// Returns a message for an awaited device. Returns `None` for a request of all devices if the
+    /// container has some.
+    pub fn describe_awaited_device(&self, awaited_device: &AwaitedDevice) -> Option<String> {
+        let class = &self.class;
+        match awaited_device {
             AwaitedDevice::All
                 if self.available_count > 0
                     && !(self.devices.is_empty() && self.detached_names.is_empty()) =>
@@ -189,7 +195,7 @@ impl Grant {
                      it when it comes{hint}"
                 ))
             }
-        })
+        }
     }
 }
 

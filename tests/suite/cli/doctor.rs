@@ -3,6 +3,7 @@
 mod host_faults;
 mod other_classes;
 mod stopped_containers;
+mod waiting;
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -2,13 +2,16 @@
 
 use device_class::DeviceClass;
 use device_class::config::Config;
+use device_class::name::excerpt;
 use hook::exit::ExitCode;
 use hook::planner::PlannerError;
-use injection_plan::plan::{InjectionPlan, optional_files};
+use injection_plan::plan::{Grant, InjectionPlan, optional_files};
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Severity};
 use crate::command::missing_follower;
+
+const SUBJECT: &str = "devices";
 
 /// Returns the exit code of `boathook doctor` if `planner_error` prevents an injection plan for the
 /// container.
@@ -26,7 +29,6 @@ pub(super) fn examine_grants(
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
-    const SUBJECT: &str = "devices";
     let mut findings = Vec::new();
     let is_in_a_pod = spec.is_in_a_pod();
     let mut follower_finding = None;
@@ -37,20 +39,11 @@ pub(super) fn examine_grants(
             .steps
             .iter()
             .any(|step| step.owners.iter().any(|owner| owner.is_class(&grant.class)));
-        let awaited_descriptions: Vec<String> = grant.describe_awaited_devices().collect();
-        if !awaited_descriptions.is_empty() {
+        let awaited_findings: Vec<Finding> = examine_awaited_devices(grant).collect();
+        if !awaited_findings.is_empty() {
             follower_finding = missing_follower::find_missing_follower(config);
         }
-        findings.extend(awaited_descriptions.into_iter().map(|text| {
-            let finding = Finding::new(Severity::Note, SUBJECT, text);
-            if grant.available_count == 0 || !grant.similar_devices.is_empty() {
-                return finding;
-            }
-            let class = &grant.class;
-            finding.with_fix(format!(
-                "`boathook list {class}` shows the names of devices that are there"
-            ))
-        }));
+        findings.extend(awaited_findings);
         let detached_descriptions = grant.describe_detached_names();
         findings
             .extend(detached_descriptions.map(|text| Finding::new(Severity::Note, SUBJECT, text)));
@@ -97,4 +90,38 @@ pub(super) fn examine_grants(
     });
     findings.extend(notes.map(|text| Finding::new(Severity::Note, SUBJECT, text)));
     findings
+}
+
+/// Returns a finding for each device that the container waits for. It is a warning if the host has a
+/// device with a similar name, because the name in the request is then probably mistyped.
+fn examine_awaited_devices(grant: &Grant) -> impl Iterator<Item = Finding> {
+    let class = &grant.class;
+    grant
+        .awaited_devices
+        .iter()
+        .filter_map(move |awaited_device| {
+            let text = grant.describe_awaited_device(awaited_device)?;
+            let request = awaited_device.to_request_text();
+            let has_similar_device = grant.similar_devices.contains_key(&request);
+            let severity = if has_similar_device {
+                Severity::Warning
+            } else {
+                Severity::Note
+            };
+            let mut finding = Finding::new(severity, SUBJECT, text);
+            let absence = if grant.devices.is_empty() {
+                "no device now: "
+            } else {
+                ""
+            };
+            let summary = format!("{absence}waiting for {} of {class}", excerpt(&request));
+            finding.summary = Some(summary);
+            Some(if grant.available_count == 0 || has_similar_device {
+                finding
+            } else {
+                finding.with_fix(format!(
+                    "`boathook list {class}` shows the names of devices that are there"
+                ))
+            })
+        })
 }

@@ -117,12 +117,20 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
     print_table(out, &examination.findings)?;
     if examination.first_fault_code().is_none() {
         let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
+        let summaries = examination.findings.iter();
+        let summaries: Vec<&str> = summaries
+            .filter_map(|finding| finding.summary.as_deref())
+            .collect();
+        let result = match summaries.as_slice() {
+            [] => "no fault found".to_owned(),
+            summaries => summaries.join("; "),
+        };
         let warning_note = match examination.findings.iter().filter(is_warning).count() {
             0 => String::new(),
             1 => ", but see the warning".to_owned(),
             count => format!(", but see the {count} warnings"),
         };
-        writeln!(out, "\nno fault found{warning_note}")?;
+        writeln!(out, "\n{result}{warning_note}")?;
     }
     Ok(())
 }

@@ -1,0 +1,71 @@
+//! `boathook doctor` examines containers that wait for a device: `NAME?` in their request.
+
+use harness::demo_host::HostDirectory;
+
+use crate::cli::boathook;
+use crate::said::assert_says;
+
+/// The ids of `sticks` are numbers of nodes, which a device does not keep.
+const CLASSES: [(&str, &str, &str, &str); 3] = [
+    ("ports", "follow = true\n", "port-{serial}", ""),
+    ("plugs", "", "plug-{serial}", ""),
+    (
+        "sticks",
+        "",
+        "stick-{number}",
+        ", nodes = ['/dev/sticks{number}']",
+    ),
+];
+
+fn host() -> HostDirectory {
+    let host = HostDirectory::new().unwrap();
+    for (class, follow, id, nodes) in CLASSES {
+        let variable = class.to_uppercase();
+        let directory = format!("/sys/class/{class}/{class}");
+        let text = format!(
+            "version = 1\n{follow}resource = 'example.com/{class}'\n\
+             request = {{ env = '{variable}' }}\n\
+             device = {{ id = '{id}'{nodes} }}\n\
+             [[discover]]\npath = '{directory}{{number:number}}'\n\
+             attributes = [{{ name = 'serial', file = '{directory}{{number}}/serial' }}]\n"
+        );
+        host.add_class(class, &text).unwrap();
+        host.add_file(&format!("{directory}0/serial"), "F074")
+            .unwrap();
+    }
+    host
+}
+
+#[test]
+fn the_last_line_says_what_the_container_waits_for() {
+    let host = host();
+    for (value, verdict, last_line) in [
+        (
+            "port-F074",
+            "ok devices port-F074 of ports",
+            "no fault found",
+        ),
+        // The service does not run on this host, of which a warning tells.
+        (
+            "zigbee?",
+            "note devices waiting for \"zigbee\" of ports",
+            "no device now: waiting for \"zigbee\" of ports, but see the warning",
+        ),
+        (
+            "port-F047?",
+            "warning devices waiting for \"port-F047\" of ports",
+            "no device now: waiting for \"port-F047\" of ports, but see the 2 warnings",
+        ),
+        (
+            "port-F074,zigbee?",
+            "ok devices port-F074 of ports",
+            "waiting for \"zigbee\" of ports, but see the warning",
+        ),
+    ] {
+        let ran = boathook(&host, &["doctor", "--env", &format!("PORTS={value}")], b"");
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, &[verdict]);
+        assert_eq!(ran.stdout.lines().last(), Some(last_line), "{}", ran.stdout);
+    }
+}
