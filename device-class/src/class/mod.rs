@@ -261,6 +261,16 @@ impl ClassSpec {
         self.resource.matches_filled_text(resource)
     }
 
+    /// Returns whether config.toml may set `follow = true` for the class. `boathook follow` cannot
+    /// recognize, for example, a device whose id has the number of its node.
+    pub fn can_be_followed(&self) -> bool {
+        let followed_spec = ClassSpec {
+            is_followed: true,
+            ..self.clone()
+        };
+        validate::check(&followed_spec).is_ok()
+    }
+
     /// Returns the capabilities that the class defines: with each of them, a container gets
     /// additional nodes or files.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {

@@ -309,8 +309,13 @@ impl PlanBuilder {
             let name = excerpt(&device.to_request_text());
             let reason = if class.spec.device.netdev.is_some() {
                 "a container gets a network interface only when it is started".to_owned()
-            } else {
+            } else if class.spec.can_be_followed() {
                 format!("set `follow = true` in [class.{class_name}] of config.toml")
+            } else {
+                format!(
+                    "class {class_name} cannot be followed, so start the container again when the \
+                     device is there"
+                )
             };
             self.warnings.push(format!(
                 "{class_name}: this host does not have {name}, and nothing gives it later: {reason}"

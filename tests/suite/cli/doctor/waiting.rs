@@ -2,7 +2,7 @@
 
 use harness::demo_host::HostDirectory;
 
-use crate::cli::boathook;
+use crate::cli::{boathook, bundle};
 use crate::said::assert_says;
 
 /// The ids of `sticks` are numbers of nodes, which a device does not keep.
@@ -67,5 +67,29 @@ fn the_last_line_says_what_the_container_waits_for() {
         let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_says(&text, &[verdict]);
         assert_eq!(ran.stdout.lines().last(), Some(last_line), "{}", ran.stdout);
+    }
+}
+
+/// The advice must be possible: with `follow = true` a class is refused if its devices cannot be
+/// recognized when they come back.
+#[test]
+fn only_a_class_that_can_be_followed_is_to_be_followed() {
+    let host = host();
+    let follow = "set `follow = true` in [class.";
+    let start = "cannot be followed, so start the container again when the device is there";
+    for (class, has, lacks) in [("plugs", follow, start), ("sticks", start, follow)] {
+        let bundle = bundle(&[(&class.to_uppercase(), "other?")]);
+        let explain = ["explain", "--bundle", bundle.path().to_str().unwrap()];
+        let ran = boathook(&host, &explain, b"");
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, &[has]);
+        assert!(!text.contains(lacks), "{text}");
+        host.write_config(&format!("[class.{class}]\nfollow = true\n"))
+            .unwrap();
+        let code = boathook(&host, &explain, b"").status.code();
+        assert_eq!(code == Some(0), has == follow, "{class}: {code:?}");
+        host.write_config("").unwrap();
     }
 }
