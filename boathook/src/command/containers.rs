@@ -133,16 +133,18 @@ impl Container {
         if name::is_docker_bundle(bundle) {
             return Some(Engine::Docker.name());
         }
+        // CRI-O keeps its bundles in the same directory as podman of root, so this returns podman for
+        // both. A caller can recognize CRI-O's containers by their annotations.
+        if name::is_storage_bundle(bundle) {
+            return Some(Engine::Podman.name());
+        }
         let has_bundle_pattern = |engine: &&Engine| {
             let patterns = engine.properties().bundle_patterns;
             patterns
                 .iter()
                 .any(|pattern| matches_pattern(bundle, pattern))
         };
-        // CRI-O and podman keep their bundles in the same directory, so this returns podman for
-        // both. A caller can recognize CRI-O's containers by their annotations.
-        let engines = [Engine::Docker, Engine::Podman];
-        let mut candidates = engines.iter().chain(Engine::ALL.iter());
+        let mut candidates = [Engine::Docker].iter().chain(Engine::ALL.iter());
         candidates
             .find(has_bundle_pattern)
             .map(|engine| engine.name())
@@ -521,6 +523,11 @@ mod tests {
             ),
             (
                 "/var/lib/containers/storage/overlay-containers/0a1b/userdata",
+                Some("podman"),
+            ),
+            // Of a rootless user.
+            (
+                "/home/joe/.local/share/containers/storage/vfs-containers/0a1b/userdata",
                 Some("podman"),
             ),
             ("/root/bundle", None),

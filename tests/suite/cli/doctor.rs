@@ -269,6 +269,21 @@ fn the_example_is_a_device_that_a_person_wants() {
     assert_says(&fix(&["web"]), &["such as card-0 of class card"]);
 }
 
+/// The engine of a rootless user keeps config.json where other users do not look for it.
+#[test]
+fn a_process_without_a_known_config_may_have_devices_by_name() {
+    let host = HostDirectory::new().unwrap();
+    let process = std::process::id().to_string();
+    let ran = boathook(&host, &["doctor", "--pid", &process], b"");
+    assert_eq!(ran.status.code(), Some(11), "{ran:?}");
+    let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = [
+        "devices by name (`--device`) are not known",
+        "run this as the user of a rootless engine",
+    ];
+    assert_says(&text, &words);
+}
+
 /// Findings that follow from the first cause are not printed.
 #[test]
 fn the_examination_ends_with_the_cause() {

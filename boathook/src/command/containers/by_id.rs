@@ -131,12 +131,14 @@ fn require_single(
 
 fn create_unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownContainer {
     let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
-                with docker, podman and nerdctl, the name; a container that was refused is gone, and `boathook log` \
-                has the reason";
+                with docker, podman and nerdctl, the name; for a container of a rootless engine run \
+                this as its user; a container that was refused is gone, and `boathook log` has the \
+                reason";
     let fix = if nix::unistd::geteuid().is_root() {
         hint
     } else {
-        "run this as root: containers of other users are not looked at"
+        "containers of other users are not looked at: run this as root, and for a container of a \
+         rootless engine as its user"
     };
     let short_ids = containers
         .iter()

@@ -70,6 +70,17 @@ pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
             .is_some_and(|task_dir_name| task_dir_name.starts_with(CONTAINERD_TASK_DIR_PREFIX))
 }
 
+/// Returns whether the bundle is in storage of podman or CRI-O: `DRIVER-containers/ID/userdata`,
+/// such as `overlay-containers`. The storage of a rootless user is in the user's home directory.
+pub(super) fn is_storage_bundle(bundle: &Path) -> bool {
+    let mut ancestors = bundle.ancestors();
+    let mut next_dir_name = || ancestors.next()?.file_name()?.to_str();
+    let (directory_name, _, containers_dir_name) =
+        (next_dir_name(), next_dir_name(), next_dir_name());
+    directory_name == Some("userdata")
+        && containers_dir_name.is_some_and(|name| name.ends_with("-containers"))
+}
+
 /// Returns the names of a container. The result has one entry for each file of the engine that
 /// contains a name.
 pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {

@@ -233,6 +233,7 @@ fn examine_spec(
     } = requested::examine_requests(spec, &launchers, runtime.as_deref(), config);
     let root = container.pid.map(RunningRoot::from_pid);
     if classes.is_empty() {
+        findings.extend(warn_of_unknown_config(container, spec));
         findings.extend(check_unrequested_devices(
             container,
             spec,
@@ -333,6 +334,20 @@ fn examine_spec(
         findings.extend(check());
     }
     findings
+}
+
+/// Returns a warning if a process requests nothing by its variables and its config.json is unknown.
+/// A request by a CDI device name is only in config.json.
+fn warn_of_unknown_config(container: &Container, spec: &ContainerSpec) -> Option<Finding> {
+    let is_unknown = container.pid.is_some() && !spec.has_config;
+    is_unknown.then(|| {
+        let text = "no config.json was found for the process, so devices by name (`--device`) are \
+                    not known";
+        Finding::new(Severity::Warning, "config.json", text).with_fix(
+            "run this as the user of a rootless engine, or name the container's bundle with \
+             --bundle DIR",
+        )
+    })
 }
 
 fn has_fault(findings: &[Finding]) -> bool {

@@ -115,10 +115,29 @@ pub(super) fn examine_user(
 /// `has_user_namespace` is true if the container has its own user namespace.
 fn describe_access_fix(has_user_namespace: bool, gid: u32, launcher: Launcher) -> String {
     if has_user_namespace {
-        return "the container has a user namespace (`hostUsers: false`), in which root and groups \
-                are not the host's: give the host's node the mode 0666 by a udev rule, or use the \
-                host's user namespace; `mode`, `gid` and `node_mode` have no effect there"
-            .to_owned();
+        let udev_rule = "give the host's node the mode 0666 by a udev rule";
+        let alternative = match launcher {
+            // crun keeps the groups of the user who starts a rootless container. Nobody should be
+            // in the group of root.
+            Launcher::Podman if gid != 0 => format!(
+                "add the user of a rootless container to the host's group {gid} of the node, log in \
+                 again, and create the container with `--group-add keep-groups` (crun); or \
+                 {udev_rule}"
+            ),
+            Launcher::Podman => format!(
+                "{udev_rule}, or a group of which the user of a rootless container is a member, \
+                 with `--group-add keep-groups` (crun)"
+            ),
+            Launcher::Docker => format!("{udev_rule}, or use `--userns=host`"),
+            Launcher::Pod => format!("{udev_rule}, or leave out `hostUsers: false`"),
+            Launcher::RuntimeHandler | Launcher::OciRuntime => {
+                format!("{udev_rule}, or use the host's user namespace")
+            }
+        };
+        return format!(
+            "the container has a user namespace, in which root and groups are not the host's: \
+             {alternative}; `mode`, `gid` and `node_mode` have no effect there"
+        );
     }
     format!(
         "give the container's user the group of the node: {}; or change the host's udev rule, or \
@@ -186,11 +205,28 @@ mod tests {
     /// A group of the container is another one on the host, and the runtime mounts the host's node.
     #[test]
     fn in_a_user_namespace_only_the_mode_of_the_hosts_node_helps() {
-        let has_user_namespace = describe_access_fix(true, 44, Launcher::Docker);
-        assert!(
-            has_user_namespace.contains("the mode 0666 by a udev rule")
-                && !has_user_namespace.contains("--group-add")
-        );
+        for (launcher, gid, words, other_words) in [
+            (Launcher::Docker, 44, "`--userns=host`", "--group-add"),
+            (Launcher::Pod, 44, "`hostUsers: false`", "--group-add"),
+            (
+                Launcher::Podman,
+                44,
+                "the host's group 44 of the node, log in again, and create the container with \
+                 `--group-add keep-groups`",
+                "hostUsers",
+            ),
+            (
+                Launcher::Podman,
+                0,
+                "by a udev rule, or a group of which the user",
+                "host's group 0",
+            ),
+        ] {
+            let fix = describe_access_fix(true, gid, launcher);
+            assert!(fix.contains("the mode 0666 by a udev rule"), "{fix}");
+            assert!(fix.contains(words), "{fix}");
+            assert!(!fix.contains(other_words), "{fix}");
+        }
         for (launcher, words) in [
             (Launcher::Docker, "compose: `group_add: [\"44\"]`"),
             (Launcher::Podman, "add `--group-add 44`"),
