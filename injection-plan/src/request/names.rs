@@ -1,6 +1,7 @@
 //! Resolves the names in requests: finds the devices of a host that an item means. Also writes the
 //! name of a device in the form that a request accepts.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::DeviceClass;
@@ -223,7 +224,7 @@ impl<'a> RequestNames<'a> {
         RequestError::UnknownDevice {
             class: self.class.name.clone(),
             name: name.to_owned(),
-            known_devices: self.describe_devices(),
+            known_devices: self.describe_devices(name),
         }
     }
 
@@ -319,8 +320,8 @@ impl<'a> RequestNames<'a> {
                 },
                 None => RequestError::UnknownPath {
                     class: self.class.name.clone(),
+                    reason: format!("{reason}; {}", self.describe_devices(&path)),
                     path,
-                    reason: format!("{reason}; {}", self.describe_devices()),
                     is_absent,
                 },
             }
@@ -383,19 +384,24 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Describes which devices of the class this host has, for an error message.
-    fn describe_devices(&self) -> String {
+    /// Describes which devices of the class this host has, for an error message about `name`, which
+    /// no device has. If `name` is an index, the valid indices are described.
+    fn describe_devices(&self, name: &str) -> String {
         let hidden_count = self.inventory.hidden_ids.len();
-        let description = match self.inventory.devices.as_slice() {
-            [] if hidden_count > 0 => "there are no others".into(),
-            [] => "there are none, so check that the driver is loaded".into(),
-            [device] => format!("there is {}", device.id),
-            [first, .., last] => format!(
-                "there are {}, from {} to {}; `boathook list {}` shows their names",
+        let class = &self.class.name;
+        let index = name.rsplit('=').next().unwrap_or(name);
+        let is_index = index.parse::<u32>().is_ok();
+        let indices = is_index.then(|| self.describe_indices()).flatten();
+        let description = match (self.inventory.devices.as_slice(), indices) {
+            ([], _) if hidden_count > 0 => "there are no others".into(),
+            ([], _) => "there are none, so check that the driver is loaded".into(),
+            (_, Some(indices)) => indices,
+            ([device], None) => format!("there is {}", device.id),
+            ([first, .., last], None) => format!(
+                "there are {}, from {} to {}; `boathook list {class}` shows their names",
                 self.inventory.devices.len(),
                 first.id,
                 last.id,
-                self.class.name
             ),
         };
         let description = match hidden_count {
@@ -408,6 +414,34 @@ impl<'a> RequestNames<'a> {
                 format!("{description}; {id} is absent: {reason}")
             }
         }
+    }
+
+    /// Describes the indices of the devices. Returns `None` if a device has no index.
+    fn describe_indices(&self) -> Option<String> {
+        const MAX_SHOWN_DEVICES: usize = 4;
+        let devices = self.inventory.devices.as_slice();
+        let indices = devices.iter().map(|device| device.index.as_deref());
+        let indices: Vec<&str> = indices.collect::<Option<_>>()?;
+        let count = devices.len();
+        if count > MAX_SHOWN_DEVICES {
+            let class = &self.class.name;
+            let numbers = indices.iter().map(|index| index.parse().ok());
+            let numbers: BTreeSet<u32> = numbers.collect::<Option<_>>()?;
+            let (first, last) = (numbers.first()?, numbers.last()?);
+            return Some(format!(
+                "there are {count}, with indices from {first} to {last}; `boathook list {class}` \
+                 shows their names"
+            ));
+        }
+        let devices = indices.iter().zip(devices);
+        let devices: Vec<String> = devices
+            .map(|(index, device)| format!("{index} ({})", device.id))
+            .collect();
+        let devices = devices.join(", ");
+        Some(match count {
+            1 => format!("there is {devices}"),
+            _ => format!("there are {count}: {devices}"),
+        })
     }
 }
 

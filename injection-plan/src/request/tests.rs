@@ -80,8 +80,8 @@ fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
 fn a_request_means_what_it_means_in_the_vendors_stack() {
     let class = class(CLASS);
     let devices = devices(&class);
-    let no_fourth = "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3; \
-                     `boathook list npu` shows their names";
+    let no_fourth = "class npu has no device `4` on this host; there are 4: 0 (NPU-AbC0), \
+                     1 (NPU-AbC1), 2 (NPU-AbC2), 3 (NPU-AbC3)";
     for (value, wanted) in [
         ("", "nothing"),
         (" , ,", "nothing"),

@@ -310,6 +310,7 @@ fn a_name_of_an_option_is_looked_up_in_the_specifications() {
         assert_eq!(ran.status.code(), Some(code), "{ran:?}");
         let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_says(&text, words);
+        text
     };
     let generate = "`boathook cdi generate dummy-npu`";
     examine(
@@ -318,6 +319,10 @@ fn a_name_of_an_option_is_looked_up_in_the_specifications() {
         &["unresolvable CDI devices", generate],
     );
     examine("dummy.com/npu=npu-1", 15, &[generate]);
+    // It would not write the name of a device that is not there.
+    let list = "this host has no such device; `boathook list dummy-npu` shows its devices";
+    let printed = examine("dummy.com/npu=npu-64", 15, &[list]);
+    assert!(!printed.contains("cdi generate"), "{printed}");
     examine("example.com/card=0", 15, &["no class has this kind"]);
     examine("card", 5, &["write KIND=NAME"]);
     examine("/dev/card0", 5, &["`boathook list /dev/card0`"]);
@@ -330,7 +335,7 @@ fn a_name_of_an_option_is_looked_up_in_the_specifications() {
     examine(
         "example.com/card=1",
         15,
-        &["did you mean example.com/card=0?"],
+        &["did you mean example.com/card=0?; after example.com/card= there may be 0"],
     );
     specification("one", "/dev/card-control");
     examine(

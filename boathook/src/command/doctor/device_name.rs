@@ -1,12 +1,14 @@
 //! Implements `boathook doctor --device NAME`, which says whether engines can resolve a CDI device
 //! name, and which device the name means.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
+use device_class::inserted;
 use device_class::load;
 use device_class::similar;
 use hook::exit::ExitCode;
@@ -108,20 +110,44 @@ fn explain_unresolvable_name(
             class.name
         ));
     }
+    let similar_name = similar::find_most_similar(cdi_name, known_names.iter().copied());
+    let similar_name = similar_name.map(|name| format!("did you mean {name}?"));
+    let names_of_kind = describe_names_of_kind(kind, &known_names);
     if let Some(class) = classes.first() {
-        return finding.with_fix(format!(
-            "`boathook list {}` shows the devices of this host; `boathook cdi generate {0}` writes \
-             their names",
+        let list = format!(
+            "this host has no such device; `boathook list {}` shows its devices",
             class.name
-        ));
+        );
+        let fixes = [similar_name, Some(list), names_of_kind];
+        let fixes: Vec<String> = fixes.into_iter().flatten().collect();
+        return finding.with_fix(fixes.join("; "));
     }
-    if let Some(similar_name) = similar::find_most_similar(cdi_name, known_names.iter().copied()) {
-        return finding.with_fix(format!("did you mean {similar_name}?"));
+    if similar_name.is_some() || names_of_kind.is_some() {
+        let fixes: Vec<String> = similar_name.into_iter().chain(names_of_kind).collect();
+        return finding.with_fix(fixes.join("; "));
     }
     finding.with_fix(
         "no class has this kind: `boathook cdi list` shows the names of this host, and `boathook \
          list` the devices",
     )
+}
+
+/// Describes the names of a CDI kind that engines can resolve. Returns `None` if there are none.
+fn describe_names_of_kind(kind: &str, known_names: &[&str]) -> Option<String> {
+    const MAX_SHOWN_NAMES: usize = 8;
+    let known_names = known_names.iter().filter_map(|name| name.split_once('='));
+    let names: BTreeSet<&str> = inserted(
+        known_names
+            .filter(|(known_kind, _)| *known_kind == kind)
+            .map(|(_, device)| device),
+    );
+    let shown_names: Vec<&str> = names.iter().take(MAX_SHOWN_NAMES).copied().collect();
+    let more_note = match names.len() - shown_names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown_names = shown_names.join(", ");
+    (!names.is_empty()).then(|| format!("after {kind}= there may be {shown_names}{more_note}"))
 }
 
 /// Returns the classes whose devices have the CDI kind `kind`.
