@@ -42,6 +42,10 @@ pub(in crate::command) struct EndedContainer {
     /// starts the container, so `env` does not have these variables.
     #[serde(skip)]
     pub(in crate::command) device_requests: Vec<DeviceRequest>,
+    /// The paths of device nodes on the host that the user gave for the container (`--device PATH`,
+    /// `devices:` of compose).
+    #[serde(skip)]
+    pub(in crate::command) node_paths: Vec<PathBuf>,
     /// The environment variables of the container, each as `NAME=VALUE`.
     #[serde(skip)]
     pub(in crate::command) env: Vec<String>,
@@ -133,6 +137,14 @@ struct HostConfig {
     runtime: Option<String>,
     #[serde(rename = "DeviceRequests", default)]
     device_requests: Option<Vec<DeviceRequest>>,
+    #[serde(rename = "Devices", default)]
+    devices: Option<Vec<DeviceMapping>>,
+}
+
+#[derive(Deserialize)]
+struct DeviceMapping {
+    #[serde(rename = "PathOnHost")]
+    host_path: PathBuf,
 }
 
 /// A device request from `--gpus` or `--device`. For a CDI device name, `driver` is `cdi`.
@@ -206,10 +218,14 @@ pub(super) fn find_ended_container(
 
 fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -> Container {
     let host_config: Option<HostConfig> = read_json(&container_dir.join("hostconfig.json"));
-    let (runtime, device_requests) = host_config.map_or((None, Vec::new()), |host_config| {
-        let device_requests = host_config.device_requests.unwrap_or_default();
-        (host_config.runtime, device_requests)
-    });
+    let (runtime, device_requests, devices) =
+        host_config.map_or_else(Default::default, |host_config| {
+            (
+                host_config.runtime,
+                host_config.device_requests.unwrap_or_default(),
+                host_config.devices.unwrap_or_default(),
+            )
+        });
     let runtime = runtime.filter(|runtime| device_requests.is_empty() && !runtime.is_empty());
     let (cdi_requests, device_requests): (Vec<_>, Vec<_>) = device_requests
         .into_iter()
@@ -229,6 +245,7 @@ fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -
             runtime,
             cdi_names: cdi_names.collect(),
             device_requests,
+            node_paths: devices.into_iter().map(|device| device.host_path).collect(),
             env: container.config.env.clone().unwrap_or_default(),
         }),
         ..Container::default()

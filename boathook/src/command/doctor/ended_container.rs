@@ -1,11 +1,17 @@
 //! Examines a container of Docker that does not run. Its bundle is gone, so its requests are read
 //! from Docker's files about it.
 
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
 use device_class::config::Config;
 use hook::exit::ExitCode;
 
 use super::spec::ContainerSpec;
-use super::{device_name, device_requests, examine_spec, has_fault, logged};
+use super::{
+    device_name, device_requests, examine_spec, has_fault, logged, requested, stale_nodes,
+};
 use crate::command::containers::{Container, EndedContainer};
 use crate::command::finding::{Finding, Severity};
 use crate::command::log;
@@ -48,6 +54,11 @@ pub(super) fn examine_ended_container(
         }
         return findings;
     }
+    let missing_node_findings = examine_node_paths(ended_container, &findings, config);
+    if !missing_node_findings.is_empty() {
+        findings.retain(|finding| !is_missing_request(finding));
+        findings.extend(missing_node_findings);
+    }
     findings.push(if has_fault(&findings) {
         Finding::new(Severity::Note, SUBJECT, format!("docker has said: {error}"))
     } else {
@@ -61,6 +72,37 @@ pub(super) fn examine_ended_container(
         }
     });
     findings
+}
+
+/// Returns a fault for each node of `--device` that the host does not have. Docker then refuses to
+/// start the container. `findings` are about the requests of the container.
+fn examine_node_paths(
+    ended_container: &EndedContainer,
+    findings: &[Finding],
+    config: &Config,
+) -> Vec<Finding> {
+    let is_missing = |path: &&PathBuf| {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        fs::metadata(config.host_root.join(path))
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    let has_request = findings
+        .iter()
+        .any(|finding| finding.subject == requested::SUBJECT && finding.severity == Severity::Ok);
+    let missing_paths = ended_container.node_paths.iter().filter(is_missing);
+    let missing_node_findings = missing_paths.map(|path| {
+        let text = format!(
+            "`--device`, or `devices:` of compose, names {}, which this host does not have",
+            path.display()
+        );
+        let fix = if has_request {
+            "remove `--device`, or `devices:` of the service: the variable replaces it".to_owned()
+        } else {
+            stale_nodes::describe_alternative(path, config)
+        };
+        Finding::new_fault(ExitCode::NoDevice, SUBJECT, text).with_fix(fix)
+    });
+    missing_node_findings.collect()
 }
 
 /// Examines the variables of a container, including those that Docker sets because of `--gpus`.

@@ -24,7 +24,7 @@ use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::{DeliveryMethods, Launcher};
 use crate::command::unknown_variable::list_variables;
 
-const SUBJECT: &str = "request";
+pub(super) const SUBJECT: &str = "request";
 
 /// The result of examining a container's requests.
 #[derive(Default)]

@@ -10,7 +10,9 @@ use device_class::config::Config;
 use device_class::device::{DeviceKind, DeviceNumber};
 use device_class::discover;
 use device_class::host::{Entry, HostView, RealHost};
+use device_class::load;
 use hook::exit::ExitCode;
+use hook::log::format_error_chain;
 use hook::planner::{self, Caller};
 use injection_plan::plan::{Action, SpecNode};
 
@@ -56,7 +58,7 @@ pub(super) fn examine_stale_nodes(
             } else {
                 Finding::new(Severity::Warning, "config.json", text)
             };
-            finding.with_fix(describe_class_alternative(node, known_classes, &host))
+            finding.with_fix(describe_class_alternative(&node.path, known_classes, &host))
         });
     findings.collect()
 }
@@ -127,10 +129,24 @@ fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
+/// Describes how a user can request the device at `path` without the option `--device`. The host
+/// does not have the path.
+pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
+    let sources = load::read_each_source(&config.classes)
+        .into_iter()
+        .flatten();
+    let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
+    let known_classes: Vec<DeviceClass> = classes.collect();
+    match planner::open_host(config) {
+        Ok(host) => describe_class_alternative(path, &known_classes, &host),
+        Err(error) => format_error_chain(&error),
+    }
+}
+
 /// Describes how a user can request the device by a class instead of the option `--device`. The
 /// class has a device node with a similar path, or is the only one that would find such a node.
 fn describe_class_alternative(
-    node: &SpecNode,
+    path: &Path,
     known_classes: &[DeviceClass],
     host: &RealHost,
 ) -> String {
@@ -140,8 +156,8 @@ fn describe_class_alternative(
             .to_owned()
     };
     // A link of udev is similar to no node, but leads to one.
-    let node_path = host.canonicalize(&node.path);
-    let node_stem = find_stem(node_path.as_deref().unwrap_or(&node.path));
+    let node_path = host.canonicalize(path);
+    let node_stem = find_stem(node_path.as_deref().unwrap_or(path));
     let has_similar_node = |class: &&DeviceClass| {
         let devices = discover::find_devices(class, host).devices;
         let mut nodes = devices.iter().flat_map(|device| &device.nodes);

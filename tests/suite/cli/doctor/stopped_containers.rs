@@ -234,6 +234,41 @@ fn the_device_requests_of_docker_are_requests() {
     }
 }
 
+/// A file of compose may have `devices:` from the time before Boathook.
+#[test]
+fn a_node_of_the_option_device_that_is_gone_is_the_cause() {
+    let host = HostDirectory::new().unwrap();
+    let id = format!("0f3cc6559eec{}", std::process::id());
+    let error = "error gathering device information while adding custom device";
+    let variable = format!("{}=npu-1", DemoHost::VARIABLE);
+    host.add_file("/dev/there", "").unwrap();
+    for (variable, words, lacks) in [
+        (
+            &*variable,
+            "fix: remove `--device`, or `devices:` of the service: the variable replaces it",
+            "sets no variable",
+        ),
+        ("A=B", "request the device by a class", "sets no variable"),
+    ] {
+        write_docker_files(
+            &host,
+            &id,
+            &json!({ "Name": "/web", "State": { "ExitCode": 128, "Error": error },
+                "Config": { "Env": [variable] } }),
+            &json!({ "Runtime": "boathook", "Devices": [
+                { "PathOnHost": "/dev/there" }, { "PathOnHost": "/dev/ttyUSB0" },
+            ] }),
+        );
+        let ran = boathook(&host, &["doctor", "web"], b"");
+        assert_eq!(ran.status.code(), Some(15), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let node = "names /dev/ttyUSB0, which this host does not have";
+        assert_says(&text, &[node, words, &format!("docker has said: {error}")]);
+        assert!(!text.contains(lacks), "{text}");
+        assert!(!text.contains("/dev/there"), "{text}");
+    }
+}
+
 /// A container that could not be started because of its CDI names starts if the names can be
 /// resolved. One that the hook of the names has refused is refused again.
 #[test]
