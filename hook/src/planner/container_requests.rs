@@ -31,18 +31,22 @@ pub struct ContainerRequests<'b> {
     granted_devices: BTreeMap<ClassName, DeviceList>,
 }
 
+/// What helps the container of a pod whose class is gone.
+const IN_KUBERNETES: &str = "bring the class back (ConfigMap boathook-classes), or delete the pod, so that it is \
+     scheduled again";
+
 /// The error if the container requests a class that has no class file on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownClass {
     #[error(
-        "annotation {ANNOTATION_PREFIX}{} names a class that this host does not have",
+        "annotation {ANNOTATION_PREFIX}{} names a class that this host does not have; in Kubernetes \
+         {IN_KUBERNETES}",
         excerpt(.0)
     )]
     Annotation(String),
     #[error(
         "a CDI specification grants devices of class {0}, which this host does not have any more; \
-         in Kubernetes bring the class back (ConfigMap boathook-classes), or delete the pod, so \
-         that it is scheduled again; elsewhere run `boathook cdi generate`"
+         in Kubernetes {IN_KUBERNETES}; elsewhere run `boathook cdi generate`"
     )]
     Cdi(ClassName),
 }

@@ -282,6 +282,18 @@ fn a_container_of_uncertain_origin_starts_if_it_requests_nothing() {
     host.start(&config).unwrap_err();
 }
 
+/// The annotation of a pod of before, which CRI-O hands on when it starts the container again.
+#[test]
+fn an_annotation_of_a_class_that_is_gone_says_what_helps() {
+    let host = Host::new(CRIO);
+    let mut config = host.config();
+    annotate(CRIO, &mut config, "devices.boathook.dev/gone", FIRST);
+    let error = host.start(&config).unwrap_err();
+    let advice =
+        "in Kubernetes bring the class back (ConfigMap boathook-classes), or delete the pod";
+    assert!(error.contains(advice), "{error}");
+}
+
 #[test]
 fn the_administrator_trusts_some_pods() {
     let mut host = Host::new(CONTAINERD);
