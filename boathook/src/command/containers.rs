@@ -5,6 +5,7 @@
 mod bundles;
 mod by_id;
 mod ended;
+mod label;
 mod name;
 mod nerdctl;
 mod podman;
@@ -12,7 +13,6 @@ mod processes;
 mod state;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use device_class::inserted;
@@ -28,6 +28,7 @@ pub(super) use bundles::is_same_bundle;
 use bundles::{find_container_of_bundle, find_matching_paths, has_config, matches_pattern};
 use by_id::select_by_id_or_name;
 pub(super) use ended::{DeviceRequest, EndedContainer, find_docker_runtime};
+pub(super) use label::{format_label, shorten_id};
 use processes::{ProcessSnapshot, is_in_container_cgroup};
 
 use crate::cli::ContainerSelector;
@@ -77,6 +78,9 @@ impl Container {
     /// Returns the name that the engine gave to the container. Returns `None` if no file of the
     /// engine contains a name, or if two files contain different names.
     pub(super) fn name(&self, host_root: &Path) -> Option<String> {
+        if let Some(ended_container) = &self.ended {
+            return Some(ended_container.name.clone());
+        }
         let mut files = name::read_names_by_file(self, host_root).into_iter();
         let first_file = files.next()?;
         let is_consistent = files.all(|file| file.names == first_file.names);
@@ -148,26 +152,6 @@ impl Container {
         candidates
             .find(has_bundle_pattern)
             .map(|engine| engine.name())
-    }
-}
-
-impl fmt::Display for Container {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        if !self.id.is_empty() {
-            parts.push(excerpt(&self.id));
-        }
-        parts.push(match self.pid {
-            Some(pid) => format!("pid {pid}"),
-            None => "not running".to_owned(),
-        });
-        if let Some(ended) = &self.ended {
-            parts.push(ended.to_string());
-        }
-        if let Some(bundle) = &self.bundle {
-            parts.push(format!("bundle {}", bundle.display()));
-        }
-        f.write_str(&parts.join(", "))
     }
 }
 
@@ -465,14 +449,6 @@ fn find_all_containers(
         }
     }
     containers
-}
-
-/// Shortens a container id that an engine chose at random. Ids that a user chose are not shortened,
-/// because such ids often have the same beginning.
-pub(super) fn shorten_id(id: &str) -> String {
-    let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
-    let length = if is_random { SHORT_ID_CHARS } else { id.len() };
-    id.chars().take(length).collect()
 }
 
 #[cfg(test)]

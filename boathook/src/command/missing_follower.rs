@@ -2,10 +2,10 @@
 //! never get the devices.
 
 use device_class::config::Config;
-use device_class::name::excerpt;
 use hook::attachment;
 use injection_plan::follower::{FOLLOWER_NAME, START_COMMANDS, is_running};
 
+use super::containers;
 use super::finding::{Finding, Severity};
 use super::log;
 
@@ -34,16 +34,22 @@ pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let waiting_containers = live::find_unfulfilled_requests(&records, config)
         .into_iter()
         .filter(|(_, requests)| !requests.is_empty());
-    let container_ids: Vec<String> = waiting_containers.map(|(id, _)| excerpt(&id)).collect();
-    let shown_ids = &container_ids[..container_ids.len().min(MAX_SHOWN_CONTAINERS)];
-    let more_note = match container_ids.len() - shown_ids.len() {
+    let names_by_id = containers::read_names_by_id(&config.host_root);
+    let labels: Vec<String> = waiting_containers
+        .map(|(id, _)| {
+            let name = names_by_id.get(&id).map(String::as_str);
+            containers::format_label(&id, name)
+        })
+        .collect();
+    let shown_labels = &labels[..labels.len().min(MAX_SHOWN_CONTAINERS)];
+    let more_note = match labels.len() - shown_labels.len() {
         0 => String::new(),
         more_note => format!(" and {more_note} more"),
     };
     let text = format!(
         "{}{more_note}: waiting, but {}",
-        shown_ids.join(", "),
+        shown_labels.join(", "),
         finding.text
     );
-    (!container_ids.is_empty()).then_some(Finding { text, ..finding })
+    (!labels.is_empty()).then_some(Finding { text, ..finding })
 }

@@ -8,7 +8,6 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use device_class::config::Config;
-use device_class::name::excerpt;
 use hook::exit::ExitCode;
 use hook::log::{self, contains_container_id};
 use serde_json::json;
@@ -71,15 +70,20 @@ impl<'a> ContainerNames<'a> {
         for line in lines {
             let named_line = find_container_id(line).and_then(|id| {
                 let name = self.names_by_id.get(id).filter(|name| *name != id)?;
-                let short_id: String = id.chars().take(containers::SHORT_ID_CHARS).collect();
+                let label = containers::format_label(id, Some(name));
                 let (prefix, suffix) = line.split_once(id)?;
-                Some(format!("{prefix}{} ({short_id}){suffix}", excerpt(name)))
+                Some(format!("{prefix}{label}{suffix}"))
             });
             if let Some(named_line) = named_line {
                 *line = named_line;
             }
         }
     }
+}
+
+/// Adds the container's name to each of the log lines `lines` that contains a container id.
+pub(super) fn insert_container_names(lines: &mut [String], host_root: &Path) {
+    ContainerNames::new(host_root).insert_names(lines);
 }
 
 /// Returns the container id in a log line of the form `TIME boathook: [LEVEL: ]container ID: ...`.

@@ -45,7 +45,7 @@ fn is_examined_although_refused(engine: &DockerLike) {
     let ran = Captured::run(doctor.args(["--config=/root/own.toml", "doctor", "refused"])).unwrap();
     assert_eq!(ran.status.code(), Some(5), "{ran:?}");
     let words = [
-        "docker's refused, which it could not start",
+        "not running: docker could not start it",
         "has no device `npu-99`",
     ];
     assert_says(&ran.stdout, &words);

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use device_class::name::excerpt;
 use hook::oci::read_json;
 use serde::{Deserialize, Serialize};
 
@@ -62,18 +61,17 @@ enum End {
 impl fmt::Display for EndedContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exit_code = self.exit_code;
-        write!(f, "docker's {}, which ", excerpt(&self.name))?;
         match (self.end, &self.error) {
             (Some(End::Restarting), Some(_)) => {
-                f.write_str("it tries to start again and again, and could not start")
+                f.write_str("docker tries to start it again and again, and could not")
             }
             (Some(End::Restarting), None) => write!(
                 f,
-                "it starts again and again; its program ended with code {exit_code}"
+                "docker starts it again and again; its program ended with code {exit_code}"
             ),
-            (Some(End::Ended), Some(_)) => f.write_str("it could not start"),
-            (Some(End::Ended), None) => write!(f, "ended with code {exit_code}"),
-            (None, _) => f.write_str("has ended at this moment"),
+            (Some(End::Ended), Some(_)) => f.write_str("docker could not start it"),
+            (Some(End::Ended), None) => write!(f, "its program ended with code {exit_code}"),
+            (None, _) => f.write_str("it ended at this moment"),
         }
     }
 }
@@ -377,19 +375,16 @@ mod tests {
         for (name, description) in [
             (
                 "other",
-                "0a2c, not running, docker's other, which ended with code 1",
+                "other (0a2c), not running: its program ended with code 1",
             ),
             (
                 "of-0b",
-                "0b, not running, docker's of-0b, which it starts again and again; its program \
-                 ended with code 3",
+                "of-0b (0b), not running: docker starts it again and again; its program ended \
+                 with code 3",
             ),
-            (
-                "of-0f",
-                "0f, not running, docker's of-0f, which has ended at this moment",
-            ),
+            ("of-0f", "of-0f (0f), not running: it ended at this moment"),
         ] {
-            assert_eq!(found(name).unwrap().to_string(), description);
+            assert_eq!(found(name).unwrap().describe(host.path()), description);
         }
     }
 }

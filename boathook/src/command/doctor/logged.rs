@@ -8,8 +8,9 @@ use std::fmt;
 use device_class::config::Config;
 use hook::log::{self, contains_container_id};
 
-use crate::command::containers::{self, shorten_id};
+use crate::command::containers::{self, format_label};
 use crate::command::finding::{Finding, Severity};
+use crate::command::node_log;
 
 const SUBJECT: &str = "log";
 
@@ -82,8 +83,8 @@ impl fmt::Display for Refusal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let age = log::describe_age(self.timestamp);
         let age = age.as_deref().unwrap_or(self.timestamp);
-        let id = shorten_id(self.container_id);
-        write!(f, "{age}, container {id}: {}", self.reason)
+        let label = format_label(self.container_id, None);
+        write!(f, "{age}, container {label}: {}", self.reason)
     }
 }
 
@@ -104,6 +105,7 @@ fn select_messages(
         Ok(mut lines) => {
             lines.retain(|line| is_selected(line));
             lines.drain(..lines.len().saturating_sub(max_messages));
+            node_log::insert_container_names(&mut lines, &config.host_root);
             let lines = lines.into_iter();
             lines
                 .map(|line| Finding::new(Severity::Note, SUBJECT, line))

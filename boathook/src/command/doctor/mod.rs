@@ -184,7 +184,7 @@ fn examine_container(
         findings.push(Finding::new(
             Severity::Ok,
             "container",
-            container.to_string(),
+            container.describe(&config.host_root),
         ));
     }
     match &container.ended {

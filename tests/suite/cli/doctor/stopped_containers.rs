@@ -50,7 +50,7 @@ fn a_container_that_docker_could_not_start_is_examined_by_its_name() {
             "boathook",
             5,
             [
-                "docker's zigbee, which it could not start",
+                "not running: docker could not start it",
                 "has no device `npu-64`",
             ],
         ),
@@ -80,7 +80,9 @@ fn a_container_that_docker_could_not_start_is_examined_by_its_name() {
             let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
             assert_says(&text, &words);
             // The reason at the time of the refusal.
-            assert_says(&text, &["note log 2", "has no device `npu-64`"]);
+            let short_id = &id[..12];
+            let logged = format!("boathook: container zigbee ({short_id}): env DUMMY_");
+            assert_says(&text, &["note log 2", &logged, "has no device `npu-64`"]);
         }
     }
 }
@@ -121,7 +123,7 @@ fn only_refusals_of_containers_that_are_gone_are_shown_for_an_unknown_name() {
         }
     }
     let known = boathook(&host, &["doctor", "kept"], b"");
-    assert_says(&known.stdout, &["docker's kept", "`npu-66`"]);
+    assert_says(&known.stdout, &["kept (0d", "`npu-66`"]);
 }
 
 /// Writes docker's files about a container that does not run. `config` and `host_config` are parts
@@ -227,7 +229,7 @@ fn the_device_requests_of_docker_are_requests() {
         assert_eq!(ran.status.code(), Some(0), "{ran:?}");
         let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         let words = [
-            "docker's web, which it starts again and again; its program ended with code 3",
+            "web (0f3cc6559eea), not running: docker starts it again and again; its program ended with code 3",
             "CARDS=0 of class card",
         ];
         assert_says(&text, &words);
@@ -340,7 +342,11 @@ fn a_container_that_was_refused_for_a_cdi_name_is_explained() {
     host_config(&names[..1]);
     let generate = "fix: write the names of class dummy-npu: `boathook cdi generate dummy-npu`";
     let said = "docker has said: unresolvable CDI devices dummy.com/npu=npu-1";
-    examine("zigbee", 15, &["docker's zigbee", generate, said]);
+    examine(
+        "zigbee",
+        15,
+        &["zigbee (0f3cc6559efb), not running: ", generate, said],
+    );
     // A specification of a vendor in YAML.
     host_config(&names[1..]);
     let vendor = "cdiVersion: 0.5.0\nkind: example.com/card\ndevices:\n- name: \"0\"\n  \
