@@ -7,9 +7,12 @@ mod case;
 mod devices;
 mod follow;
 mod host;
+mod hub;
 mod late;
+mod late_devices;
 mod pci;
 mod rdma;
+mod stick;
 mod usb;
 
 use harness::vm::{self, Architecture, Kernel, Payload, Vm};
@@ -26,7 +29,7 @@ const ARCHITECTURE: &str = "BOATHOOK_VM_ARCH";
 /// The hardware, beside what every machine has.
 const HARDWARE: [&str; 5] = [
     usb::HARDWARE,
-    late::HARDWARE,
+    stick::HARDWARE,
     can::HARDWARE,
     rdma::HARDWARE,
     pci::HARDWARE,
@@ -38,6 +41,8 @@ fn all_cases() -> Vec<Case> {
         usb::CASES,
         follow::CASES,
         late::CASES,
+        late_devices::CASES,
+        hub::CASES,
         can::CASES,
         rdma::CASES,
         pci::CASES,

@@ -14,6 +14,12 @@ pub(super) const HARDWARE: &str = "-device qemu-xhci,id=usb \
     -chardev socket,id=line,path={dir}/line,server=on,wait=off \
     -device usb-serial,id=port,chardev=line,always-plugged=on,bus=usb.0,port=1 -device usb-ccid,id=reader,bus=usb.0,port=2";
 
+/// A class for QEMU's reader: the shipped one with other ids, as its comment says.
+pub(super) const READER_CLASS: &str = "mkdir -p /etc/boathook/classes.d
+    sed 's/054c/08e6/; s/06c1/4433/; s/felica/reader/; s/FELICA/READER/' \
+        /opt/boathook/current/classes.d/usb-reader.toml >/etc/boathook/classes.d/reader.toml";
+pub(super) const READER_CLASS_FILE: &str = "/etc/boathook/classes.d/reader.toml";
+
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "serial",
@@ -94,17 +100,19 @@ fn replugged(vm: &mut Vm) -> Result<String> {
     Ok("seen by the plugin's uevents; then a container by CDI".to_string())
 }
 
-/// A program of the image speaks with the reader. The class is the shipped one with other
-/// ids, as its comment says.
+/// The reader, for QEMU's monitor to plug in again.
+pub(super) fn reader_device() -> Value {
+    json!({ "driver": "usb-ccid", "id": "reader", "bus": "usb.0", "port": "2" })
+}
+
+/// A program of the image speaks with the reader.
 fn reader(vm: &mut Vm) -> Result<String> {
-    let seen = vm.run(
-        "class=/etc/boathook/classes.d/reader.toml
-        sed 's/054c/08e6/; s/06c1/4433/; s/felica/reader/; s/FELICA/READER/' \
-            /opt/boathook/current/classes.d/usb-reader.toml >$class
+    let seen = vm.run(&format!(
+        "{READER_CLASS}
         full -e READER_VISIBLE_DEVICES=all -- lsusb -v -d 08e6:4433 2>&1
         echo all:; full -e READER_VISIBLE_DEVICES=all -- lsusb
-        echo host:; lsusb; rm $class",
-    )?;
+        echo host:; lsusb; rm {READER_CLASS_FILE}",
+    ))?;
     expect(&seen, "QEMU USB CCID")?;
     // The host has root hubs at least, of the Linux Foundation.
     let (in_container, on_host) = seen.split_once("host:").context("no host's list")?;
