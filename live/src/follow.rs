@@ -269,7 +269,8 @@ impl<'c> Follower<'c> {
             ));
         }
         self.pass_error = message;
-        if has_new_events {
+        let needs_another_pass = self.pass_error.is_none() && self.state.needs_another_pass;
+        if has_new_events || needs_another_pass {
             self.next_pass_time = Some(Instant::now());
         } else if self.state.has_starting_container() {
             self.next_pass_time = Some(Instant::now() + START_RETRY_TIME);

@@ -24,6 +24,10 @@ pub(super) struct FollowerState {
     /// The containers that are still being started, so that they cannot be changed yet. The value is
     /// the number of passes that have found the container so.
     pub(super) start_attempts: BTreeMap<String, u32>,
+    /// Whether the nodes of a container are not yet replaced, although its rules are revoked. The
+    /// next pass replaces them, without the pause after a failure.
+    #[serde(default)]
+    pub(super) needs_another_pass: bool,
     /// The classes that cannot be used, each with the error.
     pub(super) unusable_classes: BTreeMap<ClassName, String>,
     /// The error messages about records that cannot be read.

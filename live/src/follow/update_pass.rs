@@ -75,6 +75,7 @@ impl UpdatePass<'_> {
             log::warning(error);
         }
         self.state.record_errors = stored.errors;
+        self.state.needs_another_pass = false;
         let snapshot = self.take_snapshot(&stored.records);
         let records = stored
             .records
@@ -159,19 +160,22 @@ impl UpdatePass<'_> {
             self.collect_ended_children(&mut updates, &mut changed_containers);
         }
         // The revocation is retried, because another process may have held the locks of these
-        // containers. The device nodes of these containers are replaced in the next pass.
+        // containers, or may have revoked the same rules at the same time. The device nodes are
+        // replaced in the next pass, because the snapshot may be outdated by now.
         for (record, removed_devices) in failed_revocations {
-            let error = match revoke_stale_rules(
+            match revoke_stale_rules(
                 record,
                 &removed_devices,
                 &snapshot,
                 lock::FOLLOW_LOCK_TIMEOUT,
                 config,
             ) {
-                Ok(_) => "its rules are revoked; its nodes will be replaced later".to_owned(),
-                Err(error) => log::format_error_chain(&error),
-            };
-            self.record_failure(&record.id, error);
+                Ok(_) => {
+                    self.state.digests.remove(&record.id);
+                    self.state.needs_another_pass = true;
+                }
+                Err(error) => self.record_failure(&record.id, log::format_error_chain(&error)),
+            }
         }
         announce_changes(&changed_containers, &snapshot, config);
         let is_running = |id: &String| records.iter().any(|record| record.id == *id);

@@ -1,6 +1,6 @@
 //! A container that could not be changed: `boathook follow` tries it again after a while.
 
-use std::fs;
+use std::fs::{self, File};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -8,11 +8,14 @@ use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::patience::wait_until;
 
-use super::follow::{Follower, assert_follows, followed, wait_for, with_device};
-use super::reads;
+use super::follow::{Follower, assert_follows, followed, unplug, wait_for, with_device};
+use super::{reads, records};
 use crate::lab::{Lab, on_each_cgroup_version};
 
-on_each_cgroup_version!(what_could_not_be_changed_is_tried_again);
+on_each_cgroup_version!(
+    what_could_not_be_changed_is_tried_again,
+    what_another_process_was_changing_is_changed_at_once,
+);
 
 fn what_could_not_be_changed_is_tried_again(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
@@ -51,6 +54,24 @@ fn what_could_not_be_changed_is_tried_again(lab: &Lab) {
     assert_follows(&other, &host, 3, &[Some(3)]);
     wait_for_refusals(2);
     assert_follows(&other, &host, 3, &[None]);
+    assert_waits_for_messages(&follower);
+}
+
+/// Another process has the container's lock for longer than `boathook follow` waits for it, and not
+/// for as long as it tries.
+fn what_another_process_was_changing_is_changed_at_once(lab: &Lab) {
+    let host = followed();
+    let bundle = with_device(&host, "npu-3").build().unwrap();
+    let container = lab.start(&bundle);
+    let follower = Follower::start_with(lab, &host, &["--pause", "3600"]);
+    let [id] = <[String; 1]>::try_from(records(&host)).unwrap();
+    let path = format!("run/boathook/attached/.{id}.lock");
+    let lock = File::create(host.root().join(path)).unwrap();
+    lock.lock().unwrap();
+    unplug(&host, 3);
+    sleep(Duration::from_millis(1500));
+    drop(lock);
+    wait_for(&container, &host, 3, None);
     assert_waits_for_messages(&follower);
 }
 
