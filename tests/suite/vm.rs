@@ -9,6 +9,7 @@ mod follow;
 mod host;
 mod hub;
 mod late;
+mod late_boot;
 mod late_devices;
 mod pci;
 mod rdma;
@@ -43,6 +44,7 @@ fn all_cases() -> Vec<Case> {
         late::CASES,
         late_devices::CASES,
         hub::CASES,
+        late_boot::CASES,
         can::CASES,
         rdma::CASES,
         pci::CASES,
