@@ -67,7 +67,7 @@ speed = "3" | speed = "-3" | `-3` is not a number
 "/bin/mk", "{disk}" | "/bin/{disk}", "" | `make` is a list of programs
 [["/bin/rm"]] | [] | `remove` is a list of programs
 timeout = 5 | timeout = 0 | 0 seconds is not between 1 and 100
-{profile} | {profil} | `{profil}` uses the attribute `profil`; known attributes are
+{profile} | {profil} | `{profil}` uses the attribute `profil`, did you mean `profile`? known attributes are
 value = "{number}", equals = "{placement}" | value = "{speed}", equals = "1"
     | uses the attribute `speed`
 part_of = "{disk}"\n |  | no [[discover]] with `part_of` finds them

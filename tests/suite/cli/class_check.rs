@@ -289,7 +289,7 @@ libraries = ["libcard.so.1"]
         (
             "card-{index}",
             "card-{indx}",
-            "uses the unknown attribute `indx`, did you mean `index`?",
+            "uses the attribute `indx`, did you mean `index`?",
         ),
         (
             "card/card{",

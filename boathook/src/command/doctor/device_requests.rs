@@ -23,7 +23,7 @@ pub(super) fn list_variables(requests: &[DeviceRequest], config: &Config) -> Vec
     variables.collect()
 }
 
-/// Returns the variables of a class that Docker sets (moby, daemon/nvidia_linux.go).
+/// Returns the variables of a class that Docker sets.
 fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<String> {
     let devices = match (request.device_ids(), request.count) {
         (ids @ [_, ..], _) => Some(ids.join(",")),

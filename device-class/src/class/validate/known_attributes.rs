@@ -211,7 +211,7 @@ impl KnownAttributes {
         let similar_name = find_most_similar(name.as_str(), names.iter().copied());
         let question = similar_name.map(|name| format!(", did you mean `{name}`?"));
         let question = question.as_deref().unwrap_or(";");
-        let message = format!("`{template}` uses the unknown attribute `{name}`{question} {rule}");
+        let message = format!("`{template}` uses the attribute `{name}`{question} {rule}");
         BrokenRule::new(template, message)
     }
 }
