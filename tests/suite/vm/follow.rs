@@ -51,7 +51,7 @@ fn port(vm: &mut Vm) -> Result<String> {
     for round in 0..REPLUGS {
         // An old number stays taken for as long as somebody has the port open.
         if round % 2 == 1 {
-            let holds = format!("exec 3<>/dev/{name}; sleep 999");
+            let holds = format!("trap \"\" HUP; exec 3<>/dev/{name}; sleep 999");
             vm.run(&format!(
                 "systemd-run --unit holder --quiet sh -c '{holds}'"
             ))?;
