@@ -9,9 +9,7 @@ use device_class::config::Config;
 use hook::exit::ExitCode;
 
 use super::spec::ContainerSpec;
-use super::{
-    device_name, device_requests, examine_spec, has_fault, logged, requested, stale_nodes,
-};
+use super::{device_name, device_requests, examine_spec, has_fault, logged, stale_nodes};
 use crate::command::containers::{Container, EndedContainer};
 use crate::command::finding::{Finding, Severity};
 use crate::command::log;
@@ -86,9 +84,9 @@ fn examine_node_paths(
         fs::metadata(config.host_root.join(path))
             .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    let has_request = findings
-        .iter()
-        .any(|finding| finding.subject == requested::SUBJECT && finding.severity == Severity::Ok);
+    let mut faults = findings.iter().map(|finding| finding.fault);
+    let has_request = ended_container.cdi_names.is_empty()
+        && faults.all(|fault| fault != Some(ExitCode::NoRequest));
     let missing_paths = ended_container.node_paths.iter().filter(is_missing);
     let missing_node_findings = missing_paths.map(|path| {
         let text = format!(
