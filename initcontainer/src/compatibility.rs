@@ -4,14 +4,14 @@
 //! the engines' configuration. A program name becomes a link in a directory of Docker's PATH,
 //! because Docker searches there before it accepts `--gpus`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use device_class::class::{Compatibility, DeviceClass};
 use device_class::discover;
 use device_class::host::RealHost;
-use runtime_config::{Engine, HANDLER, InstallationRecord, OCI_RUNTIME_NAMES, program_directories};
+use runtime_config::{Engine, HANDLER, OCI_RUNTIME_NAMES, program_directories};
 
 use crate::host::Host;
 use crate::layout::PROGRAM_LINKS_DIR;
@@ -29,8 +29,10 @@ pub struct OfferedNames {
     /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
     /// link. The links have the names of the toolkits' programs.
     docker_links: Vec<(PathBuf, PathBuf)>,
-    /// Whether an earlier installation has configured Docker, and this run does not change it.
-    keeps_docker: bool,
+    /// The toolkits of each engine, if the engines do not all have `toolkits`.
+    toolkits_by_engine: BTreeMap<Engine, Vec<String>>,
+    /// The toolkits of engines that this run does not configure.
+    kept_toolkits: BTreeMap<Engine, Vec<String>>,
 }
 
 impl OfferedNames {
@@ -61,48 +63,43 @@ impl OfferedNames {
         Ok(offered_names)
     }
 
-    /// Returns these names with those that an earlier installation offers by engines that this run
-    /// does not configure. `engines` are the engines that it configures.
-    ///
-    /// # Errors
-    /// Fails if no class of the release has a table for a toolkit of the earlier installation.
-    pub fn with_kept_names(
-        self,
-        host: &Host,
-        payload: &Payload,
-        old_manifest: &Manifest,
-        engines: &[Engine],
-    ) -> Result<Self> {
-        let old_toolkits = old_manifest.toolkits.iter();
-        let kept_toolkits = old_toolkits.filter(|toolkit| !self.toolkits.contains(toolkit));
-        let toolkits: Vec<String> = self.toolkits.iter().chain(kept_toolkits).cloned().collect();
-        let mut names = Self::find(host, payload, &toolkits)?;
-        let mut kept_engines = Vec::new();
-        for engine in Engine::ALL
-            .into_iter()
-            .filter(|engine| !engines.contains(engine))
-        {
-            let record = InstallationRecord::load(host, &host.record_path(engine))?;
-            let has_name = |name: &String| {
-                let record = record.as_ref();
-                record.is_some_and(|record| record.contains_text(name))
-            };
-            let has_links = engine == Engine::Docker
-                && record.is_some()
-                && !old_manifest.toolkit_links.is_empty();
-            if has_links || names.runtime_names.iter().any(has_name) {
-                kept_engines.push(engine);
+    /// Finds the names of an installation that is upgraded: those that each engine has.
+    pub fn find_recorded(host: &Host, payload: &Payload, manifest: &Manifest) -> Result<Self> {
+        let mut names = Self::find(host, payload, &manifest.toolkits)?;
+        names.toolkits_by_engine = manifest.list_toolkits_by_engine();
+        let docker_toolkits = names.toolkits_of_engine(Engine::Docker).to_vec();
+        names.docker_links = Self::find(host, payload, &docker_toolkits)?.docker_links;
+        Ok(names)
+    }
+
+    /// Records that an earlier installation offers names by engines that this run does not
+    /// configure. These names stay. `engines` are the engines that this run configures.
+    pub fn keep_other_engines(&mut self, old_manifest: &Manifest, engines: &[Engine]) {
+        self.kept_toolkits = old_manifest.list_toolkits_by_engine();
+        self.kept_toolkits
+            .retain(|engine, toolkits| !engines.contains(engine) && !toolkits.is_empty());
+    }
+
+    /// Returns the toolkits under whose names `engine` calls Boathook, if this run configures it.
+    pub(crate) fn toolkits_of_engine(&self, engine: Engine) -> &[String] {
+        let toolkits = self.toolkits_by_engine.get(&engine);
+        toolkits.map_or(&self.toolkits, Vec::as_slice)
+    }
+
+    /// Returns the toolkits of this run and those of engines that it does not configure.
+    pub(crate) fn list_toolkits_with_kept(&self) -> Vec<String> {
+        let mut toolkits = self.toolkits.clone();
+        for toolkit in self.kept_toolkits.values().flatten() {
+            if !toolkits.contains(toolkit) {
+                toolkits.push(toolkit.clone());
             }
         }
-        if kept_engines.is_empty() {
-            return Ok(self);
-        }
-        names.runtime_names = self.runtime_names;
-        names.keeps_docker = kept_engines.contains(&Engine::Docker);
-        if !names.keeps_docker {
-            names.docker_links = self.docker_links;
-        }
-        Ok(names)
+        toolkits
+    }
+
+    /// Returns whether Docker's links stay, because this run does not configure Docker.
+    pub(crate) fn keeps_docker_links(&self) -> bool {
+        self.kept_toolkits.contains_key(&Engine::Docker)
     }
 
     /// Adds the names from the table `[compatibility]` of one class.
@@ -137,13 +134,13 @@ impl OfferedNames {
     }
 
     /// Returns the symbolic links that the installation creates. Each entry is the path and the
-    /// target of a link. The list is empty if Docker is neither among `engines` nor kept, because
-    /// only Docker searches for programs with these names.
+    /// target of a link. The list is empty if Docker is not among `engines`, because only Docker
+    /// searches for programs with these names.
     pub(crate) fn list_needed_links(
         &self,
         mut engines: impl Iterator<Item = Engine>,
     ) -> &[(PathBuf, PathBuf)] {
-        if self.keeps_docker || engines.any(|engine| engine == Engine::Docker) {
+        if engines.any(|engine| engine == Engine::Docker) {
             &self.docker_links
         } else {
             &[]
@@ -196,14 +193,19 @@ pub(crate) fn is_boathook_link(host: &Host, path: &Path) -> Result<bool> {
     Ok(target.is_some_and(|target| boathook_programs.contains(&target)))
 }
 
-/// Plans the steps that create `links` and remove other links of an earlier installation. Each
+/// Plans the steps that create `links` and remove other links of an earlier installation. If this
+/// run does not configure Docker, the links stay as they are. Each
 /// entry of `links` is the path and the target of a link.
 pub(crate) fn plan_links(
     host: &Host,
     manifest: &Manifest,
+    names: &OfferedNames,
     links: &[(PathBuf, PathBuf)],
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
+    if names.keeps_docker_links() {
+        return Ok(steps);
+    }
     for (link, target) in links {
         let old_target = host.read_link(link)?;
         if old_target.as_ref() != Some(target) {

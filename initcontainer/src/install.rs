@@ -159,7 +159,7 @@ pub fn plan(
         }
     }
     steps.extend(file_steps.into_iter().chain(link_steps));
-    let toolkit_links = compatibility::plan_links(host, &old_manifest, offered_links)?;
+    let toolkit_links = compatibility::plan_links(host, &old_manifest, names, offered_links)?;
     let changes_docker_programs = !toolkit_links.is_empty();
     steps.extend(toolkit_links);
     steps.extend(plan_old_link_removal(host, payload)?);

@@ -1,13 +1,15 @@
 //! The manifest. It records what an installation has changed on the host, except for the engines'
 //! files, which have their own records.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
+use runtime_config::Engine;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::recorded_options::RecordedOptions;
+use crate::recorded_options::{EngineOptions, RecordedOptions};
 
 /// The mode of all files in the state directory. Only root may read them, because the copy of an
 /// engine's configuration may contain secrets.
@@ -57,6 +59,25 @@ impl Manifest {
     pub fn has_written_config(&self, config_text: &str) -> bool {
         let texts = [&self.config, &self.previous_config];
         texts.into_iter().flatten().any(|text| text == config_text)
+    }
+
+    /// Returns the toolkits under whose names each engine calls Boathook. An older manifest has them
+    /// only for all engines together.
+    pub fn list_toolkits_by_engine(&self) -> BTreeMap<Engine, Vec<String>> {
+        let engines = &self.options.engines;
+        let is_older = engines.values().all(|options| options.toolkits.is_empty());
+        let list_toolkits = |options: &EngineOptions| {
+            let toolkits = if is_older {
+                &self.toolkits
+            } else {
+                &options.toolkits
+            };
+            toolkits.clone()
+        };
+        let toolkits = engines.iter();
+        toolkits
+            .map(|(engine, options)| (*engine, list_toolkits(options)))
+            .collect()
     }
 
     /// Reads the host's manifest. Returns `None` if nothing is installed.

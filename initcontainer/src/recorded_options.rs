@@ -39,13 +39,17 @@ pub struct EngineOptions {
     /// The text of the file that the option `--base-spec` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_spec: Option<String>,
+    /// The toolkits under whose names the engine calls Boathook (`--as`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub toolkits: Vec<String>,
 }
 
-impl From<&Options> for EngineOptions {
-    fn from(options: &Options) -> Self {
+impl EngineOptions {
+    pub(crate) fn new(options: &Options, toolkits: &[String]) -> Self {
         Self {
             set_default: options.set_default,
             base_spec: options.base_spec.clone(),
+            toolkits: toolkits.to_vec(),
         }
     }
 }

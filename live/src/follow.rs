@@ -143,8 +143,11 @@ impl<'c> Follower<'c> {
             .next_pass_time
             .is_some_and(|time| time <= Instant::now());
         let may_update = self.device_event_rate_limit.compute_wait_time().is_none();
-        if is_pass_due || may_update && self.device_events.receive_pending()? {
+        let has_events = may_update && self.device_events.receive_pending()?;
+        if has_events {
             self.device_event_rate_limit.count_run();
+        }
+        if has_events || is_pass_due {
             self.update_changed_containers();
         }
         if self.cgroup_event_rate_limit.compute_wait_time().is_none() {
@@ -272,7 +275,7 @@ impl<'c> Follower<'c> {
         let needs_another_pass = self.pass_error.is_none() && self.state.needs_another_pass;
         if has_new_events || needs_another_pass {
             self.next_pass_time = Some(Instant::now());
-        } else if self.state.has_starting_container() {
+        } else if self.pass_error.is_none() && self.state.has_starting_container {
             self.next_pass_time = Some(Instant::now() + START_RETRY_TIME);
         } else if self.pass_error.is_some() || !self.state.failures.is_empty() {
             self.next_pass_time = Some(self.compute_retry_time());

@@ -44,15 +44,6 @@ pub(crate) struct RecordedFile {
 impl InstallationRecord {
     const FORMAT_VERSION: u32 = 1;
 
-    /// Returns whether the newest text of a recorded file contains `text`.
-    pub fn contains_text(&self, text: &str) -> bool {
-        let mut newest_texts = self
-            .files
-            .iter()
-            .filter_map(|file| file.written_texts.first());
-        newest_texts.any(|newest_text| newest_text.contains(text))
-    }
-
     /// Returns the first recorded file whose directory existed before the installation and does not
     /// exist now. Either the engine was removed from the host, or the directory is not mounted in
     /// this container. In the second case an undo would not find the file, and would not restore

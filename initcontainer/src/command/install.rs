@@ -53,10 +53,11 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     let read_text = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
-    let names = OfferedNames::find(host, &payload, &args.toolkits)?;
+    let mut names = OfferedNames::find(host, &payload, &args.toolkits)?;
     let options = EngineOptions {
         set_default: args.set_default,
         base_spec: args.base_spec.as_ref().map(read_text).transpose()?,
+        toolkits: args.toolkits.clone(),
     };
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run)
@@ -64,10 +65,9 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         .transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
     let old_manifest = Manifest::load(host)?;
-    let names = match &old_manifest {
-        Some(old_manifest) => names.with_kept_names(host, &payload, old_manifest, &engines)?,
-        None => names,
-    };
+    if let Some(old_manifest) = &old_manifest {
+        names.keep_other_engines(old_manifest, &engines);
+    }
     let mut requested_services = args.enabled_services();
     if old_manifest.is_none()
         && args.keeps_service(Service::Facts)

@@ -42,9 +42,9 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         .transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
-    let names = OfferedNames::find(host, &payload, &manifest.toolkits)?;
+    let names = OfferedNames::find_recorded(host, &payload, &manifest)?;
     let request = InstallRequest {
-        engines: find_configured_engines(host, &payload, &names, &manifest)?,
+        engines: find_configured_engines(host, &payload, &manifest)?,
         payload,
         names,
         // The new release has all its class files, so it may have fewer than the installed release.
@@ -77,16 +77,19 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
 fn find_configured_engines(
     host: &Host,
     payload: &Payload,
-    names: &OfferedNames,
     manifest: &Manifest,
 ) -> Result<Vec<(Engine, Options)>> {
+    let toolkits_by_engine = manifest.list_toolkits_by_engine();
     let mut engines = Vec::new();
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if record.is_some() && engine.detect(host).is_some() {
             let options = manifest.options.engines.get(&engine);
             let options = options.cloned().unwrap_or_default();
-            let options = complete_options(host, payload, names, options)?;
+            let toolkits = toolkits_by_engine.get(&engine);
+            let toolkits = toolkits.map_or(&[][..], Vec::as_slice);
+            let names = OfferedNames::find(host, payload, toolkits)?;
+            let options = complete_options(host, payload, &names, options)?;
             engines.push((engine, options));
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn describe_dropped_names(
     let dropped_toolkits: Vec<&str> = old_manifest
         .toolkits
         .iter()
-        .filter(|toolkit| !names.toolkits.contains(toolkit))
+        .filter(|toolkit| !names.list_toolkits_with_kept().contains(toolkit))
         .map(String::as_str)
         .collect();
     let list = dropped_toolkits.join(",");

@@ -13,7 +13,7 @@ use crate::configuration::ConfigurationPlan;
 use crate::host::Host;
 use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::payload::Payload;
-use crate::recorded_options::RecordedOptions;
+use crate::recorded_options::{EngineOptions, RecordedOptions};
 use crate::services;
 use crate::step::Step;
 
@@ -24,6 +24,7 @@ fn collect_options(
     old_manifest: &Manifest,
     payload: &Payload,
     engines: &[(Engine, Options)],
+    names: &OfferedNames,
 ) -> RecordedOptions {
     let mut options = payload.options.clone();
     options.services = services::list_services_to_record(
@@ -32,11 +33,11 @@ fn collect_options(
         &payload.options.services,
     );
     options.engines.clone_from(&old_manifest.options.engines);
-    options.engines.extend(
-        engines
-            .iter()
-            .map(|(engine, options)| (*engine, options.into())),
-    );
+    for (engine, engine_options) in engines {
+        let toolkits = names.toolkits_of_engine(*engine);
+        let engine_options = EngineOptions::new(engine_options, toolkits);
+        options.engines.insert(*engine, engine_options);
+    }
     options
 }
 
@@ -70,7 +71,7 @@ pub(super) fn plan_manifest(
             manifest.links.push(link.clone());
         }
     }
-    manifest.toolkits.clone_from(&names.toolkits);
+    manifest.toolkits = names.list_toolkits_with_kept();
     // The manifest still lists the links of an earlier installation. If this run is killed before
     // it removes these links, the next run finds them in the manifest.
     for (link, _) in find_offered_links(names, engines) {
@@ -82,7 +83,7 @@ pub(super) fn plan_manifest(
         manifest.config = Some(text.clone());
         manifest.previous_config = config_plan.replaced_text.clone();
     }
-    manifest.options = collect_options(host, &manifest, payload, engines);
+    manifest.options = collect_options(host, &manifest, payload, engines, names);
     if old_manifest.as_ref() == Some(&manifest) {
         return Ok(Vec::new());
     }

@@ -105,6 +105,13 @@ fn an_installation_for_another_engine_keeps_the_names() {
         let text = site.read("etc/containerd/config.toml");
         assert!(!text.contains("vendor"), "{engine}: {text}");
     }
+    // Each engine is upgraded with its own names.
+    site.write_release_version("0.9.2");
+    said(&site.run(&["upgrade"]));
+    assert_eq!(runtimes(&site), docker);
+    assert!(site.path(HOOK_LINK).is_symlink());
+    let text = site.read("etc/containerd/config.toml");
+    assert!(!text.contains("vendor"), "{text}");
     // Docker itself is installed without the option.
     let text = said(&site.run(&["install", "--engine", "docker"]));
     assert!(text.contains("taken away"), "{text}");

@@ -26,7 +26,9 @@ impl RateLimit {
 
     /// Counts a run that starts now.
     pub(super) fn count_run(&mut self) {
-        self.scheduled_time = self.scheduled_time.max(Instant::now()) + RUN_INTERVAL;
+        let now = Instant::now();
+        let next_time = self.scheduled_time.max(now) + RUN_INTERVAL;
+        self.scheduled_time = next_time.min(now + BURST_WINDOW);
     }
 
     /// Returns the time to wait until the next run is permitted, or `None` if it is permitted now.

@@ -8,7 +8,6 @@ use device_class::name::{ClassName, DeviceRef};
 use hook::attachment::{Announcement, RecordedRule};
 use serde::{Deserialize, Serialize};
 
-use super::update_pass::MAX_START_ATTEMPTS;
 use crate::reconcile::{PresentDevice, PresentNode, RemovedDevices};
 
 /// The results of previous passes: which containers were changed, and which changes failed.
@@ -21,12 +20,13 @@ pub(super) struct FollowerState {
     /// The failed changes, by container id. A value contains the time of the failure, in seconds
     /// since `boathook follow` started, and the error.
     pub(super) failures: BTreeMap<String, (u64, String)>,
-    /// The containers that are still being started, so that they cannot be changed yet. The value is
-    /// the number of passes that have found the container so.
+    /// The number of passes that have found a container in its start, by container id.
     pub(super) start_attempts: BTreeMap<String, u32>,
+    /// Whether the last pass has found a container in its start, in which it cannot be changed. The
+    /// container is looked at again soon.
+    pub(super) has_starting_container: bool,
     /// Whether the nodes of a container are not yet replaced, although its rules are revoked. The
     /// next pass replaces them, without the pause after a failure.
-    #[serde(default)]
     pub(super) needs_another_pass: bool,
     /// The classes that cannot be used, each with the error.
     pub(super) unusable_classes: BTreeMap<ClassName, String>,
@@ -69,12 +69,6 @@ impl ContainerState {
 }
 
 impl FollowerState {
-    /// Reports whether a container is still being started.
-    pub(super) fn has_starting_container(&self) -> bool {
-        let mut attempts = self.start_attempts.values();
-        attempts.any(|count| *count < MAX_START_ATTEMPTS)
-    }
-
     pub(super) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -31,7 +31,7 @@ const MAX_CHILD_PROCESSES: usize = 8;
 /// The maximum number of passes in which a container may be found in its start. The hooks of a
 /// container run before its first process has the container's root. After that a process without
 /// this root is a process that has changed its root.
-pub(super) const MAX_START_ATTEMPTS: u32 = 50;
+const MAX_START_ATTEMPTS: u32 = 50;
 
 /// What became of the change of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +76,7 @@ impl UpdatePass<'_> {
         }
         self.state.record_errors = stored.errors;
         self.state.needs_another_pass = false;
+        self.state.has_starting_container = false;
         let snapshot = self.take_snapshot(&stored.records);
         let records = stored
             .records
@@ -172,6 +173,7 @@ impl UpdatePass<'_> {
             ) {
                 Ok(_) => {
                     self.state.digests.remove(&record.id);
+                    self.state.failures.remove(&record.id);
                     self.state.needs_another_pass = true;
                 }
                 Err(error) => self.record_failure(&record.id, log::format_error_chain(&error)),
@@ -277,11 +279,9 @@ impl UpdatePass<'_> {
                 self.state.digests.remove(&record.id);
                 self.state.failures.remove(&record.id);
                 if outcome == ContainerOutcome::Starting {
-                    let attempts = self.state.start_attempts.get(&record.id);
-                    let attempts = attempts.copied().unwrap_or_default() + 1;
-                    self.state
-                        .start_attempts
-                        .insert(record.id.clone(), attempts);
+                    let attempts = self.state.start_attempts.entry(record.id.clone());
+                    *attempts.or_default() += 1;
+                    self.state.has_starting_container = true;
                 }
                 return None;
             }
@@ -300,6 +300,7 @@ impl UpdatePass<'_> {
             log::warning(&format!("container {id}: {error}"));
         }
         self.state.digests.remove(id);
+        // A container that has failed in another way is no longer in its start.
         if let Some(attempts) = self.state.start_attempts.get_mut(id) {
             *attempts = MAX_START_ATTEMPTS;
         }
