@@ -3,6 +3,7 @@
 //! decide nothing.
 
 mod folders;
+mod guides;
 mod names;
 mod texts;
 

@@ -1,5 +1,6 @@
 //! Tests of the manifests of `deploy/components/dra` and of the chart.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -147,19 +148,29 @@ fn with_programs_of_the_host_it_sees_all_of_the_host_and_the_chart_has_the_same(
     let of_host: Vec<_> = of_host.collect();
     assert_eq!(of_host, [&("host-for-programs", "/host")]);
     let volumes = volumes(&pod);
-    assert_eq!(volumes.len(), mounts.len());
-    assert!(mounts.iter().all(|(name, _)| volumes.contains(name)));
+    let first_containers = pod.init_containers.iter().flatten();
+    let first_mounts =
+        first_containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    let names = mounts.iter().map(|(name, _)| *name);
+    let names: BTreeSet<&str> = names
+        .chain(first_mounts.map(|mount| &*mount.name))
+        .collect();
+    assert_eq!(volumes.iter().copied().collect::<BTreeSet<_>>(), names);
 }
 
 fn check_chart(programs: bool, components: &[&str]) {
-    let values = json!({"dra": {"classes": ["dummy-npu"]}, "hostPrograms": programs});
+    let values = json!({
+        "classes": {"enabled": ["dummy-npu"]},
+        "dra": {"classes": ["dummy-npu"]},
+        "hostPrograms": programs,
+    });
     let Some(chart) = chart(&values).unwrap() else {
         return;
     };
     let mut maps = chart.iter();
     let is_config = |one: &&Value| one["metadata"]["name"] == "boathook-plugin";
     let config = &maps.find(is_config).unwrap()["data"]["config.toml"];
-    let table = "[class.dummy-npu]\nserve = \"dra\"";
+    let table = "[class.dummy-npu]\nenabled = true\nserve = \"dra\"";
     assert!(config.as_str().unwrap().contains(table), "{config}");
     let Some(objects) = rendered(components) else {
         return;

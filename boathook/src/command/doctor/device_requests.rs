@@ -14,6 +14,9 @@ use runtime_config::program_directories;
 
 use crate::command::containers::DeviceRequest;
 
+/// The greatest number of devices of which the indices are listed.
+const MAX_COUNT: i64 = 4096;
+
 /// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`.
 pub(super) fn list_variables(requests: &[DeviceRequest], config: &Config) -> Vec<String> {
     let variables = requests.iter().flat_map(|request| {
@@ -28,7 +31,9 @@ fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<Str
     let devices = match (request.device_ids(), request.count) {
         (ids @ [_, ..], _) => Some(ids.join(",")),
         ([], count @ 1..) => {
-            let indices: Vec<String> = (0..count).map(|index| index.to_string()).collect();
+            let indices: Vec<String> = (0..count.min(MAX_COUNT))
+                .map(|index| index.to_string())
+                .collect();
             Some(indices.join(","))
         }
         ([], 0) => None,
@@ -60,7 +65,7 @@ pub(super) fn describe_driver_fix(requests: &[DeviceRequest], config: &Config) -
     let restart =
         "`systemctl restart docker`: it looks for the driver's program only when it starts";
     Some(if has_own_program(&compatibility, &config.host_root) {
-        format!("if docker could not select a device driver: {restart}")
+        restart.to_owned()
     } else {
         format!("`boathook-init install --engine docker --as {driver}`, then {restart}")
     })

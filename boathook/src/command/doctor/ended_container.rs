@@ -16,6 +16,9 @@ use crate::command::log;
 
 const SUBJECT: &str = "container";
 
+/// The words of Docker's error if it has no driver for a request such as `--gpus`.
+const MISSING_DRIVER_ERROR: &str = "could not select device driver";
+
 pub(super) fn examine_ended_container(
     container: &Container,
     ended_container: &EndedContainer,
@@ -47,7 +50,7 @@ pub(super) fn examine_ended_container(
     if let Some(refusal) = refusal {
         findings.retain(|finding| !is_missing_request(finding));
         if !has_fault(&findings) {
-            let text = format!("it was refused at its last start: {refusal}");
+            let text = format!("it was refused: {refusal}; docker has said: {error}");
             findings.push(Finding::new_fault(ExitCode::Request, SUBJECT, text));
         }
         return findings;
@@ -61,7 +64,10 @@ pub(super) fn examine_ended_container(
         Finding::new(Severity::Note, SUBJECT, format!("docker has said: {error}"))
     } else {
         let finding = Finding::new_fault(ExitCode::NoContainer, SUBJECT, error);
-        match device_requests::describe_driver_fix(&ended_container.device_requests, config) {
+        let lacks_driver = error.contains(MISSING_DRIVER_ERROR);
+        let requests = ended_container.device_requests.as_slice();
+        let requests = if lacks_driver { requests } else { &[] };
+        match device_requests::describe_driver_fix(requests, config) {
             Some(fix) => finding.with_fix(fix),
             None if ended_container.cdi_names.is_empty() => finding,
             None => finding.with_fix(
@@ -94,7 +100,9 @@ fn examine_node_paths(
             path.display()
         );
         let fix = if has_request {
-            "remove `--device`, or `devices:` of the service: the variable replaces it".to_owned()
+            "remove `--device`, or `devices:` of the service, if a variable of the container \
+             requests the device"
+                .to_owned()
         } else {
             stale_nodes::describe_alternative(path, config)
         };

@@ -182,7 +182,7 @@ fn the_device_requests_of_docker_are_requests() {
             5,
             &[
                 "sets CARDS=all CARD_PARTS=video",
-                "error container it was refused at its last start: parts are too old",
+                "error container it was refused: parts are too old",
             ],
         ),
         // `--gpus 2`, and docker has no driver.
@@ -200,7 +200,7 @@ fn the_device_requests_of_docker_are_requests() {
             r#"{"Driver": "others", "Count": 1, "Capabilities": [["gpu"]]}"#,
             &refusal,
             5,
-            &["error container it was refused at its last start: parts are too old"],
+            &["error container it was refused: parts are too old"],
         ),
     ] {
         write_docker_files(
@@ -247,7 +247,7 @@ fn a_node_of_the_option_device_that_is_gone_is_the_cause() {
     for (variable, words, lacks) in [
         (
             &*variable,
-            "fix: remove `--device`, or `devices:` of the service: the variable replaces it",
+            "fix: remove `--device`, or `devices:` of the service, if a variable of the container requests the device",
             "sets no variable",
         ),
         ("A=B", "request the device by a class", "sets no variable"),
@@ -294,7 +294,7 @@ fn a_container_with_cdi_names_that_the_hook_refused_is_not_to_be_started_again()
         (
             format!("exit status 5, stderr: boathook: container {id}: it needs cards>=99: unknown"),
             5,
-            "it was refused at its last start: it needs cards>=99",
+            "it was refused: it needs cards>=99",
             start,
         ),
     ] {
