@@ -31,8 +31,8 @@ pub struct ContainerRequests<'b> {
     granted_devices: BTreeMap<ClassName, DeviceList>,
 }
 
-/// What helps the container of a pod whose class is gone.
-const IN_KUBERNETES: &str = "bring the class back (ConfigMap boathook-classes), or delete the pod, so that it is \
+/// The advice for a pod that requests a class which no longer exists.
+const POD_ADVICE: &str = "bring the class back (ConfigMap boathook-classes), or delete the pod, so that it is \
      scheduled again";
 
 /// The error if the container requests a class that has no class file on this host.
@@ -40,13 +40,13 @@ const IN_KUBERNETES: &str = "bring the class back (ConfigMap boathook-classes), 
 pub enum UnknownClass {
     #[error(
         "annotation {ANNOTATION_PREFIX}{} names a class that this host does not have; in Kubernetes \
-         {IN_KUBERNETES}",
+         {POD_ADVICE}",
         excerpt(.0)
     )]
     Annotation(String),
     #[error(
         "a CDI specification grants devices of class {0}, which this host does not have any more; \
-         in Kubernetes {IN_KUBERNETES}; elsewhere run `boathook cdi generate`"
+         in Kubernetes {POD_ADVICE}; elsewhere run `boathook cdi generate`"
     )]
     Cdi(ClassName),
 }

@@ -33,7 +33,7 @@ const MAX_CHILD_PROCESSES: usize = 8;
 /// this root is a process that has changed its root.
 const MAX_START_ATTEMPTS: u32 = 50;
 
-/// What became of the change of one container.
+/// The result of an attempt to change one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum ContainerOutcome {
     Changed,

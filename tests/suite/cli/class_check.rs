@@ -259,7 +259,7 @@ fn a_recorded_host_is_compared_with_a_golden_file() {
     assert_eq!(code, Some(code::USAGE), "{printed}");
 }
 
-/// What a maker writes wrong in a first class, and what the message proposes.
+/// The message for a frequent mistake in a first class proposes what the maker probably meant.
 #[test]
 fn a_makers_mistake_has_a_proposal() {
     const CARD: &str = r#"

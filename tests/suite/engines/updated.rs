@@ -147,7 +147,7 @@ fn what_an_update_takes_away_on_cgroup_v2_is_given_back() {
         let is_so = wait_until(|| has_device(&container, host, 3, now));
         assert!(is_so, "{pages}: {}", said(&machine));
     }
-    // Where no device changes, the follower gives back the rules alone, and then logs it. It may
+    // No device changes here, so the follower only restores the rules, and then logs this. It may
     // have logged the same for an earlier update.
     let restored = || {
         said(&machine)

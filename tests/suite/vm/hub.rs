@@ -22,7 +22,8 @@ const STICKS: [(Stick, &str); 3] = [
     (Stick { serial: "F053" }, "3.3"),
 ];
 
-/// What has the kernel find all devices of the hub again, in the hub's directory.
+/// The commands after which the kernel finds all devices of the hub again. They run in the hub's
+/// directory.
 const RESETS: [(&str, &str); 3] = [
     (
         "a reset",

@@ -330,7 +330,7 @@ pub(super) fn count_refused_at_reboot(
         start = Instant::now();
         Ok(())
     })?;
-    // What the node had before the reboot stays in its status until the kubelet reports.
+    // The status of the node still has the devices of before the reboot, until the kubelet reports.
     node.until("the kubelet has registered the plugin", || {
         OURS.count_registrations(node).map(|_| true)
     })?;
