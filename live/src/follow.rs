@@ -273,8 +273,14 @@ impl<'c> Follower<'c> {
         }
         self.pass_error = message;
         let needs_another_pass = self.pass_error.is_none() && self.state.needs_another_pass;
-        if has_new_events || needs_another_pass {
+        if has_new_events {
             self.next_pass_time = Some(Instant::now());
+        } else if needs_another_pass {
+            // A device that is plugged in and unplugged endlessly can cause such a pass each time,
+            // so this pass counts as one that an event starts.
+            let wait_time = self.device_event_rate_limit.compute_wait_time();
+            self.next_pass_time = Some(Instant::now() + wait_time.unwrap_or_default());
+            self.device_event_rate_limit.count_run();
         } else if self.pass_error.is_none() && self.state.has_starting_container {
             self.next_pass_time = Some(Instant::now() + START_RETRY_TIME);
         } else if self.pass_error.is_some() || !self.state.failures.is_empty() {
