@@ -92,7 +92,7 @@ compare-nvidia: ## Print a table of what NVIDIA's container toolkit in DIR and t
 	tests/compare-nvidia $(DIR) $(RELEASE_PROGRAMS)
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
-	scripts/install-test-packages debhelper go-md2man debootstrap rpm qemu-user-static containerd docker.io busybox-static
+	scripts/install-test-packages debhelper lintian rpmlint go-md2man debootstrap rpm qemu-user-static containerd docker.io busybox-static
 	$(MAKE) --no-print-directory programs
 	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release:: -- --ignored --nocapture --test-threads 1
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
@@ -58,8 +59,12 @@ fn covered(written: &Value, known: &Value, at: &str) -> Result<()> {
 /// a kubectl that supports kustomize's components (1.24 and later). Such a kubectl prints the
 /// version of kustomize.
 pub fn kustomized(directory: &Path) -> Result<Option<Vec<Value>>> {
-    let version = Captured::run(Command::new("kubectl").args(["version", "--client"]));
-    if !version.is_ok_and(|version| version.stdout.contains("Kustomize Version")) {
+    static SUPPORTS_COMPONENTS: OnceLock<bool> = OnceLock::new();
+    let supports_components = SUPPORTS_COMPONENTS.get_or_init(|| {
+        let version = Captured::run(Command::new("kubectl").args(["version", "--client"]));
+        version.is_ok_and(|version| version.stdout.contains("Kustomize Version"))
+    });
+    if !supports_components {
         skip::report("rendered manifests", "needs kubectl 1.24 or later");
         return Ok(None);
     }

@@ -18,6 +18,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use harness::binaries;
 use harness::captured::Captured;
@@ -42,15 +43,32 @@ const PROGRAMS: [&str; 5] = [
 /// Those of the image beside the nodes.
 const CLUSTER_PROGRAMS: [&str; 3] = ["boathook-dra", "boathook-scheduler", "boathook-webhook"];
 
+/// The variable by which dpkg-deb compresses little, for the time of the tests.
+const DEB_LEVEL: (&str, &str) = ("DPKG_DEB_COMPRESSOR_LEVEL", "1");
+
 /// A release of this tree with programs that do nothing.
 struct Release {
     files: TempDir,
 }
 
 impl Release {
+    /// Returns a copy of a release. The release itself is made once, because that takes seconds.
     fn new() -> Self {
+        static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
+        let archive = ARCHIVE.get_or_init(|| {
+            let release = Self::with_programs();
+            release.make("out");
+            let mut tar = Command::new("tar");
+            tar.arg("--create").arg("--directory").arg(release.path(""));
+            let output = tar.arg("out").output().unwrap();
+            assert!(output.status.success());
+            output.stdout
+        });
         let release = Self::with_programs();
-        release.make("out");
+        let file = release.path("out.tar");
+        fs::write(&file, archive).unwrap();
+        extract(&file, release.files.path());
+        fs::remove_file(file).unwrap();
         release
     }
 
@@ -83,6 +101,7 @@ impl Release {
             .arg(format!("amd64={}", self.path("programs").display()))
             .env("SOURCE_DATE_EPOCH", "1750000000")
             .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap())
+            .env(DEB_LEVEL.0, DEB_LEVEL.1)
             .envs(variables.iter().copied());
         printed(&mut dist);
     }

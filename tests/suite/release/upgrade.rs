@@ -12,7 +12,7 @@ use harness::scratch;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{CLUSTER_PROGRAMS, PROGRAMS, printed};
+use super::{CLUSTER_PROGRAMS, DEB_LEVEL, PROGRAMS, printed};
 
 /// Lists what is enabled of the package.
 const ENABLED: &str = "find /etc/systemd/system -name 'boathook-*'";
@@ -77,7 +77,8 @@ impl Packages {
             .arg(format!("amd64={}", programs.display()))
             .env("BOATHOOK_VERSION", version)
             .env("SOURCE_DATE_EPOCH", "1750000000")
-            .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
+            .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap())
+            .env(DEB_LEVEL.0, DEB_LEVEL.1);
         printed(&mut dist);
     }
 
@@ -102,6 +103,8 @@ impl Machine {
         // It is enough for the installer to find Docker.
         machine.run("mkdir -p /etc/docker && echo {} >/etc/docker/daemon.json");
         machine.run("touch /usr/bin/dockerd");
+        // Without this file dpkg does not index all manual pages of the machine each time.
+        machine.run("rm -f /var/lib/man-db/auto-update");
         machine
     }
 
