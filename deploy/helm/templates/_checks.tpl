@@ -1,10 +1,10 @@
 {{- /* What the chart refuses before anything is applied. */ -}}
 
 {{- /* A TOML text as JSON: with "root", "text" and "place", the value that has the text. An older Helm
-cannot read TOML, or not all of TOML 1.1 that the nodes read, and has an empty table; a template that
-names a function which Helm lacks would not even be read, so it is a text here. */ -}}
+cannot read TOML, or not all of TOML 1.1 that the nodes read, and has what findKeys finds; a template
+that names a function which Helm lacks would not even be read, so it is a text here. */ -}}
 {{- define "boathook.readToml" -}}
-{{- $table := dict }}
+{{- $table := include "boathook.findKeys" .text | fromJson }}
 {{- if semverCompare ">=3.20.0-0 <4.0.0-0 || >=4.1.0-0" .root.Capabilities.HelmVersion.Version }}
 {{- $table = tpl "{{ fromToml .text | toJson }}" (dict "text" .text "Template" .root.Template) | fromJson }}
 {{- with get $table "Error" }}
@@ -12,6 +12,53 @@ names a function which Helm lacks would not even be read, so it is a text here. 
 {{- end }}
 {{- end }}
 {{- toJson $table }}
+{{- end }}
+
+{{- /* What a TOML text says about who offers a class, as JSON: enabled and extends of a class file, and
+the tables [class.NAME] of config with enabled and serve. It reads lines, and no table that is a value. */ -}}
+{{- define "boathook.findKeys" -}}
+{{- $found := dict }}
+{{- $table := "" }}
+{{- $string := `"(?:\\.|[^"\\\n])*"|'[^'\n]*'` }}
+{{- $name := `(?:"[^"\n]+"|'[^'\n]+'|[A-Za-z0-9_-]+)` }}
+{{- $path := printf `[ \t]*%s(?:[ \t]*\.[ \t]*%s)*[ \t]*` $name $name }}
+{{- /* A text over several lines, a comment and a table that is a value may have what looks like a key. */}}
+{{- $texts := printf `"""(?s:(?:\\.|[^\\])*?)"""|'''(?s:.*?)'''|#[^\n]*|(%s)` $string }}
+{{- $tables := printf `\{(?:%s|[^{}"'])*\}|(%s)` $string $string }}
+{{- $text := regexReplaceAll $tables (regexReplaceAll $texts . "${1}") "${1}" }}
+{{- range splitList "\n" $text }}
+{{- $line := trim . }}
+{{- $isHeader := regexMatch (printf `^\[{1,2}%s\]{1,2}$` $path) $line }}
+{{- if $isHeader }}
+{{- $table = trimAll "[]" $line }}
+{{- end }}
+{{- $key := regexFind (printf `^%s=` $path) $line }}
+{{- if or $isHeader $key }}
+{{- $names := list }}
+{{- range regexFindAll $name (print $table "." $key) -1 }}
+{{- $names = append $names (trimAll `"'` .) }}
+{{- end }}
+{{- $value := trimPrefix $key $line | trim }}
+{{- $place := dict }}
+{{- $last := last $names }}
+{{- if and (eq (first $names) "class") (eq (len $names) ($isHeader | ternary 2 3)) }}
+{{- $classes := get $found "class" | default dict }}
+{{- $_ := set $found "class" $classes }}
+{{- $place = get $classes (index $names 1) | default dict }}
+{{- $_ := set $classes (index $names 1) $place }}
+{{- else if eq (len $names) 1 }}
+{{- $place = $found }}
+{{- end }}
+{{- if and $key (has $last (list "enabled" "extends" "serve")) }}
+{{- if regexMatch "^(?:true|false)$" $value }}
+{{- $_ := set $place $last (eq $value "true") }}
+{{- else if regexMatch (printf `^(?:%s)$` $string) $value }}
+{{- $_ := set $place $last (trimAll `"'` $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $found }}
 {{- end }}
 
 {{- /* Refuses a key that a table cannot have: with "table", "known", the keys that it can have, and
@@ -171,10 +218,6 @@ classes.txt has the classes of the image. */ -}}
 {{- end }}
 {{- range $name, $table := (include "boathook.checkToml" . | fromJson).class }}
 {{- $_ := set $named $name "config" }}
-{{- end }}
-{{- /* For a Helm that cannot read TOML, which allows spaces and quotes in the header of a table. */}}
-{{- range regexFindAll "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*(\"[^\"]+\"|'[^']+'|[a-z0-9-]+)" .Values.config -1 }}
-{{- $_ := set $named (regexFind "(\"[^\"]+\"|'[^']+'|[a-z0-9-]+)$" . | trimAll "\"'") "config" }}
 {{- end }}
 {{- range $name, $place := $named }}
 {{- if contains "/" $name }}

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Output;
 
-use harness::manifests::{chart, helm, repository};
+use harness::manifests::{chart, helm, helm_with_file, repository};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, name, named, pod};
@@ -47,9 +48,22 @@ fn is_enabled(directory: &Path, name: &str) -> bool {
 /// Renders the chart, and returns the message if the chart refuses the values. Returns `None`
 /// without Helm.
 fn render(values: &Value) -> Option<Result<(), String>> {
-    let output = helm(values).unwrap()?;
+    Some(judge(&helm(values).unwrap()?))
+}
+
+/// Renders the chart as a Helm does that cannot read TOML, such as Helm 3.19.
+fn render_without_toml(values: &Value) -> Option<Result<(), String>> {
+    let file = "templates/_checks.tpl";
+    let checks = fs::read_to_string(repository("deploy/helm").join(file)).unwrap();
+    let versions = "\">=3.20.0-0 <4.0.0-0 || >=4.1.0-0\"";
+    assert!(checks.contains(versions));
+    let checks = checks.replace(versions, "\">=99.0.0\"");
+    Some(judge(&helm_with_file(values, file, &checks).unwrap()?))
+}
+
+fn judge(output: &Output) -> Result<(), String> {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    Some(output.status.success().then_some(()).ok_or(message))
+    output.status.success().then_some(()).ok_or(message)
 }
 
 /// The pods would write only a line in their log, and the nodes would lack the devices.
@@ -70,13 +84,20 @@ fn a_class_that_no_node_has_is_refused() {
             "config",
             json!({"config": "[ class.\"gpu-shared\" ]\nenabled = true"}),
         ),
+        (
+            "config",
+            json!({"config": "class.gpu-shared.enabled = true"}),
+        ),
     ] {
-        let Some(result) = render(&values) else {
-            return;
-        };
-        let refused = result.unwrap_err();
-        let wanted = format!("{place} names the class gpu-shared, which the image does not have");
-        assert!(refused.contains(&wanted), "{refused}");
+        for result in [render(&values), render_without_toml(&values)] {
+            let Some(result) = result else {
+                return;
+            };
+            let refused = result.unwrap_err();
+            let wanted =
+                format!("{place} names the class gpu-shared, which the image does not have");
+            assert!(refused.contains(&wanted), "{refused}");
+        }
     }
 }
 
@@ -130,6 +151,20 @@ fn claims_that_nobody_would_serve_are_refused() {
             in_config("[class.nvidia-gpu]\nserve = 'dra'\nenabled = false"),
             Some(disabled),
         ),
+        (in_config("class . 'nvidia-gpu'.serve = \"dra\""), None),
+        (
+            in_config("# serve = 'dra'\n[class.nvidia-gpu] # claims\nserve = 'dra' # all"),
+            None,
+        ),
+        (
+            own("version = 1\ndescription = \"\"\"\nenabled = false\n\"\"\""),
+            None,
+        ),
+        (own("version = 1\n[edits.env]\nenabled = 'false'"), None),
+        (
+            own("# '''\nenabled=false\n# '''\nversion = 1"),
+            Some(own_off),
+        ),
         (
             in_config("[class.nvidia-gpu]\nexcept = ['0']"),
             Some("set all of this class in config, with serve = \"dra\""),
@@ -141,13 +176,15 @@ fn claims_that_nobody_would_serve_are_refused() {
             ),
         ),
     ] {
-        let Some(result) = render(&values) else {
-            return;
-        };
-        match (result, refused) {
-            (Ok(()), None) => {}
-            (Err(message), Some(wanted)) if message.contains(wanted) => {}
-            (result, wanted) => panic!("{values}: {result:?}, and not {wanted:?}"),
+        for result in [render(&values), render_without_toml(&values)] {
+            let Some(result) = result else {
+                return;
+            };
+            match (result, refused) {
+                (Ok(()), None) => {}
+                (Err(message), Some(wanted)) if message.contains(wanted) => {}
+                (result, wanted) => panic!("{values}: {result:?}, and not {wanted:?}"),
+            }
         }
         let removal = render(&with(&values, "uninstall", json!(true))).unwrap();
         let is_removed = refused.is_none_or(|reason| !reason.contains("set all"));
@@ -278,9 +315,12 @@ fn a_class_of_your_own_or_of_the_nodes_is_accepted() {
     for values in [
         json!({"classes": {"enabled": ["mychip"], "own": {"mychip": "version = 1"}}}),
         json!({"classes": {"onNodes": ["mychip"]}, "config": "[class.mychip]\nenabled = true"}),
+        json!({"config": "[class]\nhailo = {\n  map.pci.a = 'b',\n}"}),
     ] {
-        if let Some(result) = render(&values) {
-            result.unwrap();
+        for result in [render(&values), render_without_toml(&values)] {
+            if let Some(result) = result {
+                result.unwrap();
+            }
         }
     }
 }
