@@ -35,10 +35,12 @@ pub(crate) struct CdiFiles {
     host_root: PathBuf,
     /// The names of the CDI files that this plugin manages: the files that this process wrote, and
     /// the files that an earlier process wrote for classes that are unusable now. Files of other
-    /// programs are not changed. `None` means that this process has not written a file yet, or that
-    /// an earlier process has ended since then. Then every file with a CDI kind of the plugin counts as
-    /// a file of an earlier process, and is replaced.
-    managed_files: Option<BTreeSet<String>>,
+    /// programs are not changed.
+    managed_files: BTreeSet<String>,
+    /// Whether every file with a CDI kind of the plugin counts as a file of an earlier process, and is
+    /// replaced. This is so until this process has written its files, and again after another
+    /// instance has ended.
+    must_take_over_files: bool,
     allocations: PodAllocations,
     /// The names of files for resources that the plugin no longer serves. The files are kept
     /// because running pods still have devices that these files describe.
@@ -92,7 +94,8 @@ impl CdiFiles {
             hook_path,
             hook_config_path: None,
             host_root,
-            managed_files: None,
+            managed_files: BTreeSet::new(),
+            must_take_over_files: true,
             allocations,
             retained_file_names: BTreeSet::new(),
         }
@@ -113,7 +116,7 @@ impl CdiFiles {
     /// Makes the next [`Self::write`] treat every file with a CDI kind of the plugin as a file of an
     /// earlier process, as the first one does.
     pub(super) fn take_over_all_files(&mut self) {
-        self.managed_files = None;
+        self.must_take_over_files = true;
     }
 
     pub(super) fn description(&self) -> SpecificationForm<'_> {
@@ -146,11 +149,10 @@ impl CdiFiles {
         let new_files: BTreeSet<String> = specifications
             .map(|specification| specification.file_name())
             .collect();
-        let earlier_files = self.managed_files.as_ref();
         let files_in_use = OnceCell::new();
         let retained_names = RefCell::new(BTreeSet::new());
         let is_obsolete = |name: &str| {
-            let is_own = earlier_files.is_none_or(|names| names.contains(name));
+            let is_own = self.must_take_over_files || self.managed_files.contains(name);
             if !is_own || new_files.contains(name) {
                 return is_own;
             }
@@ -207,10 +209,12 @@ impl CdiFiles {
                         self.directory.join(name).display()
                     );
                 }
-                let own_files = self.managed_files.get_or_insert_default();
-                own_files.extend(new_files);
-                own_files.extend(retained_file_names);
-                own_files.extend(retained_names.iter().cloned());
+                if std::mem::take(&mut self.must_take_over_files) {
+                    self.managed_files.clear();
+                }
+                self.managed_files.extend(new_files);
+                self.managed_files.extend(retained_file_names);
+                self.managed_files.extend(retained_names.iter().cloned());
                 self.retained_file_names = retained_names;
                 for change in changes {
                     let text = change.to_string();
@@ -226,10 +230,9 @@ impl CdiFiles {
                 // files that it wrote earlier still exist. Only the resources whose files do not
                 // exist become unhealthy.
                 let lacks_descriptors = is_out_of_descriptors(&error);
-                let existing_files = self.managed_files.as_ref().filter(|_| lacks_descriptors);
                 let error_text = format!("{:#}", anyhow::Error::new(error));
                 let file_exists =
-                    |name: &String| existing_files.is_some_and(|names| names.contains(name));
+                    |name: &String| lacks_descriptors && self.managed_files.contains(name);
                 let specifications = generated.specifications.into_iter();
                 let missing_specifications =
                     specifications.filter(|specification| !file_exists(&specification.file_name()));
@@ -260,11 +263,8 @@ impl CdiFiles {
     fn has_written_kind(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|candidate| candidate.kind == kind);
-        let (Some(managed_files), Some(specification)) = (&self.managed_files, specification)
-        else {
-            return false;
-        };
-        managed_files.contains(&specification.file_name())
+        specification
+            .is_some_and(|specification| self.managed_files.contains(&specification.file_name()))
     }
 }
 
@@ -273,3 +273,6 @@ fn is_out_of_descriptors(error: &DirectoryError) -> bool {
     let errno = io_error.and_then(io::Error::raw_os_error);
     errno.is_some_and(|number| matches!(Errno::from_raw(number), Errno::EMFILE | Errno::ENFILE))
 }
+
+#[cfg(test)]
+mod tests;
