@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail};
-use host_inventory::{DirectoryChange, NodeConfig, Notifier, WatchedEvents, watch_directories};
+use host_inventory::{
+    DirectoryChange, NodeConfig, Notifications, Notifier, WatchedEvents, watch_directories,
+};
 use http_server::Limits;
 use injection_plan::kubelet_checkpoint;
 use kubelet_api::KUBELET_SOCKET_NAME;
@@ -21,7 +23,7 @@ use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
-use crate::server::{Context, EarlierInstances, Timing, YieldedResources, remove_stale_sockets};
+use crate::server::{Context, OtherInstances, Timing, YieldedResources, remove_stale_sockets};
 use crate::service::OpenStreamCounts;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
@@ -51,7 +53,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     for directory in &socket_directories {
         remove_stale_sockets(directory);
     }
-    let earlier_instances = EarlierInstances::connect(&socket_directories).await;
+    let other_instances = OtherInstances::connect(socket_directories.to_vec()).await;
     let metrics = Metrics::default();
     let checkpoint_path = kubelet_dir
         .device_plugins_dir()
@@ -89,7 +91,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     );
     let watcher = watcher.with_label_file(label_file);
     let inventory = watcher.subscribe();
-    let earlier_instances_ended = watcher.earlier_instances_ended();
+    let other_instances_ended = watcher.other_instances_ended();
     let state = StateSources {
         inventory: inventory.clone(),
         streams: streams.clone(),
@@ -114,6 +116,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let probe_listener = listen("--probes", node_options.probe_address).await?;
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
+    let instance_changes = socket_changes.clone();
     let context = Context {
         kubelet_dir: kubelet_dir.clone(),
         registration_method: options.registration_method,
@@ -137,8 +140,8 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
         () = serve_pages(http_listener, all_pages) => Some("the HTTP server"),
         () = serve_pages(probe_listener, probe_pages) => Some("the server of probes"),
-        () = report_end(earlier_instances, earlier_instances_ended, reload.clone()) => {
-            Some("the watch of earlier instances")
+        () = report_ends(other_instances, instance_changes, other_instances_ended, reload.clone()) => {
+            Some("the watch of other instances")
         }
         () = forward_hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
     };
@@ -156,16 +159,20 @@ async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
     }
 }
 
-/// Sets the flag when the earlier instances have ended, and has the host scanned again.
-async fn report_end(
-    earlier_instances: EarlierInstances,
+/// Whenever the other instances have ended, sets the flag and has the host scanned again.
+async fn report_ends(
+    mut other_instances: OtherInstances,
+    mut socket_notifications: Notifications,
     have_ended: Arc<AtomicBool>,
     reload: Notifier,
 ) {
-    earlier_instances.wait_for_end().await;
-    have_ended.store(true, Ordering::Relaxed);
-    reload.notify();
-    std::future::pending().await
+    loop {
+        other_instances
+            .wait_for_end(&mut socket_notifications)
+            .await;
+        have_ended.store(true, Ordering::Relaxed);
+        reload.notify();
+    }
 }
 
 async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {

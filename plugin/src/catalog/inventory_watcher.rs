@@ -33,9 +33,10 @@ pub(crate) struct InventoryWatcher {
     scan_pause: ScanPause,
     /// The file with node labels. `None` means that no labels are written.
     label_file: Option<LabelFile>,
-    /// Set when the instances that ran before this one have ended. An earlier instance writes the file
-    /// of a class that it serves again, after this one has removed it.
-    earlier_instances_ended: Arc<AtomicBool>,
+    /// Set when the other instances of the plugin have ended. An earlier instance writes the file of a
+    /// class that it serves again, after this one has removed it, and a newer one, whose update is
+    /// undone, leaves the files of classes that only it served.
+    other_instances_ended: Arc<AtomicBool>,
     resources: watch::Sender<Resources>,
 }
 
@@ -60,7 +61,7 @@ impl InventoryWatcher {
             cdi_files,
             scan_pause,
             label_file: None,
-            earlier_instances_ended: Arc::default(),
+            other_instances_ended: Arc::default(),
             resources: watch::channel(Resources::new()).0,
         }
     }
@@ -70,10 +71,10 @@ impl InventoryWatcher {
         InventoryWatcher { label_file, ..self }
     }
 
-    /// Returns a flag to be set when the instances that ran before this one have ended. The next scan
+    /// Returns a flag to be set when the other instances of the plugin have ended. The next scan
     /// then removes the files that they have left.
-    pub(crate) fn earlier_instances_ended(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.earlier_instances_ended)
+    pub(crate) fn other_instances_ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.other_instances_ended)
     }
 
     pub(crate) fn scan_progress(&self) -> ScanProgress {
@@ -99,7 +100,7 @@ impl InventoryWatcher {
         let mut have_classes_changed = true;
         loop {
             self.scan_pause.wait_for_end().await;
-            if self.earlier_instances_ended.swap(false, Ordering::Relaxed)
+            if self.other_instances_ended.swap(false, Ordering::Relaxed)
                 && let Some(files) = &mut self.cdi_files
             {
                 files.take_over_all_files();

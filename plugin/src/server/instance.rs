@@ -27,15 +27,20 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Duration;
 
+use host_inventory::Notifications;
 use tokio::net::UnixStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::socket::{is_served, list_plugin_sockets};
+use super::socket::{SocketId, is_served, list_plugin_sockets};
 
 /// The time between two checks whether an instance with a full backlog of connections has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The interval at which instances are searched if inotify reports no change.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Another instance of the plugin. This instance waits until the other one has ended.
 #[derive(Debug)]
@@ -69,7 +74,7 @@ impl Peer {
             }
             Self::Unresponsive(_) => {
                 while !self.has_ended() {
-                    tokio::time::sleep(POLL_INTERVAL).await;
+                    sleep(POLL_INTERVAL).await;
                 }
             }
         }
@@ -87,34 +92,87 @@ impl Peer {
     }
 }
 
-/// The instances of `boathook-plugin` that already ran when this one started, whatever resources they
-/// serve.
+/// The other instances of `boathook-plugin` on this node, whatever resources they serve.
 #[derive(Debug)]
-pub(crate) struct EarlierInstances(Vec<Peer>);
+pub(crate) struct OtherInstances {
+    directories: Vec<PathBuf>,
+    peers: Vec<(SocketId, Peer)>,
+    /// The sockets of this process, which need no connection to be recognised again.
+    own_sockets: Vec<SocketId>,
+}
 
-impl EarlierInstances {
-    /// Finds the instances by their sockets in `directories`.
-    pub(crate) async fn connect(directories: &[PathBuf]) -> Self {
-        let mut peers = Vec::new();
-        for path in directories
-            .iter()
-            .flat_map(|path| list_plugin_sockets(path))
-        {
-            peers.extend(Peer::connect(&path).await);
+impl OtherInstances {
+    /// Finds the instances by their sockets in `directories`. This process must not have a socket
+    /// there yet.
+    pub(crate) async fn connect(directories: Vec<PathBuf>) -> Self {
+        let mut instances = OtherInstances {
+            directories,
+            peers: Vec::new(),
+            own_sockets: Vec::new(),
+        };
+        for (id, path) in instances.list_sockets() {
+            let peer = Peer::connect(&path).await;
+            instances.peers.extend(peer.map(|peer| (id, peer)));
         }
-        EarlierInstances(peers)
+        instances
     }
 
-    /// Waits until all of them have ended, and closes the connections to them. Never returns if there
-    /// were none.
-    pub(crate) async fn wait_for_end(self) {
-        if self.0.is_empty() {
-            std::future::pending::<()>().await;
-        }
-        for peer in self.0 {
-            peer.wait_for_end().await;
+    /// Waits until no other instance is left, and at least one has ended. Instances that start
+    /// meanwhile are waited for, too. `socket_notifications` reports changes in the directories.
+    pub(crate) async fn wait_for_end(&mut self, socket_notifications: &mut Notifications) {
+        loop {
+            socket_notifications.clear();
+            let had_peers = !self.peers.is_empty();
+            self.peers.retain(|(_, peer)| !peer.has_ended());
+            self.find_started_instances().await;
+            let Some((_, peer)) = self.peers.first() else {
+                if had_peers {
+                    return;
+                }
+                let _ = timeout(SEARCH_INTERVAL, socket_notifications.wait()).await;
+                continue;
+            };
+            tokio::select! {
+                () = peer.wait_for_end() => {}
+                () = socket_notifications.wait() => {}
+                () = sleep(SEARCH_INTERVAL) => {}
+            }
         }
     }
+
+    async fn find_started_instances(&mut self) {
+        let sockets = self.list_sockets();
+        let is_present = |own: &SocketId| sockets.iter().any(|(id, _)| id == own);
+        self.own_sockets.retain(is_present);
+        for (id, path) in sockets {
+            let is_known = self.peers.iter().any(|(known, _)| *known == id);
+            if is_known || self.own_sockets.contains(&id) {
+                continue;
+            }
+            // An unresponsive socket may be one of this process, so it is tried again later.
+            if let Some(Peer::Connected(stream)) = Peer::connect(&path).await {
+                match is_from_this_process(&stream) {
+                    true => self.own_sockets.push(id),
+                    false => self.peers.push((id, Peer::Connected(stream))),
+                }
+            }
+        }
+    }
+
+    fn list_sockets(&self) -> Vec<(SocketId, PathBuf)> {
+        let directories = self.directories.iter();
+        let paths = directories.flat_map(|directory| list_plugin_sockets(directory));
+        paths
+            .filter_map(|path| Some((SocketId::read(&path)?, path)))
+            .collect()
+    }
+}
+
+/// Returns whether the socket at the other end of the connection belongs to this process.
+fn is_from_this_process(stream: &UnixStream) -> bool {
+    let own_id = i32::try_from(process::id()).ok();
+    let credentials = stream.peer_cred();
+    own_id.is_some() && credentials.is_ok_and(|credentials| credentials.pid() == own_id)
 }
 
 /// The instance that served the resource before this one.

@@ -23,7 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use backoff::Backoff;
-pub(crate) use instance::EarlierInstances;
+pub(crate) use instance::OtherInstances;
 pub(crate) use other_plugin::YieldedResources;
 use register::register;
 pub(crate) use socket::remove_stale_sockets;

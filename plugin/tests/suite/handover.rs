@@ -219,3 +219,32 @@ fn a_class_that_an_update_disables_loses_its_file() {
         wait_until("the file is gone", || !file.exists());
     }
 }
+
+/// The instance that stays does not serve the class of that file, and an engine refuses a device that
+/// two files describe. The instances need not have a resource in common.
+#[test]
+fn a_class_that_an_undone_update_enabled_loses_its_file() {
+    let disable = |class: &str| format!("[class.{class}]\nenabled = false\n");
+    for (update, end) in [
+        (String::new(), Signal::SIGTERM),
+        (String::new(), Signal::SIGKILL),
+        (disable("dummy-npu"), Signal::SIGTERM),
+    ] {
+        let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]).without_rescans();
+        node.add_card(0, "big", 0);
+        let files = [
+            "dummy.com.pods.boathook.dev-npu",
+            "cards.example.pods.boathook.dev-big",
+        ];
+        let [kept, file] = files.map(|name| node.path(&format!("cdi/boathook-{name}.json")));
+        node.configure(&disable("cards"));
+        let kubelet = node.serve(NPU);
+        node.configure(&update);
+        let mut newer = node.second_plugin();
+        kubelet.wait_devices(PATIENCE, "cards.example/big").unwrap();
+        assert!(file.exists());
+        newer.end(end);
+        wait_until("the file is gone", || !file.exists());
+        wait_until("the other file is there", || kept.exists());
+    }
+}
