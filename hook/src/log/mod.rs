@@ -22,7 +22,7 @@ use node::NodeLog;
 pub use line::{contains_container_id, parse_since};
 pub use node::read_lines as read_node_log;
 pub use node::{create_own_directory, list_log_directories, read_lines_with_follower};
-pub use time::{describe_age, format_current_time};
+pub use time::{describe_age, format_current_time, format_time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogReader {

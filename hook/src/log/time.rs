@@ -9,7 +9,7 @@ pub fn format_current_time() -> String {
 
 /// Returns the time `seconds_ago` seconds before now, in UTC and in the format of RFC 3339.
 pub(super) fn format_time_before_now(seconds_ago: i64) -> String {
-    format_rfc3339(seconds_since_epoch() - seconds_ago)
+    format_time(seconds_since_epoch() - seconds_ago)
 }
 
 fn seconds_since_epoch() -> i64 {
@@ -36,12 +36,12 @@ pub fn describe_age(timestamp: &str) -> Option<String> {
     Some(format!("{count} {unit}{plural} ago"))
 }
 
-/// Parses a time stamp that [`format_rfc3339`] has formatted.
+/// Parses a time stamp that [`format_time`] has formatted.
 fn parse_rfc3339(timestamp: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| timestamp.get(range)?.parse::<i64>().ok();
     let days = count_days_before(number(0..4)?, number(5..7)?, number(8..10)?);
     let seconds = days * 86_400 + number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?;
-    (format_rfc3339(seconds) == timestamp).then_some(seconds)
+    (format_time(seconds) == timestamp).then_some(seconds)
 }
 
 /// Returns the number of days from 1970-01-01 to a date, which is the opposite of
@@ -61,7 +61,8 @@ fn count_days_before(year: i64, month: i64, day: i64) -> i64 {
         - DAYS_BEFORE_1970
 }
 
-fn format_rfc3339(seconds_since_epoch: i64) -> String {
+/// Returns a time in UTC, in the format of RFC 3339.
+pub fn format_time(seconds_since_epoch: i64) -> String {
     let (year, month, day) = to_calendar_date(seconds_since_epoch.div_euclid(86_400));
     let seconds_since_midnight = seconds_since_epoch.rem_euclid(86_400);
     let (hour, minute, second) = (
@@ -110,7 +111,7 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),
         ] {
-            assert_eq!(format_rfc3339(seconds_since_epoch), expected);
+            assert_eq!(format_time(seconds_since_epoch), expected);
             assert_eq!(parse_rfc3339(expected), Some(seconds_since_epoch));
         }
         for text in [

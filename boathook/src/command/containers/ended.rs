@@ -1,9 +1,11 @@
 //! Finds containers of Docker that have ended, that Docker starts again and again, or that could not
 //! be started. Docker removes their bundles but keeps its own files about them until `docker rm`.
 
-use std::fmt;
+use std::ops::RangeTo;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
+use hook::log::format_time;
 use hook::oci::read_json;
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +24,12 @@ const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,
-    /// Why the container does not run. It is `None` if Docker still takes it for running: it ended
-    /// at this moment.
+    /// Why the container does not run.
     #[serde(skip)]
-    end: Option<End>,
-    exit_code: i64,
+    end: End,
+    /// The exit code of the container's program. It is `None` if Docker has not noticed the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i64>,
     /// The error message of Docker if it could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
@@ -51,27 +54,45 @@ pub(in crate::command) struct EndedContainer {
 }
 
 /// Why a container of Docker does not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
-    Ended,
+    Ended {
+        exit_code: i64,
+    },
     /// Docker starts the container again after a pause, because of its restart policy.
-    Restarting,
+    Restarting {
+        exit_code: i64,
+    },
+    /// Docker still takes the container for running. It may have ended at this moment, or while
+    /// Docker did not run.
+    Unnoticed,
+    /// Docker still takes the container for running, as it was when the machine stopped. The machine
+    /// has booted since, at `boot_time`.
+    BeforeBoot {
+        boot_time: String,
+    },
 }
 
 impl fmt::Display for EndedContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exit_code = self.exit_code;
-        match (self.end, &self.error) {
-            (Some(End::Restarting), Some(_)) => {
+        match (&self.end, &self.error) {
+            (End::Restarting { .. }, Some(_)) => {
                 f.write_str("docker tries to start it again and again, and could not")
             }
-            (Some(End::Restarting), None) => write!(
+            (End::Restarting { exit_code }, None) => write!(
                 f,
                 "docker starts it again and again; its program ended with code {exit_code}"
             ),
-            (Some(End::Ended), Some(_)) => f.write_str("docker could not start it"),
-            (Some(End::Ended), None) => write!(f, "its program ended with code {exit_code}"),
-            (None, _) => f.write_str("it ended at this moment"),
+            (End::Ended { .. }, Some(_)) => f.write_str("docker could not start it"),
+            (End::Ended { exit_code }, None) => {
+                write!(f, "its program ended with code {exit_code}")
+            }
+            (End::Unnoticed, _) => f.write_str("it ended, and docker has not noticed it"),
+            (End::BeforeBoot { boot_time }, _) => write!(
+                f,
+                "it ran when the machine stopped, and docker has not noticed its end; the machine \
+                 booted at {boot_time}"
+            ),
         }
     }
 }
@@ -104,6 +125,9 @@ struct DockerState {
     exit_code: i64,
     #[serde(rename = "Error", default)]
     error: String,
+    /// The time of the last start in UTC, in the format of RFC 3339 with nanoseconds.
+    #[serde(rename = "StartedAt", default)]
+    start_time: String,
 }
 
 impl DockerState {
@@ -112,13 +136,37 @@ impl DockerState {
         self.is_running && !self.is_restarting && processes.cgroup_lines(self.pid).is_some()
     }
 
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> End {
+        let exit_code = self.exit_code;
         match (self.is_running, self.is_restarting) {
-            (_, true) => Some(End::Restarting),
-            (false, false) => Some(End::Ended),
-            (true, false) => None,
+            (_, true) => End::Restarting { exit_code },
+            (false, false) => End::Ended { exit_code },
+            (true, false) => match read_boot_time() {
+                Some(boot_time) if self.has_started_before(&boot_time) => {
+                    End::BeforeBoot { boot_time }
+                }
+                _ => End::Unnoticed,
+            },
         }
     }
+
+    /// Returns whether the container was started before `time`, which is in UTC and in the format of
+    /// RFC 3339.
+    fn has_started_before(&self, time: &str) -> bool {
+        // Both formats begin with the same characters, up to the seconds.
+        const DATE_AND_TIME: RangeTo<usize> = ..19;
+        match (self.start_time.get(DATE_AND_TIME), time.get(DATE_AND_TIME)) {
+            (Some(start_time), Some(time)) => start_time < time,
+            _ => false,
+        }
+    }
+}
+
+/// Returns the time at which the machine booted, in UTC and in the format of RFC 3339.
+fn read_boot_time() -> Option<String> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Some(format_time(seconds.trim().parse().ok()?))
 }
 
 #[derive(Deserialize)]
@@ -233,12 +281,16 @@ fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -
         .filter_map(|request| request.device_ids)
         .flatten();
     let state = &container.state;
+    let end = state.end();
     Container {
         id: container.id.clone(),
         ended: Some(EndedContainer {
             name: container.name.trim_start_matches('/').to_owned(),
-            end: state.end(),
-            exit_code: state.exit_code,
+            exit_code: match &end {
+                End::Ended { exit_code } | End::Restarting { exit_code } => Some(*exit_code),
+                End::Unnoticed | End::BeforeBoot { .. } => None,
+            },
+            end,
             error: Some(state.error.clone()).filter(|error| !error.is_empty()),
             runtime,
             cdi_names: cdi_names.collect(),
@@ -304,8 +356,6 @@ fn list_data_dirs(host_root: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -335,6 +385,14 @@ mod tests {
         for (id, state) in [
             ("0e", r#""Running": true, "Pid": 1"#),
             ("0f", r#""Running": true, "Pid": 1073741823"#),
+            (
+                "10",
+                r#""Running": true, "Pid": 1073741823, "StartedAt": "2001-02-03T04:05:06.7Z""#,
+            ),
+            (
+                "11",
+                r#""Running": true, "Pid": 1073741823, "StartedAt": "9001-02-03T04:05:06.7Z""#,
+            ),
             (
                 "0b",
                 r#""Running": true, "Restarting": true, "Pid": 0, "ExitCode": 3"#,
@@ -372,6 +430,8 @@ mod tests {
         assert_eq!(ended.error.as_deref(), Some("refused"));
         assert_eq!(ended.runtime.as_deref(), Some("runc"));
         assert_eq!(ended.env, ["A=1"]);
+        let boot_time = read_boot_time().unwrap();
+        assert!(boot_time.as_str() < hook::log::format_current_time().as_str());
         for (name, description) in [
             (
                 "other",
@@ -382,7 +442,21 @@ mod tests {
                 "of-0b (0b), not running: docker starts it again and again; its program ended \
                  with code 3",
             ),
-            ("of-0f", "of-0f (0f), not running: it ended at this moment"),
+            (
+                "of-0f",
+                "of-0f (0f), not running: it ended, and docker has not noticed it",
+            ),
+            (
+                "of-10",
+                &format!(
+                    "of-10 (10), not running: it ran when the machine stopped, and docker has not \
+                     noticed its end; the machine booted at {boot_time}"
+                ),
+            ),
+            (
+                "of-11",
+                "of-11 (11), not running: it ended, and docker has not noticed it",
+            ),
         ] {
             assert_eq!(found(name).unwrap().describe(host.path()), description);
         }
