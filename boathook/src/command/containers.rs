@@ -12,7 +12,7 @@ mod podman;
 mod processes;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use device_class::inserted;
@@ -266,6 +266,16 @@ pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<St
         .or_else(|| {
             nerdctl::find_nerdctl_container(id_or_name, host_root).map(|container| container.id)
         })
+}
+
+/// Returns the ids of all containers that are found on this host.
+pub(super) fn list_ids(host_root: &Path) -> BTreeSet<String> {
+    let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
+    let nerdctl_containers = nerdctl::read_all_containers(host_root);
+    let ids = containers.map(|container| container.id);
+    ids.chain(ended::read_container_names(host_root).map(|(id, _)| id))
+        .chain(nerdctl_containers.map(|container| container.id))
+        .collect()
 }
 
 /// Returns the names of the running containers of this host. If a container has no name, its id is

@@ -2,6 +2,7 @@
 //! be started. Docker removes their bundles but keeps its own files about them until `docker rm`.
 
 use std::ops::RangeTo;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -15,6 +16,9 @@ use super::processes::ProcessSnapshot;
 
 /// The data directories of Docker and of its snap package, relative to the host's root.
 const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
+
+/// The name of Docker's file with the configuration and the state of a container.
+const CONFIG_FILE: &str = "config.v2.json";
 
 /// The configuration file of Docker's daemon, which may set another data directory.
 const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
@@ -30,6 +34,10 @@ pub(in crate::command) struct EndedContainer {
     /// The exit code of the container's program. It is `None` if Docker has not noticed the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i64>,
+    /// The time at which Docker wrote its file about the container, in seconds since the Unix epoch.
+    /// Docker writes the file when a start has failed.
+    #[serde(skip)]
+    write_time: Option<i64>,
     /// The error message of Docker if it could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
@@ -51,6 +59,17 @@ pub(in crate::command) struct EndedContainer {
     /// The environment variables of the container, each as `NAME=VALUE`.
     #[serde(skip)]
     pub(in crate::command) env: Vec<String>,
+}
+
+impl EndedContainer {
+    /// Returns the earliest time at which the last start may have been refused, in the format of the
+    /// log's time stamps.
+    pub(in crate::command) fn describe_last_start_time(&self) -> Option<String> {
+        /// The longest time that Docker needs to write its file after a start was refused.
+        const MAX_WRITE_DELAY_SECONDS: i64 = 10;
+        let write_time = self.write_time?;
+        Some(format_time(write_time - MAX_WRITE_DELAY_SECONDS))
+    }
 }
 
 /// Why a container of Docker does not run.
@@ -291,6 +310,9 @@ fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -
                 End::Unnoticed | End::BeforeBoot { .. } => None,
             },
             end,
+            write_time: fs::metadata(container_dir.join(CONFIG_FILE))
+                .ok()
+                .map(|metadata| metadata.mtime()),
             error: Some(state.error.clone()).filter(|error| !error.is_empty()),
             runtime,
             cdi_names: cdi_names.collect(),
@@ -337,7 +359,7 @@ fn read_containers(host_root: &Path) -> impl Iterator<Item = (PathBuf, DockerCon
     let container_dirs =
         data_dirs.flat_map(|data_dir| read_directory(&data_dir.join("containers")));
     container_dirs.filter_map(|container_dir| {
-        let container = read_json(&container_dir.join("config.v2.json"))?;
+        let container = read_json(&container_dir.join(CONFIG_FILE))?;
         Some((container_dir, container))
     })
 }

@@ -17,35 +17,50 @@ const SUBJECT: &str = "log";
 /// Returns a finding for each of the latest messages about the container `container_id` in the
 /// node's log.
 pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec<Finding> {
-    const MAX_MESSAGES: usize = 5;
-    select_messages(MAX_MESSAGES, config, |line| {
-        contains_container_id(line, container_id)
-    })
+    match log::read_node_log(&config.host_root) {
+        Ok(lines) => select_messages(lines, container_id, config),
+        Err(error) => vec![to_warning(&error)],
+    }
 }
 
-/// Returns the refusals in the log that may be of the container `id_or_name`, which does not exist.
-/// A refused container may leave no other trace on the host, and the log has its id, not its name.
-/// So these are the latest refusals of containers that do not exist. If ids of them begin with
-/// `id_or_name`, these are the only ones.
-pub(super) fn report_possible_refusals(id_or_name: &str, config: &Config) -> Vec<Finding> {
-    const MAX_MESSAGES: usize = 3;
+/// Returns what the log says about the container `id_or_name`, which does not exist: the messages
+/// with this id, or else the refusals that may be of the container.
+pub(super) fn report_messages_of_unknown_name(id_or_name: &str, config: &Config) -> Vec<Finding> {
     let lines = match log::read_node_log(&config.host_root) {
         Ok(lines) => lines,
         Err(error) => return vec![to_warning(&error)],
     };
+    let possible_refusals = report_possible_refusals(&lines, id_or_name, config);
+    let messages = select_messages(lines, id_or_name, config);
+    if messages.is_empty() {
+        possible_refusals
+    } else {
+        messages
+    }
+}
+
+/// Returns the refusals among the log's lines that may be of the container `id_or_name`. A refused
+/// container may leave no other trace on the host, and the log has its id, not its name. So these
+/// are the latest refusals of containers that do not exist. If ids of them begin with
+/// `id_or_name`, these are the only ones.
+fn report_possible_refusals(lines: &[String], id_or_name: &str, config: &Config) -> Vec<Finding> {
+    const MAX_MESSAGES: usize = 3;
     let refusals: Vec<Refusal> = lines
         .iter()
         .filter_map(|line| Refusal::parse(line))
         .collect();
+    if refusals.is_empty() {
+        return Vec::new();
+    }
     let has_id_prefix =
         |refusal: &&Refusal| !id_or_name.is_empty() && refusal.container_id.starts_with(id_or_name);
     let has_matching_ids = refusals.iter().any(|refusal| has_id_prefix(&refusal));
     let candidates = refusals.iter().rev();
+    // The log may have thousands of refusals, so the containers of the host are read only once.
+    let existing_ids = containers::list_ids(&config.host_root);
     let mut refusals: Vec<&Refusal> = candidates
         .filter(|refusal| !has_matching_ids || has_id_prefix(refusal))
-        .filter(|refusal| {
-            containers::find_container_id(refusal.container_id, &config.host_root).is_none()
-        })
+        .filter(|refusal| !existing_ids.contains(refusal.container_id))
         .take(MAX_MESSAGES)
         .collect();
     refusals.reverse();
@@ -88,31 +103,29 @@ impl fmt::Display for Refusal<'_> {
     }
 }
 
-/// Returns the reason for which the container `container_id` was refused the last time.
-pub(super) fn find_last_refusal(container_id: &str, config: &Config) -> Option<String> {
+/// Returns the reason for which the container `container_id` was refused the last time, unless that
+/// was before `min_time`, a time stamp in the log's format.
+pub(super) fn find_last_refusal(
+    container_id: &str,
+    min_time: &str,
+    config: &Config,
+) -> Option<String> {
     let lines = log::read_node_log(&config.host_root).ok()?;
     let mut refusals = lines.iter().rev().filter_map(|line| Refusal::parse(line));
     let refusal = refusals.find(|refusal| refusal.container_id == container_id)?;
-    Some(refusal.reason.to_owned())
+    (refusal.timestamp >= min_time).then(|| refusal.reason.to_owned())
 }
 
-fn select_messages(
-    max_messages: usize,
-    config: &Config,
-    is_selected: impl Fn(&str) -> bool,
-) -> Vec<Finding> {
-    match log::read_node_log(&config.host_root) {
-        Ok(mut lines) => {
-            lines.retain(|line| is_selected(line));
-            lines.drain(..lines.len().saturating_sub(max_messages));
-            node_log::insert_container_names(&mut lines, &config.host_root);
-            let lines = lines.into_iter();
-            lines
-                .map(|line| Finding::new(Severity::Note, SUBJECT, line))
-                .collect()
-        }
-        Err(error) => vec![to_warning(&error)],
-    }
+/// Returns a finding for each of the latest of `lines` that are about the container.
+fn select_messages(mut lines: Vec<String>, container_id: &str, config: &Config) -> Vec<Finding> {
+    const MAX_MESSAGES: usize = 5;
+    lines.retain(|line| contains_container_id(line, container_id));
+    lines.drain(..lines.len().saturating_sub(MAX_MESSAGES));
+    node_log::insert_container_names(&mut lines, &config.host_root);
+    let lines = lines.into_iter();
+    lines
+        .map(|line| Finding::new(Severity::Note, SUBJECT, line))
+        .collect()
 }
 
 fn to_warning(error: &dyn Error) -> Finding {

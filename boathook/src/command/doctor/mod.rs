@@ -141,13 +141,10 @@ fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) ->
     let container = Container::from_id(&unknown_container.name);
     let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown_container.reason);
     let mut findings = vec![finding.with_fix(unknown_container.fix)];
-    let messages = logged::report_logged_messages(&unknown_container.name, config);
-    if messages.is_empty() {
-        let name = &unknown_container.name;
-        findings.extend(logged::report_possible_refusals(name, config))
-    } else {
-        findings.extend(messages)
-    }
+    findings.extend(logged::report_messages_of_unknown_name(
+        &unknown_container.name,
+        config,
+    ));
     Examination {
         container,
         findings,

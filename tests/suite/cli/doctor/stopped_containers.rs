@@ -1,6 +1,9 @@
 //! `boathook doctor` examines containers that do not run: those that were refused, and those whose
 //! engine could not start them.
 
+use std::fs::File;
+use std::time::{Duration, Instant, SystemTime};
+
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
 
@@ -234,6 +237,65 @@ fn the_device_requests_of_docker_are_requests() {
         ];
         assert_says(&text, &words);
     }
+}
+
+/// A container is refused and then started again without its variable, and Docker refuses that for
+/// another reason. Its file is written when a start has failed.
+#[test]
+fn the_refusal_of_an_earlier_start_is_not_the_reason_of_dockers_error() {
+    let host = HostDirectory::new().unwrap();
+    let id = format!("0f3cc6559eef{}", std::process::id());
+    let refused = bundle(&[(DemoHost::VARIABLE, "npu-64")]);
+    let mut state = state(refused.path());
+    state["id"] = id.as_str().into();
+    hook(&host, &["prestart"], state.to_string().as_bytes());
+    write_docker_files(
+        &host,
+        &id,
+        &json!({ "Name": "/web", "State": { "ExitCode": 128, "Error": "port 80 is in use" } }),
+        &json!({ "Runtime": "boathook" }),
+    );
+    let config = host
+        .root()
+        .join(format!("var/lib/docker/containers/{id}/config.v2.json"));
+    let file = File::options().write(true).open(config).unwrap();
+    let was_refused = "it was refused: env DUMMY_";
+    for (seconds, is_reason) in [(0, true), (3600, false)] {
+        let time = SystemTime::now() + Duration::from_secs(seconds);
+        file.set_modified(time).unwrap();
+        let ran = boathook(&host, &["doctor", "web"], b"");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(text.contains(was_refused), is_reason, "{text}");
+        assert_says(&text, &["port 80 is in use", "note log 2"]);
+    }
+}
+
+/// The processes and containers of the host are not read again for each line of the log.
+#[test]
+fn a_log_of_many_refusals_is_read_in_one_pass() {
+    let host = HostDirectory::new().unwrap();
+    let lines: String = (0..4000)
+        .map(|number| {
+            let id = format!("{:064x}", number % 40);
+            format!("2026-11-22T09:30:00Z boathook: container {id}: no device `7`\n")
+        })
+        .collect();
+    for number in 0..40 {
+        let id = format!("{number:064x}");
+        write_docker_files(
+            &host,
+            &id,
+            &json!({ "Name": format!("/of-{number}") }),
+            &json!({}),
+        );
+    }
+    host.add_file("/run/boathook/log", &lines).unwrap();
+    let start = Instant::now();
+    let ran = boathook(&host, &["doctor", "mistyped"], b"");
+    assert_eq!(ran.status.code(), Some(10), "{ran:?}");
+    assert!(!ran.stdout.contains("no device"), "{}", ran.stdout);
+    let duration = start.elapsed();
+    assert!(duration < Duration::from_secs(5), "{duration:?}");
 }
 
 /// A file of compose may have `devices:` from the time before Boathook.
