@@ -71,40 +71,103 @@ pub(super) fn describe_driver_fix(requests: &[DeviceRequest], config: &Config) -
     })
 }
 
-/// Returns the class whose vendor's driver Docker chooses for the request. If Docker may choose the
-/// driver of several classes, returns a class that has devices on this host.
+/// Says that Docker may choose the drivers of several classes for one of `requests`, and which of
+/// them is examined.
+pub(super) fn describe_other_drivers(
+    requests: &[DeviceRequest],
+    config: &Config,
+) -> Option<String> {
+    requests.iter().find_map(|request| {
+        let candidates = find_candidates(request, config);
+        let mut drivers: Vec<&str> = candidates.iter().map(Candidate::driver).collect();
+        drivers.dedup();
+        let (examined_driver, others) = drivers.split_first()?;
+        (!others.is_empty()).then(|| {
+            format!(
+                "docker may choose the driver {} for `--gpus`, and {examined_driver} is examined \
+                 here: name one, such as `--gpus driver={examined_driver},count=1`",
+                drivers.join(" or ")
+            )
+        })
+    })
+}
+
+/// A class whose vendor's driver Docker may choose for a request.
+struct Candidate {
+    class: DeviceClass,
+    compatibility: Compatibility,
+}
+
+impl Candidate {
+    fn driver(&self) -> &str {
+        self.compatibility.name.as_str()
+    }
+}
+
+/// Returns the class whose vendor's driver Docker chooses for the request: the first one of
+/// [`find_candidates`].
 fn find_class(request: &DeviceRequest, config: &Config) -> Option<DeviceClass> {
+    let candidates = find_candidates(request, config).into_iter();
+    candidates.map(|candidate| candidate.class).next()
+}
+
+/// Returns the classes whose vendor's driver Docker may choose for the request, by the names of the
+/// drivers and of the classes. Of several classes the following ones are left, in this order: those
+/// whose driver the request names, those whose driver is installed as a link to Boathook, those with
+/// devices on this host, and those that have the driver themselves, not from the class that they
+/// extend.
+fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
         .flatten();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
-    let mut classes: Vec<(DeviceClass, Compatibility)> = classes
+    let mut candidates: Vec<Candidate> = classes
         .filter_map(|class| {
             let compatibility = class.spec.compatibility.clone()?;
-            Some((class, compatibility))
+            Some(Candidate {
+                class,
+                compatibility,
+            })
         })
-        .filter(|(_, compatibility)| {
-            list_programs(compatibility).next().is_some()
-                && (request.driver.is_empty() || request.driver == compatibility.name.as_str())
+        .filter(|candidate| {
+            list_programs(&candidate.compatibility).next().is_some()
+                && (request.driver.is_empty() || request.driver == candidate.driver())
         })
         .collect();
+    let is_named = |candidate: &Candidate| {
+        let mut capabilities = request.capabilities();
+        capabilities.any(|capability| capability == candidate.driver())
+    };
+    let is_installed =
+        |candidate: &Candidate| has_own_program(&candidate.compatibility, &config.host_root);
     let host = planner::open_host(config).ok();
-    // The key is false, and so the least, for the class that Docker most probably means.
-    classes.sort_by_cached_key(|(class, compatibility)| {
-        let is_named = request
-            .capabilities()
-            .any(|capability| capability == compatibility.name.as_str());
-        let has_devices = || {
-            let host = host.as_ref();
-            host.is_some_and(|host| !discover::find_devices(class, host).devices.is_empty())
+    let has_devices = |candidate: &Candidate| {
+        let host = host.as_ref();
+        host.is_some_and(|host| {
+            let inventory = discover::find_devices(&candidate.class, host);
+            !inventory.devices.is_empty()
+        })
+    };
+    let extends_none = |candidate: &Candidate| candidate.class.spec.extends.is_none();
+    let preferences: [&dyn Fn(&Candidate) -> bool; 4] =
+        [&is_named, &is_installed, &has_devices, &extends_none];
+    for is_preferred in preferences {
+        if candidates.len() > 1 {
+            let are_preferred: Vec<bool> = candidates.iter().map(is_preferred).collect();
+            if are_preferred.contains(&true) {
+                let mut are_preferred = are_preferred.into_iter();
+                candidates.retain(|_| are_preferred.next() == Some(true));
+            }
+        }
+    }
+    candidates.sort_by(|one, other| {
+        let key = |candidate: &Candidate| {
+            let class = candidate.class.name.to_string();
+            (candidate.driver().to_owned(), class)
         };
-        (
-            !is_named,
-            !has_own_program(compatibility, &config.host_root),
-            !has_devices(),
-        )
+        key(one).cmp(&key(other))
     });
-    classes.into_iter().next().map(|(class, _)| class)
+    candidates
 }
 
 /// Returns the names of the programs that Docker looks for before it has the driver.

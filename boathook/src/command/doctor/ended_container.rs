@@ -126,6 +126,9 @@ fn examine_variables(
         let text = format!("`--gpus` of docker sets {}", requested_variables.join(" "));
         findings.push(Finding::new(Severity::Ok, "request", text));
     }
+    let other_drivers =
+        device_requests::describe_other_drivers(&ended_container.device_requests, config);
+    findings.extend(other_drivers.map(|text| Finding::new(Severity::Note, "request", text)));
     // Docker appends the variables, and the last value of a variable counts.
     let variables = [&*ended_container.env, &requested_variables].concat();
     match ContainerSpec::read(container, &variables, &config.host_root) {

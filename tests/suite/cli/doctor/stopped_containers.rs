@@ -239,6 +239,48 @@ fn the_device_requests_of_docker_are_requests() {
     }
 }
 
+/// A class that extends another one has its driver, but Docker sets the variables of the other one.
+/// Which of two drivers Docker chooses is not known.
+#[test]
+fn the_class_of_a_device_request_does_not_depend_on_the_names_of_files() {
+    let host = HostDirectory::new().unwrap();
+    let class = |variable: &str, driver: &str| {
+        format!(
+            "version = 1\nresource = 'cards.com/card'\nrequest = {{ env = '{variable}' }}\n\
+             discover = [{{ path = '/dev/card{{index:number}}' }}]\n\
+             device = {{ id = 'card-{{index}}' }}\n\
+             compatibility = {{ name = '{driver}', hook_programs = ['{driver}-hook'] }}\n"
+        )
+    };
+    host.add_class("card", &class("CARDS", "cards")).unwrap();
+    host.add_file("/dev/card0", "").unwrap();
+    let shares = "version = 1\nextends = 'card'\nresource = 'cards.com/share'\n\
+                  request = { env = 'A_SHARE' }\n";
+    host.add_class("a-share", shares).unwrap();
+    let absent = class("ABSENT", "absent").replace("/dev/card", "/dev/absent");
+    host.add_class("absent", &absent).unwrap();
+    let id = format!("0f3cc6559eed{}", std::process::id());
+    let doctor = || {
+        write_docker_files(
+            &host,
+            &id,
+            &json!({ "Name": "/web", "State": { "ExitCode": 0 } }),
+            &json!({ "DeviceRequests": [{ "Count": -1, "Capabilities": [["gpu"]] }] }),
+        );
+        let ran = boathook(&host, &["doctor", "web"], b"");
+        ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = doctor();
+    assert_says(&text, &["`--gpus` of docker sets CARDS=all"]);
+    assert!(!text.contains("may choose"), "{text}");
+    host.add_class("board", &class("BOARDS", "boards")).unwrap();
+    let words = [
+        "`--gpus` of docker sets BOARDS=all",
+        "docker may choose the driver boards or cards for `--gpus`, and boards is examined here: name one, such as `--gpus driver=boards,count=1`",
+    ];
+    assert_says(&doctor(), &words);
+}
+
 /// A container is refused and then started again without its variable, and Docker refuses that for
 /// another reason. Its file is written when a start has failed.
 #[test]
