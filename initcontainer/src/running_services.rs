@@ -45,11 +45,18 @@ pub(crate) fn start_services(
     if !disabled_units.is_empty() {
         commands.push(("stop", disabled_units));
     }
-    // All units are restarted, because the administrator may have enabled other services.
-    // `try-restart` ignores units that are not running.
-    let all_units = list_unit_names(host);
-    if !all_units.is_empty() {
-        commands.push(("try-restart", all_units));
+    // All units are restarted, because the administrator may have enabled other services. Both verbs
+    // ignore units that are not running.
+    let (replaced_units, restarted_units): (Vec<_>, Vec<_>) = list_unit_names(host)
+        .into_iter()
+        .partition(|unit| is_replaced_by_reload(unit, steps));
+    for (verb, units) in [
+        ("try-restart", restarted_units),
+        ("try-reload-or-restart", replaced_units),
+    ] {
+        if !units.is_empty() {
+            commands.push((verb, units));
+        }
     }
     if !enabled_units.is_empty() {
         commands.push(("start", enabled_units));
@@ -60,6 +67,17 @@ pub(crate) fn start_services(
         }
     }
     Ok(())
+}
+
+/// Returns whether a reload replaces the program of a unit by the installed one. A restart of the
+/// plugin would make the kubelet refuse pods meanwhile. A unit that has changed is restarted, because
+/// the replacement has the arguments of the program that runs.
+fn is_replaced_by_reload(unit: &str, steps: &[Step]) -> bool {
+    let is_changed = || {
+        let path = Path::new(SYSTEMD_UNITS_DIR).join(unit);
+        steps.iter().any(|step| step.path() == path)
+    };
+    unit == Service::Plugin.unit_name() && !is_changed()
 }
 
 /// Returns the unit that a step disables by removing the unit's link. Returns `None` for other

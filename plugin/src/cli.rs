@@ -56,6 +56,12 @@ pub enum Command {
         #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
         socket: Option<PathBuf>,
     },
+    /// Replace the running instance of the host's service by this version (systemctl reload)
+    Replace {
+        /// The instance's process
+        #[arg(value_name = "PID")]
+        pid: i32,
+    },
     /// Open each device of the current container, and fail if one cannot be opened
     OpenDevices {
         /// The directory with the container's devices
@@ -128,10 +134,17 @@ pub struct RunOptions {
     #[arg(long, value_name = "WAY", default_value = "cdi")]
     pub(crate) delivery: HookDelivery,
 
+    /// Write a line to standard output when an earlier instance may end
+    #[arg(long, hide = true)]
+    pub(crate) report_ready: bool,
+
     /// The log.
     #[command(flatten)]
     pub log: LogOptions,
 }
+
+/// The option with which `replace` starts the new instance: [`RunOptions::report_ready`].
+pub(crate) const REPORT_READY_OPTION: &str = "--report-ready";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HookDelivery {

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())
         }
+        Some(Command::Replace { pid }) => plugin::replace(pid).map(|()| ExitCode::SUCCESS),
         Some(Command::OpenDevices { directory }) => open_devices(&directory),
         Some(Command::ExecInRoot(program)) => {
             let error = host_program::enter_root_and_exec(

@@ -1,8 +1,11 @@
 //! Starts the tasks of the plugin, and runs them until a signal ends the process.
 
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use host_inventory::{
@@ -23,7 +26,10 @@ use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
-use crate::server::{Context, OtherInstances, Timing, YieldedResources, remove_stale_sockets};
+use crate::server::{
+    Context, OtherInstances, PendingHandovers, Timing, YieldedResources, is_served,
+    remove_stale_sockets,
+};
 use crate::service::OpenStreamCounts;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
@@ -110,10 +116,18 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     };
     let probe_pages = Pages {
         metrics_page: None,
-        state,
+        state: state.clone(),
     };
-    let http_listener = listen("--http", node_options.http_address).await?;
-    let probe_listener = listen("--probes", node_options.probe_address).await?;
+    let is_replacement = options.report_ready;
+    let http_server = PageServer::new("--http", node_options.http_address, is_replacement).await?;
+    let probe_server =
+        PageServer::new("--probes", node_options.probe_address, is_replacement).await?;
+    let pending_handovers = PendingHandovers::default();
+    let readiness = Readiness {
+        state,
+        pending_handovers: pending_handovers.clone(),
+        kubelet_socket: kubelet_dir.kubelet_socket_path(),
+    };
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
     let instance_changes = socket_changes.clone();
@@ -122,6 +136,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         registration_method: options.registration_method,
         should_take_over: options.take_over,
         yielded_resources,
+        pending_handovers,
         scan_pause,
         timing: Timing {
             register_timeout: options.register_timeout,
@@ -138,8 +153,12 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         () = watcher.run(node_options.rescan_interval, reloads) => Some("the inventory watcher"),
         () = holder_watch.run() => Some("the watch of holders"),
         () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
-        () = serve_pages(http_listener, all_pages) => Some("the HTTP server"),
-        () = serve_pages(probe_listener, probe_pages) => Some("the server of probes"),
+        () = http_server.serve(all_pages) => Some("the HTTP server"),
+        () = probe_server.serve(probe_pages) => Some("the server of probes"),
+        result = readiness.report(is_replacement) => {
+            result.context("cannot report that the kubelet is served")?;
+            Some("the report")
+        }
         () = report_ends(other_instances, instance_changes, other_instances_ended, reload.clone()) => {
             Some("the watch of other instances")
         }
@@ -152,11 +171,82 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     }
 }
 
-async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
-    match listener {
-        Some(listener) => http_server::serve(listener, Limits::PAGE_SERVER, pages).await,
-        None => std::future::pending().await,
+/// What tells whether an earlier instance may end.
+struct Readiness {
+    state: StateSources,
+    pending_handovers: PendingHandovers,
+    kubelet_socket: PathBuf,
+}
+
+impl Readiness {
+    /// Writes a line to standard output as soon as an earlier instance may end, if `is_wanted`. Never
+    /// returns after that.
+    async fn report(&self, is_wanted: bool) -> io::Result<()> {
+        const POLL_INTERVAL: Duration = Duration::from_millis(50);
+        if is_wanted {
+            while !self.is_complete() {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            command_line::print_lines("ready\n")?;
+        }
+        std::future::pending().await
     }
+
+    fn is_complete(&self) -> bool {
+        // Without a kubelet no instance serves.
+        !is_served(&self.kubelet_socket)
+            || self.state.check_readiness().is_ok() && self.pending_handovers.is_empty()
+    }
+}
+
+/// The server of the pages at one address.
+struct PageServer {
+    option: &'static str,
+    address: Option<SocketAddr>,
+    listener: Option<TcpListener>,
+}
+
+impl PageServer {
+    /// Listens at `address`. If `waits_for_address`, another process may listen there until it ends.
+    async fn new(
+        option: &'static str,
+        address: Option<SocketAddr>,
+        waits_for_address: bool,
+    ) -> anyhow::Result<Self> {
+        let listener = match address {
+            Some(address) => match listen(option, address).await {
+                Err(error) if waits_for_address && is_address_in_use(&error) => None,
+                result => Some(result?),
+            },
+            None => None,
+        };
+        Ok(PageServer {
+            option,
+            address,
+            listener,
+        })
+    }
+
+    async fn serve(self, pages: Pages) {
+        const RETRY_DELAY: Duration = Duration::from_millis(200);
+        let Some(address) = self.address else {
+            return std::future::pending().await;
+        };
+        let mut listener = self.listener;
+        let listener = loop {
+            match listener.take() {
+                Some(listener) => break listener,
+                None => tokio::time::sleep(RETRY_DELAY).await,
+            }
+            listener = listen(self.option, address).await.ok();
+        };
+        http_server::serve(listener, Limits::PAGE_SERVER, pages).await;
+    }
+}
+
+fn is_address_in_use(error: &anyhow::Error) -> bool {
+    let io_error: Option<&io::Error> = error.downcast_ref();
+    io_error.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// Whenever the other instances have ended, sets the flag and has the host scanned again.
@@ -182,13 +272,7 @@ async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {
     }
 }
 
-async fn listen(
-    option: &'static str,
-    address: Option<SocketAddr>,
-) -> anyhow::Result<Option<TcpListener>> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
+async fn listen(option: &'static str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let describe_failure = || format!("{option} {address}: cannot listen");
     let mut listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
@@ -204,7 +288,7 @@ async fn listen(
         _ => "metrics and health",
     };
     tracing::info!("serving {pages} at http://{address}");
-    Ok(Some(listener))
+    Ok(listener)
 }
 
 /// Notifies the servers when the kubelet's socket or a socket of the plugin is created or removed.

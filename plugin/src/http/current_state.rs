@@ -32,7 +32,7 @@ impl StateSources {
     /// Returns a message for the probe `/readyz`, as an error if the plugin is not ready. The
     /// plugin is ready if the kubelet has a ListAndWatch stream for every resource that is not left
     /// to another plugin.
-    pub(super) fn check_readiness(&self) -> Result<String, String> {
+    pub(crate) fn check_readiness(&self) -> Result<String, String> {
         if !self.scan_progress.has_ended() {
             return Err("the first device scan has not ended".to_owned());
         }

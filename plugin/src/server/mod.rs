@@ -7,6 +7,7 @@ mod instance;
 mod lifecycle;
 mod next_step;
 mod other_plugin;
+mod pending_handovers;
 mod register;
 mod socket;
 
@@ -25,8 +26,9 @@ use tonic::transport::Server;
 use backoff::Backoff;
 pub(crate) use instance::OtherInstances;
 pub(crate) use other_plugin::YieldedResources;
+pub(crate) use pending_handovers::PendingHandovers;
 use register::register;
-pub(crate) use socket::remove_stale_sockets;
+pub(crate) use socket::{is_served, remove_stale_sockets};
 
 use crate::catalog::{Resource, ScanPause};
 use crate::holders::AllocationReporter;
@@ -98,6 +100,7 @@ pub(crate) struct Context {
     pub(crate) should_take_over: bool,
     /// The resources that are left to other plugins.
     pub(crate) yielded_resources: YieldedResources,
+    pub(crate) pending_handovers: PendingHandovers,
     /// Pauses the device scans while a newer instance of this plugin serves the resources, because
     /// that instance writes the CDI specifications.
     pub(crate) scan_pause: ScanPause,

@@ -9,7 +9,7 @@ use harness::patience::wait_until;
 use harness::systemd_host::{Distribution, SystemdHost};
 
 /// The root file system of the host is read-only.
-const WRITABLE: &str = "mount -t tmpfs -o mode=755 tmpfs /opt
+pub(super) const WRITABLE: &str = "mount -t tmpfs -o mode=755 tmpfs /opt
 mount -t tmpfs -o mode=755 tmpfs /usr/local
 cp -a /etc /run/etc
 mount --bind /run/etc /etc";
@@ -20,7 +20,7 @@ const FACTS: &str = "boathook-facts.timer";
 const PLUGIN: &str = "boathook-plugin.service";
 
 /// Returns what systemctl prints about a unit, whatever its exit status.
-fn ask(host: &SystemdHost, verb: &str, unit: &str) -> String {
+pub(super) fn ask(host: &SystemdHost, verb: &str, unit: &str) -> String {
     let mut command = host.command("systemctl").unwrap();
     let asked = Captured::run(command.arg(verb).args(unit.split(' '))).unwrap();
     asked.stdout.trim().to_owned()

@@ -32,6 +32,7 @@ use super::instance::{Peer, Predecessor};
 use super::next_step::{
     PredecessorState, RegistrationState, RegistrationStep, determine_next_step,
 };
+use super::pending_handovers::PendingHandover;
 use super::socket::{PathState, Socket, SocketId};
 use super::{Backoff, Context, RegistrationMethod};
 use crate::catalog::ScanPauseGuard;
@@ -65,6 +66,8 @@ pub(super) struct Lifecycle {
     /// Whether another instance served the resource when this instance created its socket.
     replaces_instance: bool,
     predecessor: Option<Predecessor>,
+    /// Counts this resource while the predecessor runs and is not released.
+    pending_handover: Option<PendingHandover>,
     handover_marker: HandoverMarker,
     /// Whether this instance has released its predecessor and has not registered since then. While
     /// it is true, the kubelet would not notice the end of this instance.
@@ -108,6 +111,7 @@ impl Lifecycle {
             fault_log: FaultLog::default(),
             replaces_instance: false,
             predecessor: None,
+            pending_handover: None,
             successor: None,
             scan_pause: None,
             idle_start_time: None,
@@ -165,6 +169,18 @@ impl Lifecycle {
         } else {
             self.idle_start_time.get_or_insert_with(Instant::now);
         }
+        let predecessor = match &self.predecessor {
+            Some(Predecessor::Running {
+                is_released: false, ..
+            }) => PredecessorState::ReleaseNeeded,
+            Some(Predecessor::Ended(time)) => PredecessorState::EndedAfterRelease(time.elapsed()),
+            _ => PredecessorState::NoReleaseNeeded,
+        };
+        if predecessor != PredecessorState::ReleaseNeeded {
+            self.pending_handover = None;
+        } else if self.pending_handover.is_none() {
+            self.pending_handover = Some(self.context.pending_handovers.add());
+        }
         RegistrationState {
             path_state,
             idle_duration: self.idle_start_time.map(|start| start.elapsed()),
@@ -176,15 +192,7 @@ impl Lifecycle {
             },
             registration: self.registration.map(|(id, time)| (id, time.elapsed())),
             streams,
-            predecessor: match &self.predecessor {
-                Some(Predecessor::Running {
-                    is_released: false, ..
-                }) => PredecessorState::ReleaseNeeded,
-                Some(Predecessor::Ended(time)) => {
-                    PredecessorState::EndedAfterRelease(time.elapsed())
-                }
-                _ => PredecessorState::NoReleaseNeeded,
-            },
+            predecessor,
         }
     }
 

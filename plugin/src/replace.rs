@@ -1,0 +1,166 @@
+//! Replaces the running instance of a host service by a new one, which `systemctl reload` does. The
+//! new instance serves the kubelet before the earlier one ends, so that the kubelet refuses no pod.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cli::REPORT_READY_OPTION;
+
+/// The time within which the new instance must serve the kubelet. It is shorter than the time that
+/// systemd gives a reload.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time within which the earlier instance must end after SIGTERM. It is killed after this time.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The interval at which this program checks whether the earlier instance has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The variable with the address of the socket at which systemd reads messages of a service.
+const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
+
+/// Starts this version of the program with the arguments of the instance `pid`, waits until it
+/// serves the kubelet, makes it the main process of the service, and ends the instance `pid`.
+///
+/// # Errors
+/// Fails if the new instance does not serve the kubelet within a minute. Then it is ended, and the
+/// earlier instance goes on.
+pub fn replace(pid: i32) -> anyhow::Result<()> {
+    let arguments = read_arguments(pid)?;
+    let service_manager = ServiceManager::connect()?;
+    let program = env::args_os().next().context("the program has no name")?;
+    let mut new_instance = Command::new(&program)
+        .args(arguments)
+        .arg(REPORT_READY_OPTION)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let replacement = wait_until_ready(&mut new_instance)
+        .and_then(|()| service_manager.set_main_process(new_instance.id()));
+    if let Err(error) = replacement {
+        end_process(process_id(new_instance.id())?, || {
+            matches!(new_instance.try_wait(), Ok(None))
+        })?;
+        return Err(error.context("the earlier instance goes on"));
+    }
+    let earlier_instance = Pid::from_raw(pid);
+    end_process(earlier_instance, || kill(earlier_instance, None).is_ok())
+}
+
+/// Reads the arguments of the instance `pid`, without those that only [`replace`] gives.
+fn read_arguments(pid: i32) -> anyhow::Result<Vec<OsString>> {
+    let path = format!("/proc/{pid}/cmdline");
+    let command_line = fs::read(&path).with_context(|| format!("cannot read {path}"))?;
+    let words = command_line.strip_suffix(b"\0").unwrap_or(&command_line);
+    let mut words = words.split(|byte| *byte == 0).map(OsStr::from_bytes);
+    let program = words.next().unwrap_or_default();
+    let is_plugin = Path::new(program).file_name() == Some(OsStr::new("boathook-plugin"));
+    ensure!(
+        is_plugin,
+        "process {pid} is {}, and not boathook-plugin",
+        program.display()
+    );
+    let arguments = words.filter(|word| *word != REPORT_READY_OPTION);
+    Ok(arguments.map(OsStr::to_owned).collect())
+}
+
+/// Waits until the new instance has written that it serves the kubelet.
+fn wait_until_ready(new_instance: &mut Child) -> anyhow::Result<()> {
+    let stdout = new_instance.stdout.take();
+    let mut stdout = stdout.context("the new instance has no standard output")?;
+    let (sender, reports) = mpsc::channel();
+    // The thread ends when the new instance reports, or ends.
+    spawn(move || {
+        let is_ready = has_report(&mut stdout);
+        // Nobody receives the result after the time limit.
+        let _ = sender.send(is_ready);
+    });
+    match reports.recv_timeout(READY_TIMEOUT) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!("the new instance has ended"),
+        Err(_) => bail!(
+            "the new instance does not serve the kubelet after {} s",
+            READY_TIMEOUT.as_secs()
+        ),
+    }
+}
+
+fn has_report(stdout: &mut ChildStdout) -> bool {
+    stdout.read_exact(&mut [0]).is_ok()
+}
+
+/// Sends SIGTERM to a process, and SIGKILL if it still runs after [`END_TIMEOUT`].
+fn end_process(process: Pid, mut is_running: impl FnMut() -> bool) -> anyhow::Result<()> {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        match kill(process, signal) {
+            Err(Errno::ESRCH) => return Ok(()),
+            result => result.with_context(|| format!("cannot end process {process}"))?,
+        }
+        let start = Instant::now();
+        while start.elapsed() < END_TIMEOUT {
+            if !is_running() {
+                return Ok(());
+            }
+            sleep(POLL_INTERVAL);
+        }
+    }
+    bail!("process {process} does not end")
+}
+
+fn process_id(id: u32) -> anyhow::Result<Pid> {
+    Ok(Pid::from_raw(i32::try_from(id)?))
+}
+
+/// The service manager that has started this program, which is systemd.
+struct ServiceManager {
+    socket: UnixDatagram,
+}
+
+impl ServiceManager {
+    fn connect() -> anyhow::Result<Self> {
+        let name = env::var_os(NOTIFY_SOCKET).with_context(|| {
+            format!(
+                "{NOTIFY_SOCKET} is not set: `systemctl reload boathook-plugin.service` sets it, if \
+                 the unit has NotifyAccess=all"
+            )
+        })?;
+        let connect = || -> io::Result<UnixDatagram> {
+            let socket = UnixDatagram::unbound()?;
+            match name.as_bytes().strip_prefix(b"@") {
+                Some(abstract_name) => {
+                    socket.connect_addr(&SocketAddr::from_abstract_name(abstract_name)?)?;
+                }
+                None => socket.connect(&name)?,
+            }
+            Ok(socket)
+        };
+        let socket = connect().with_context(|| format!("cannot connect to {}", name.display()))?;
+        Ok(ServiceManager { socket })
+    }
+
+    /// Makes the process `pid` the main process of the service. The end of the earlier main process
+    /// is then no end of the service.
+    fn set_main_process(&self, pid: u32) -> anyhow::Result<()> {
+        let message = format!("MAINPID={pid}\n");
+        self.socket
+            .send(message.as_bytes())
+            .context("cannot tell the service manager the new process")?;
+        Ok(())
+    }
+}

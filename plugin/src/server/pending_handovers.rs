@@ -1,0 +1,29 @@
+//! Counts the resources whose earlier instance must not end yet.
+
+use tokio::sync::watch;
+
+/// The number of resources whose predecessor is not released (see [`super::instance`]). All clones
+/// share one number.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PendingHandovers(watch::Sender<usize>);
+
+impl PendingHandovers {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self.0.borrow() == 0
+    }
+
+    /// Counts a resource until the returned guard is dropped.
+    pub(super) fn add(&self) -> PendingHandover {
+        self.0.send_modify(|count| *count += 1);
+        PendingHandover(self.clone())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PendingHandover(PendingHandovers);
+
+impl Drop for PendingHandover {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
+    }
+}
