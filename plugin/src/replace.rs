@@ -3,7 +3,6 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::{self, Read as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,6 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rooted_path::read_regular_file;
 
 use crate::cli::REPORT_READY_OPTION;
 
@@ -30,6 +30,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The interval at which this program checks whether the earlier instance has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The greatest size of a command line.
+const MAX_COMMAND_LINE_BYTES: u64 = 2 << 20;
 
 /// The variable with the address of the socket at which systemd reads messages of a service.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
@@ -66,7 +69,8 @@ pub fn replace(pid: i32) -> anyhow::Result<()> {
 /// Reads the arguments of the instance `pid`, without those that only [`replace`] gives.
 fn read_arguments(pid: i32) -> anyhow::Result<Vec<OsString>> {
     let path = format!("/proc/{pid}/cmdline");
-    let command_line = fs::read(&path).with_context(|| format!("cannot read {path}"))?;
+    let command_line = read_regular_file(Path::new(&path), MAX_COMMAND_LINE_BYTES)
+        .with_context(|| format!("cannot read {path}"))?;
     let words = command_line.strip_suffix(b"\0").unwrap_or(&command_line);
     let mut words = words.split(|byte| *byte == 0).map(OsStr::from_bytes);
     let program = words.next().unwrap_or_default();

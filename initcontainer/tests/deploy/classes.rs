@@ -317,10 +317,9 @@ fn a_class_of_your_own_or_of_the_nodes_is_accepted() {
         json!({"classes": {"onNodes": ["mychip"]}, "config": "[class.mychip]\nenabled = true"}),
         json!({"config": "[class]\nhailo = {\n  map.pci.a = 'b',\n}"}),
     ] {
-        for result in [render(&values), render_without_toml(&values)] {
-            if let Some(result) = result {
-                result.unwrap();
-            }
+        let results = [render(&values), render_without_toml(&values)];
+        for result in results.into_iter().flatten() {
+            result.unwrap();
         }
     }
 }

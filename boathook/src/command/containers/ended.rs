@@ -8,6 +8,7 @@ use std::{fmt, fs};
 
 use hook::log::format_time;
 use hook::oci::read_json;
+use rooted_path::read_regular_text;
 use serde::{Deserialize, Serialize};
 
 use super::Container;
@@ -183,7 +184,9 @@ impl DockerState {
 
 /// Returns the time at which the machine booted, in UTC and in the format of RFC 3339.
 fn read_boot_time() -> Option<String> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
+    /// The file has a line for each processor, and a long one for interrupts.
+    const MAX_STAT_BYTES: u64 = 4 << 20;
+    let text = read_regular_text(Path::new("/proc/stat"), MAX_STAT_BYTES).ok()?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
     Some(format_time(seconds.trim().parse().ok()?))
 }
