@@ -77,6 +77,25 @@ fn check_name(
     }
 }
 
+/// The number of characters in the shortened container ids that engines print.
+pub const SHORT_ID_CHARS: usize = 12;
+
+/// Returns whether an engine chose a container id at random.
+pub fn is_random_container_id(id: &str) -> bool {
+    id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Shortens a container id that an engine chose at random. Ids that a user chose are not shortened,
+/// because such ids often have the same beginning.
+pub fn shorten_container_id(id: &str) -> String {
+    let length = if is_random_container_id(id) {
+        SHORT_ID_CHARS
+    } else {
+        id.len()
+    };
+    id.chars().take(length).collect()
+}
+
 /// Returns the first 64 characters of an untrusted text for use in a message. Control characters
 /// are escaped. Quotes are kept, so that the message shows a quoted name exactly as the container
 /// requested it.

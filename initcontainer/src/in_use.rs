@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use device_class::name::shorten_container_id;
 use runtime_config::{
     Engine, Error, HANDLER, HostEntry, Process, find_docker_config_path, find_processes,
 };
@@ -70,15 +71,44 @@ pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
         .collect())
 }
 
+/// Returns the texts that name containers to people: Docker's names and the shortened ids. A container
+/// of another engine is named by its id.
+pub fn label_containers(host: &Host, ids: &BTreeSet<String>) -> BTreeSet<String> {
+    let containers_dir = find_docker_containers_dir(host);
+    let labels = ids.iter().map(|id| {
+        let short_id = shorten_container_id(id);
+        // A user's conmon may have any text in place of an id.
+        let name = (!id.contains('/'))
+            .then(|| read_docker_name(host, &containers_dir.join(id)))
+            .flatten();
+        match name {
+            Some(name) => format!("{name} ({short_id})"),
+            None => short_id,
+        }
+    });
+    labels.collect()
+}
+
+fn find_docker_containers_dir(host: &Host) -> PathBuf {
+    let daemon_config = read_json(host, &find_docker_config_path(host)).unwrap_or_default();
+    let data_root = daemon_config["data-root"].as_str();
+    Path::new(data_root.unwrap_or("/var/lib/docker")).join("containers")
+}
+
+fn read_docker_name(host: &Host, container_dir: &Path) -> Option<String> {
+    let config = read_json(host, &container_dir.join("config.v2.json"))?;
+    let name = config["Name"].as_str()?.trim_start_matches('/');
+    Some(name.to_owned()).filter(|name| !name.is_empty())
+}
+
+fn read_json(host: &Host, path: &Path) -> Option<Value> {
+    serde_json::from_str(&host.read(path).ok()??).ok()
+}
+
 /// Returns the names of the Docker containers that Docker would start with the wrapper runtime.
 pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
-    let read_json =
-        |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
-    let daemon_config = read_json(&find_docker_config_path(host)).unwrap_or_default();
-    let data_root = daemon_config["data-root"]
-        .as_str()
-        .unwrap_or("/var/lib/docker");
-    let containers_dir = Path::new(data_root).join("containers");
+    let daemon_config = read_json(host, &find_docker_config_path(host)).unwrap_or_default();
+    let containers_dir = find_docker_containers_dir(host);
     let boathook_runtimes: Vec<&str> = daemon_config["runtimes"]
         .as_object()
         .into_iter()
@@ -88,16 +118,12 @@ pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
         .collect();
     let find_container_name = |id: &OsString| {
         let container_dir = containers_dir.join(id);
-        let host_config = read_json(&container_dir.join("hostconfig.json"))?;
+        let host_config = read_json(host, &container_dir.join("hostconfig.json"))?;
         let runtime = host_config["Runtime"].as_str().unwrap_or_default();
         let has_boathook_runtime = runtime == HANDLER || boathook_runtimes.contains(&runtime);
         has_boathook_runtime.then_some(())?;
-        let config = read_json(&container_dir.join("config.v2.json")).unwrap_or_default();
-        let name = config["Name"].as_str().unwrap_or_default();
-        Some(match name.trim_start_matches('/') {
-            "" => id.to_string_lossy().into_owned(),
-            name => name.to_owned(),
-        })
+        let name = read_docker_name(host, &container_dir);
+        Some(name.unwrap_or_else(|| shorten_container_id(&id.to_string_lossy())))
     };
     let ids = host.list(&containers_dir).unwrap_or_default();
     ids.iter().filter_map(find_container_name).collect()

@@ -53,7 +53,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         force || container_ids.is_empty(),
         "these containers were started by boathook-runtime and cannot be stopped without it: {}; \
          stop them first, or use --force",
-        format_ids(&container_ids)
+        format_ids(&in_use::label_containers(host, &container_ids))
     );
     let claims = claims::find_prepared_claim_uids(host)?;
     ensure!(

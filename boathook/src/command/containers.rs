@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use device_class::inserted;
-use device_class::name::excerpt;
+use device_class::name::{SHORT_ID_CHARS, excerpt};
 use hook::attachment;
 use hook::container::read_start_time;
 use hook::oci::Bundle;
@@ -28,13 +28,10 @@ pub(super) use bundles::is_same_bundle;
 use bundles::{find_container_of_bundle, find_matching_paths, has_config, matches_pattern};
 use by_id::select_by_id_or_name;
 pub(super) use ended::{DeviceRequest, EndedContainer, find_docker_runtime};
-pub(super) use label::{format_label, shorten_id};
+pub(super) use label::format_label;
 use processes::{ProcessSnapshot, is_in_container_cgroup};
 
 use crate::cli::ContainerSelector;
-
-/// The number of characters in the shortened container ids that engines print.
-pub(super) const SHORT_ID_CHARS: usize = 12;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {

@@ -1,11 +1,13 @@
 //! Implements `boathook follow`, which adds device nodes to running containers when devices are
 //! plugged in, and removes them when devices are unplugged.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use device_class::config::Config;
 use hook::exit::ExitCode;
@@ -15,7 +17,7 @@ use injection_plan::follower::FollowerLock;
 use live::Follower;
 use nix::sched::{CloneFlags, setns};
 
-use super::CommandError;
+use super::{CommandError, containers};
 
 /// Updates running containers whenever the kernel or udev reports that a device has changed. If the
 /// update of a container fails, tries again after `retry_seconds`. Returns only on an error.
@@ -23,6 +25,7 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     let event_receiver = UeventReceiver::open().map_err(CommandError::Uevents)?;
     hook::process::confine_and_keep_descriptors()?;
     log::enable_action_log(&config.host_root);
+    log::label_containers_in_actions(build_container_label(config));
     let mut follower = Follower::new(retry_seconds, event_receiver, config)?;
     let _lock = acquire_follower_lock(config);
     follower.update_all();
@@ -30,6 +33,20 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
         follower.wait_and_update().map_err(CommandError::Uevents)?;
+    }
+}
+
+/// Returns a function that names a container by its id. The names are read again for an id that was
+/// not there before.
+fn build_container_label(config: &Config) -> impl Fn(&str) -> String + Send + Sync + 'static {
+    let host_root = config.host_root.clone();
+    let names_by_id = Mutex::new(BTreeMap::new());
+    move |id| {
+        let mut names_by_id = names_by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        if !names_by_id.contains_key(id) {
+            *names_by_id = containers::read_names_by_id(&host_root);
+        }
+        containers::format_label(id, names_by_id.get(id).map(String::as_str))
     }
 }
 

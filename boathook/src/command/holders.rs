@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover::Device;
-use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
+use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt, shorten_container_id};
 use device_class::similar;
 use hook::apply;
 use hook::attachment::{self, AwaitedRequest};
@@ -22,7 +22,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 
 use super::CommandError;
-use super::containers::{self, SHORT_ID_CHARS};
+use super::containers;
 use super::devices::ListedDevice;
 use super::running_root::{self, RunningRoot};
 
@@ -100,9 +100,12 @@ fn find_held_devices(
 impl Holder {
     pub(super) fn describe(&self) -> String {
         let name = match (self.pod.as_ref().or(self.pod_uid.as_ref()), &self.name) {
-            (Some(pod), name) => format!("{pod}/{}", name.as_ref().unwrap_or(&self.container)),
-            (None, Some(name)) => name.clone(),
-            (None, None) => self.container.chars().take(SHORT_ID_CHARS).collect(),
+            (Some(pod), name) => {
+                let name = name.as_ref().unwrap_or(&self.container);
+                format!("{pod}/{}", shorten_container_id(name))
+            }
+            (None, Some(name)) => shorten_container_id(name),
+            (None, None) => shorten_container_id(&self.container),
         };
         match self.acquisition {
             Some(Acquisition::AttachCommand) => name + " (attached)",
@@ -441,4 +444,30 @@ fn read_pod_names(log_dir: &Path) -> BTreeMap<String, String> {
         name_parts.next().is_none().then(|| (uid.to_owned(), pod))
     });
     inserted(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_random_id_of_a_holder_is_shortened() {
+        let id = "0a1b".repeat(16);
+        for (container, name, description) in [
+            (&*id, None, "0a1b0a1b0a1b"),
+            ("a-container-of-mine", None, "a-container-of-mine"),
+            (&*id, Some("web"), "web"),
+            // An engine without names gives the id as the name.
+            (&*id, Some(&*id), "0a1b0a1b0a1b"),
+        ] {
+            let holder = Holder {
+                container: container.to_owned(),
+                name: name.map(str::to_owned),
+                ..Holder::default()
+            };
+            assert_eq!(holder.describe(), description);
+            let json = serde_json::to_value(&holder).unwrap();
+            assert_eq!(json["container"], container);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Selects lines of the node's log by time and by container.
 
+use device_class::name::is_random_container_id;
+
 use super::time;
 
 /// Returns whether a log line contains `container_id` as a whole word. A part of a word does not
@@ -7,6 +9,20 @@ use super::time;
 pub fn contains_container_id(line: &str, container_id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == container_id)
+}
+
+/// Replaces each random container id that is a whole word of `line` by its `label`.
+pub(super) fn replace_random_ids(line: &str, label: &dyn Fn(&str) -> String) -> String {
+    let is_word_character = |c: char| c.is_alphanumeric() || "_.-/".contains(c);
+    let words = line.split_inclusive(|c| !is_word_character(c));
+    let replaced_words = words.map(|word| {
+        let id = word.trim_end_matches(|c| !is_word_character(c));
+        match is_random_container_id(id) {
+            true => label(id) + &word[id.len()..],
+            false => word.to_owned(),
+        }
+    });
+    replaced_words.collect()
 }
 
 /// Parses the value of `--since`: a span such as `30s`, `10m`, `2h` or `3d`, or the beginning of a
@@ -48,6 +64,26 @@ mod tests {
             "boathook: container 4fc1aa: no device",
             "c1"
         ));
+    }
+
+    #[test]
+    fn only_a_random_id_is_replaced() {
+        let id = "0a1b".repeat(16);
+        let label = |id: &str| format!("web ({})", &id[..12]);
+        for (line, replaced) in [
+            (
+                format!("boathook: info: container {id}: adds /dev/a"),
+                "boathook: info: container web (0a1b0a1b0a1b): adds /dev/a".to_owned(),
+            ),
+            (format!("{id} ends"), "web (0a1b0a1b0a1b) ends".to_owned()),
+            (id.clone(), "web (0a1b0a1b0a1b)".to_owned()),
+            (format!("{id}0"), format!("{id}0")),
+            (format!("/run/{id}/x"), format!("/run/{id}/x")),
+            ("container web: x".to_owned(), "container web: x".to_owned()),
+            ("".to_owned(), "".to_owned()),
+        ] {
+            assert_eq!(replace_random_ids(&line, &label), replaced);
+        }
     }
 
     #[test]

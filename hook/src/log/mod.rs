@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use device_class::config::{Config, LogLevel};
+use device_class::name::shorten_container_id;
 use node::NodeLog;
 
 pub use line::{contains_container_id, parse_since};
@@ -102,12 +103,26 @@ pub fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
+/// Returns the text that names a container to people by its id.
+type ContainerLabel = Box<dyn Fn(&str) -> String + Send + Sync>;
+
+static ACTION_LABEL: OnceLock<ContainerLabel> = OnceLock::new();
+
+/// After this call, [`report_action`] writes the result of `label` to stderr in place of a
+/// container's random id.
+pub fn label_containers_in_actions(label: impl Fn(&str) -> String + Send + Sync + 'static) {
+    ACTION_LABEL.get_or_init(|| Box::new(label));
+}
+
 /// Logs a change that a service made without a command of a user. The message goes to stderr, which
 /// the service manager writes to the journal. After [`enable_action_log`], it also goes to the
 /// node's log. At the log level for errors, the message is left out.
 pub fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
-        write_unfiltered(LogLevel::Info, message);
+        match ACTION_LABEL.get() {
+            Some(label) => write_to_all(LogLevel::Info, message, label),
+            None => write_unfiltered(LogLevel::Info, message),
+        }
         append_to_action_log(message);
     }
 }
@@ -140,10 +155,23 @@ fn write(level: LogLevel, message: &str) {
 }
 
 fn write_unfiltered(level: LogLevel, message: &str) {
+    write_to_all(level, message, &shorten_container_id);
+}
+
+/// Writes a message to stderr, the node's log and syslog. If a user reads stderr, `label` replaces
+/// containers' random ids there. An engine keeps the message of stderr, in which `boathook doctor`
+/// finds the whole id.
+fn write_to_all(level: LogLevel, message: &str, label: &dyn Fn(&str) -> String) {
     let line = format_line(level, message);
+    let is_read_by_engine = LOG.get().is_some_and(|log| log.reader == LogReader::Engine);
+    let text = if is_read_by_engine {
+        line.clone()
+    } else {
+        line::replace_random_ids(&line, label)
+    };
     // If writing to stderr fails, the error is ignored. The message must still reach the node's log
     // and syslog.
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
     write_to_node_log(level, &line);
 }
 

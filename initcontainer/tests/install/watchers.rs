@@ -199,6 +199,27 @@ fn a_name_that_a_terminal_acts_on_is_escaped() {
     assert!(message.contains(id), "{message}");
 }
 
+/// Docker has the names of its containers, and other engines choose ids at random.
+#[test]
+fn a_container_is_named_by_its_name_and_its_short_id() {
+    let site = installed();
+    let [web, other] = ["0a1b", "0a2c"].map(|start| start.repeat(16));
+    for id in [&*web, &*other, "of-a-user"] {
+        ROOTS.appears(&site, &["conmon", "-c", id, "-r", RUNTIME]);
+        let directory = site.path(format!("var/lib/docker/containers/{web}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("config.v2.json"), r#"{"Name": "/web"}"#).unwrap();
+        let message = complaint(&site.run(&["uninstall"]));
+        let label = match id {
+            "of-a-user" => id,
+            _ if id == web => "web (0a1b0a1b0a1b)",
+            _ => "0a2c0a2c0a2c",
+        };
+        let words = format!("cannot be stopped without it: {label}; stop them first");
+        assert!(message.contains(&words), "{message}");
+    }
+}
+
 /// A real process of a user has the name and the command line of a conmon.
 #[test]
 fn a_users_process_does_not_hold_the_removal_up() {

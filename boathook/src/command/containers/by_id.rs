@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use device_class::name::excerpt;
+use device_class::name::{excerpt, shorten_container_id};
 
 use super::name::{NamesInFile, read_names_by_file};
-use super::{Container, UnknownContainer, shorten_id};
+use super::{Container, UnknownContainer};
 
 /// Selects a container. Compares `id_or_name` first with the ids, then with the names, then with
 /// the beginnings of the ids, and at last with the service names of compose. If several containers have the same id, selects the one whose
@@ -143,7 +143,7 @@ fn create_unknown_container(id_or_name: &str, containers: &[Container]) -> Unkno
     let short_ids = containers
         .iter()
         .take(8)
-        .map(|container| excerpt(&shorten_id(&container.id)));
+        .map(|container| excerpt(&shorten_container_id(&container.id)));
     let existing_hint = if containers.is_empty() {
         "no container was found".to_owned()
     } else {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use device_class::name::excerpt;
+use device_class::name::{SHORT_ID_CHARS, excerpt, shorten_container_id};
 
-use super::{Container, SHORT_ID_CHARS, read_pod_name};
+use super::{Container, read_pod_name};
 
 impl Container {
     /// Describes the container by its name, if it has one, and its shortened id.
@@ -45,14 +45,6 @@ pub(in crate::command) fn format_label(id: &str, name: Option<&str>) -> String {
             let short_id: String = id.chars().take(SHORT_ID_CHARS).collect();
             format!("{} ({})", excerpt(name), excerpt(&short_id))
         }
-        None => excerpt(&shorten_id(id)),
+        None => excerpt(&shorten_container_id(id)),
     }
-}
-
-/// Shortens a container id that an engine chose at random. Ids that a user chose are not shortened,
-/// because such ids often have the same beginning.
-pub(in crate::command) fn shorten_id(id: &str) -> String {
-    let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
-    let length = if is_random { SHORT_ID_CHARS } else { id.len() };
-    id.chars().take(length).collect()
 }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use device_class::DeviceClass;
+use device_class::name::shorten_container_id;
 use injection_plan::plan::InjectionPlan;
 
-use crate::command::containers::{Container, shorten_id};
+use crate::command::containers::Container;
 use crate::command::launcher::{Launcher, quote_for_shell};
 
 /// A running container that may not have all device nodes, files and device rules of its injection
@@ -55,7 +56,7 @@ impl IncompleteContainer<'_> {
     fn describe_attach_command(&self) -> Option<String> {
         const MAX_SHOWN_DEVICES: usize = 4;
         let name = self.container.name(self.host_root);
-        let name = name.unwrap_or_else(|| shorten_id(&self.container.id));
+        let name = name.unwrap_or_else(|| shorten_container_id(&self.container.id));
         let grants = self.plan.grants.iter();
         let devices: Vec<String> = grants
             .flat_map(|grant| {
