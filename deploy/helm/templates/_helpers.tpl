@@ -222,6 +222,15 @@ rke2:
   engine-state: {path: /run/k3s/containerd, type: Directory}
 {{- end }}
 
+{{- /* Whether the pods see the nodes' /etc/group: a class in the values names a group of nodes. A node
+without the file would not start the pods. */ -}}
+{{- define "boathook.readsGroups" -}}
+{{- $wanted := toString .Values.hostGroups }}
+{{- $text := concat (list .Values.config) (values .Values.classes.own) | join "\n" }}
+{{- $namesGroup := regexMatch `(?m)^[^#\n]*\b(?:node_)?group["']?[ \t]*=` $text }}
+{{- if or (eq $wanted "true") (and (ne $wanted "false") $namesGroup) }}true{{ end }}
+{{- end }}
+
 {{- /* Whether the programs or the configuration are at places of their own. What calls the programs
 at their usual place cannot be used then. */ -}}
 {{- define "boathook.moved" -}}

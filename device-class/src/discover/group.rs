@@ -16,9 +16,9 @@ pub(super) enum GroupError {
     )]
     UnknownGroup(GroupName),
     #[error(
-        "its group `{0}` cannot be looked up, because the host's {GROUP_FILE_PATH} is not here: in the \
-         plugin's container mount it at /host{GROUP_FILE_PATH}, or write the group's number as `gid` \
-         (`node_gid`)"
+        "its group `{0}` cannot be looked up, because the host's {GROUP_FILE_PATH} is not here: set \
+         `hostGroups: true` of the chart, or add the component host-groups, or write the group's \
+         number as `gid` (`node_gid`)"
     )]
     MissingGroupFile(GroupName),
     #[error("its group `{name}` cannot be looked up in the host's {GROUP_FILE_PATH}: {error}")]

@@ -212,6 +212,43 @@ fn the_driver_of_claims_asks_the_engine_first() {
     }
 }
 
+/// A node without the file would start no pod that mounts it.
+#[test]
+fn the_groups_of_the_nodes_are_read_if_a_class_names_one() {
+    let own = |text: &str| json!({"classes": {"own": {"mychip": text}}});
+    for (mut values, is_read) in [
+        (json!({}), false),
+        (json!({"hostGroups": true}), true),
+        (json!({"hostGroups": true, "hostPrograms": true}), false),
+        (
+            json!({"config": "[class.serial-port]\nnode_group = 'dialout'"}),
+            true,
+        ),
+        (
+            json!({"config": "[class.serial-port]\nnode_group = 'dialout'", "hostGroups": false}),
+            false,
+        ),
+        (
+            json!({"config": "[class.serial-port] # node_group = 'dialout'"}),
+            false,
+        ),
+        (
+            own("device = { nodes = [{ path = '/dev/a', group = 'a' }] }"),
+            true,
+        ),
+        (own("# group = 'a'\n[device]"), false),
+    ] {
+        values["dra"] = json!({"classes": ["nvidia-gpu"]});
+        let Some(objects) = chart(&values).unwrap() else {
+            return;
+        };
+        let objects = Objects::from_documents(objects);
+        for set in objects.of_kind("DaemonSet") {
+            references::check_groups(pod(set), is_read);
+        }
+    }
+}
+
 #[test]
 fn a_resource_in_place_of_a_class_is_refused() {
     let resource = "nvidia.com/gpu";

@@ -110,6 +110,15 @@ pub(crate) fn check_node_labels(objects: &Objects, directory: &str) {
     assert_eq!(volume["hostPath"]["path"], directory);
 }
 
+/// Checks whether the pod reads the node's groups.
+pub(crate) fn check_groups(pod: &Value, is_read: bool) {
+    let mount = mount_at(&pod["containers"][0], "/host/etc/group");
+    assert_eq!(mount.is_some(), is_read);
+    let volume = mount.and_then(|mount| named(&pod["volumes"], text(&mount["name"])));
+    let path = volume.map(|volume| &volume["hostPath"]["path"]);
+    assert_eq!(path, is_read.then_some(&json!("/etc/group")));
+}
+
 /// Checks that only `peer` reaches the plugin's port.
 pub(crate) fn check_metrics_policy(objects: &Objects, port: i32, peer: &Value) {
     let policy = &objects.only("NetworkPolicy")["spec"];

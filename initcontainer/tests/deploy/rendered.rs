@@ -109,6 +109,9 @@ fn every_component_fits_every_overlay() {
             ("monitoring", references::check_monitoring as fn(&Objects)),
             ("watcher", is_found_by_the_watcher),
             ("node-labels", writes_labels),
+            ("host-groups", |objects| {
+                references::check_groups(objects.pod(), true)
+            }),
             ("canary", is_on_canaries),
             ("restart", restarts_the_engine),
             ("metrics-policy", is_read_by_the_watchers),
