@@ -220,6 +220,11 @@ pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option
     ended::find_ended_container(id_or_name, &ProcessSnapshot::read(), host_root)
 }
 
+/// Finds the containers that Docker starts again and again, and that have no process now.
+pub(super) fn find_restarting_containers(host_root: &Path) -> Vec<Container> {
+    ended::find_restarting_containers(&ProcessSnapshot::read(), host_root)
+}
+
 /// Finds the running containers of this host that have a known bundle. Each item contains the
 /// container, the pid of its init process, and the path of its bundle.
 pub(super) fn find_running_containers(

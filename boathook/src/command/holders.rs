@@ -2,7 +2,7 @@
 //! attachment records, or by inspecting all running containers.
 
 use device_class::inserted;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,7 @@ use serde::Serialize;
 use super::CommandError;
 use super::containers;
 use super::devices::ListedDevice;
+use super::restarting;
 use super::running_root::{self, RunningRoot};
 
 /// The kubelet's log directory. It contains a directory `NAMESPACE_NAME_UID` for each pod
@@ -143,8 +144,19 @@ pub(super) struct WaitingContainer {
     /// path. It is `None` if the container waits for all devices of the class.
     #[serde(skip)]
     awaited_name: Option<String>,
+    /// True if Docker starts the container again and again. It has no process now.
+    #[serde(rename = "restarting", skip_serializing_if = "is_false")]
+    is_restarting: bool,
     #[serde(skip)]
     label: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl WaitingContainer {
@@ -155,7 +167,10 @@ impl WaitingContainer {
             let aliases = device.unique_aliases.iter().map(String::as_str);
             std::iter::once(&*device.id).chain(aliases)
         });
+        let names: Vec<&str> = names.collect();
+        // The device may have come, and `boathook follow` may not run.
         let awaited_name = self.awaited_name.as_deref();
+        let awaited_name = awaited_name.filter(|name| !names.contains(name));
         let intended_name = awaited_name.and_then(|name| similar::find_intended_name(name, names));
         self.suggested_name = intended_name.map(str::to_owned);
         self
@@ -167,13 +182,19 @@ impl WaitingContainer {
             device,
             label,
             suggested_name,
+            is_restarting,
             ..
         } = self;
+        let state = if *is_restarting {
+            ", which docker starts again and again,"
+        } else {
+            ""
+        };
         let suggestion = suggested_name
             .as_ref()
             .map(|name| format!("; did you mean {name}?"));
         let suggestion = suggestion.unwrap_or_default();
-        format!("{label} is waiting for {device} of {class}{suggestion}")
+        format!("{label}{state} is waiting for {device} of {class}{suggestion}")
     }
 }
 
@@ -214,6 +235,7 @@ impl Holders {
         let mut holders = Holders::default();
         let mut records = attachment::read_records_and_log_errors(&config.host_root);
         let unfulfilled_requests = live::find_unfulfilled_requests(&records, config);
+        let mut running_ids = BTreeSet::new();
         for (container, pid, bundle_dir) in
             containers::find_running_containers(state_root, &config.host_root)
         {
@@ -256,7 +278,9 @@ impl Holders {
                 pod,
                 ..Holder::default()
             };
-            holders.add_waiting_containers(&holder, &unfulfilled_requests);
+            running_ids.insert(holder.container.clone());
+            let requests = unfulfilled_requests.get(&holder.container);
+            holders.add_waiting_containers(&holder, requests.into_iter().flatten(), false);
             holders.add(&holder, devices);
         }
         // The records that are left belong to containers whose bundle or init process was not
@@ -266,8 +290,22 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add_waiting_containers(&holder, &unfulfilled_requests);
+            running_ids.insert(holder.container.clone());
+            let requests = unfulfilled_requests.get(&holder.container);
+            holders.add_waiting_containers(&holder, requests.into_iter().flatten(), false);
             holders.add(&holder, find_held_devices(&record, |_| true));
+        }
+        for container in restarting::find_waiting_containers(config) {
+            // Docker may have started the container since its files were written.
+            if running_ids.contains(&container.id) {
+                continue;
+            }
+            let holder = Holder {
+                container: container.id,
+                name: Some(container.name),
+                ..Holder::default()
+            };
+            holders.add_waiting_containers(&holder, &container.awaited_requests, true);
         }
         holders
     }
@@ -299,14 +337,15 @@ impl Holders {
     }
 
     /// Adds the container `holder` once for each of its unfulfilled requests.
-    fn add_waiting_containers(
+    fn add_waiting_containers<'a>(
         &mut self,
         holder: &Holder,
-        unfulfilled_requests: &BTreeMap<String, Vec<AwaitedRequest>>,
+        unfulfilled_requests: impl IntoIterator<Item = &'a AwaitedRequest>,
+        is_restarting: bool,
     ) {
-        let requests = unfulfilled_requests.get(&holder.container);
-        let requests = requests.into_iter().flatten();
+        let requests = unfulfilled_requests.into_iter();
         let waiting_containers = requests.map(|request| WaitingContainer {
+            is_restarting,
             class: request.class.to_string(),
             container: holder.container.clone(),
             name: holder.name.clone(),

@@ -21,6 +21,7 @@ mod list_path;
 mod missing_follower;
 mod node_log;
 mod output;
+mod restarting;
 mod running_root;
 mod unknown_variable;
 mod unlisted_path;

@@ -93,6 +93,16 @@ enum End {
     },
 }
 
+impl EndedContainer {
+    /// Returns whether Docker uses a runtime for the container that certainly does not call the
+    /// hook. A runtime with an unknown name may be Boathook's.
+    pub(in crate::command) fn has_runtime_without_hook(&self) -> bool {
+        const RUNTIMES_WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
+        let runtime = self.runtime.as_deref();
+        runtime.is_some_and(|runtime| RUNTIMES_WITHOUT_HOOK.contains(&runtime))
+    }
+}
+
 impl fmt::Display for EndedContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.end, &self.error) {
@@ -282,6 +292,20 @@ pub(super) fn find_ended_container(
     };
     let (container_dir, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
     Some(describe_ended_container(container_dir, container))
+}
+
+/// Returns the containers that Docker will start again after a pause, and that have no process now.
+pub(super) fn find_restarting_containers(
+    processes: &ProcessSnapshot,
+    host_root: &Path,
+) -> Vec<Container> {
+    let is_restarting = |container: &DockerContainer| {
+        container.state.end() == Some(End::Restarting) && !container.state.has_process(processes)
+    };
+    read_containers(host_root)
+        .filter(|(_, container)| is_restarting(container))
+        .map(|(container_dir, container)| describe_ended_container(&container_dir, &container))
+        .collect()
 }
 
 fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -> Container {

@@ -18,7 +18,10 @@ use crate::command::containers::DeviceRequest;
 const MAX_COUNT: i64 = 4096;
 
 /// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`.
-pub(super) fn list_variables(requests: &[DeviceRequest], config: &Config) -> Vec<String> {
+pub(in crate::command) fn list_variables(
+    requests: &[DeviceRequest],
+    config: &Config,
+) -> Vec<String> {
     let variables = requests.iter().flat_map(|request| {
         let class = find_class(request, config);
         class.map_or_else(Vec::new, |class| list_class_variables(request, &class))

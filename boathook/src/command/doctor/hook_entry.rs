@@ -57,9 +57,8 @@ pub(super) fn examine_ended_container(
     ended_container: &EndedContainer,
     launcher: Launcher,
 ) -> Option<Finding> {
-    const RUNTIMES_WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
     let runtime = ended_container.runtime.as_deref()?;
-    RUNTIMES_WITHOUT_HOOK.contains(&runtime).then(|| {
+    ended_container.has_runtime_without_hook().then(|| {
         let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
         let fault = Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text);
         fault.with_fix(launcher.describe_creation())

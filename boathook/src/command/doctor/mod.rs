@@ -4,7 +4,7 @@
 
 mod capabilities;
 mod device_name;
-mod device_requests;
+pub(super) mod device_requests;
 mod ended_container;
 mod granted;
 mod hook_entry;

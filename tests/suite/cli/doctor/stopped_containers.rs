@@ -131,7 +131,12 @@ fn only_refusals_of_containers_that_are_gone_are_shown_for_an_unknown_name() {
 
 /// Writes docker's files about a container that does not run. `config` and `host_config` are parts
 /// of the two files.
-fn write_docker_files(host: &HostDirectory, id: &str, config: &Value, host_config: &Value) {
+pub(super) fn write_docker_files(
+    host: &HostDirectory,
+    id: &str,
+    config: &Value,
+    host_config: &Value,
+) {
     let directory = format!("/var/lib/docker/containers/{id}");
     let mut all_config = json!({
         "ID": id, "State": { "ExitCode": 128 }, "Config": { "Env": ["PATH=/bin"] },

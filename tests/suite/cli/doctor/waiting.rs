@@ -1,7 +1,9 @@
 //! `boathook doctor` examines containers that wait for a device: `NAME?` in their request.
 
 use harness::demo_host::HostDirectory;
+use serde_json::{Value, json};
 
+use super::stopped_containers::write_docker_files;
 use crate::cli::{boathook, bundle};
 use crate::said::assert_says;
 
@@ -91,5 +93,64 @@ fn only_a_class_that_can_be_followed_is_to_be_followed() {
         let code = boathook(&host, &explain, b"").status.code();
         assert_eq!(code == Some(0), has == follow, "{class}: {code:?}");
         host.write_config("").unwrap();
+    }
+}
+
+/// A program that ends without its device is restarted by Docker. Between two starts, the container
+/// has no process and no record.
+#[test]
+fn a_container_that_docker_restarts_is_waiting() {
+    let host = host();
+    let id = format!("0e77c01d{:04x}", std::process::id() & 0xffff);
+    let restarting = json!({ "Running": true, "Restarting": true, "Pid": 0, "ExitCode": 3 });
+    let ended = json!({ "ExitCode": 3 });
+    for (value, state, runtime, is_waiting) in [
+        ("zigbee?", &restarting, "boathook", true),
+        ("port-F074,zigbee?", &restarting, "boathook", true),
+        ("zigbee?", &ended, "boathook", false),
+        ("zigbee?", &restarting, "runc", false),
+        ("port-F074?", &restarting, "boathook", false),
+        // The hook refuses it.
+        ("zigbee", &restarting, "boathook", false),
+    ] {
+        write_docker_files(
+            &host,
+            &id,
+            &json!({ "Name": "/zha", "State": state,
+                "Config": { "Env": [format!("PORTS={value}")] } }),
+            &json!({ "Runtime": runtime }),
+        );
+        let case = format!("{value} {state} {runtime}");
+        let used = boathook(&host, &["list", "--used"], b"");
+        let text = used.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = "zha, which docker starts again and again, is waiting for \"zigbee\" of ports";
+        assert_eq!(text.contains(words), is_waiting, "{case}: {used:?}");
+        let used = boathook(&host, &["list", "--used", "--json"], b"");
+        let used: Value = serde_json::from_str(&used.stdout).unwrap();
+        let expected = if is_waiting {
+            json!([{ "class": "ports", "device": "\"zigbee\"", "container": id, "name": "zha",
+                "restarting": true }])
+        } else {
+            json!([])
+        };
+        assert_eq!(used["waiting"], expected, "{case}");
+        // The hook gives the device at the next start, also if no `boathook follow` runs.
+        let check = boathook(&host, &["check"], b"");
+        assert!(!check.stdout.contains("waiting, but"), "{case}: {check:?}");
+        if is_waiting {
+            let doctor = boathook(&host, &["doctor", "zha"], b"");
+            let text = doctor
+                .stdout
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
+            assert_says(
+                &text,
+                &[
+                    "docker starts it again and again; its program ended with code 3",
+                    "waiting for \"zigbee\" of ports",
+                ],
+            );
+        }
     }
 }

@@ -1,0 +1,56 @@
+//! Finds the devices for which containers wait that Docker starts again and again, as it does with a
+//! program that ends without its device. Between two starts, such a container has no process and no
+//! attachment record, so its requests are read from Docker's files about it.
+
+use std::path::Path;
+
+use device_class::config::Config;
+use hook::attachment::AwaitedRequest;
+use hook::oci::Bundle;
+use hook::planner::{self, Caller};
+
+use super::containers::{self, EndedContainer};
+use super::doctor::device_requests;
+
+/// A container that Docker will start again after a pause.
+pub(super) struct RestartingContainer {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// The container's requests for devices that the host does not have now.
+    pub(super) awaited_requests: Vec<AwaitedRequest>,
+}
+
+/// Returns the containers that Docker starts again and again and that have no process now. Leaves
+/// out those that wait for no device.
+pub(super) fn find_waiting_containers(config: &Config) -> Vec<RestartingContainer> {
+    let containers = containers::find_restarting_containers(&config.host_root).into_iter();
+    let waiting_containers = containers.filter_map(|container| {
+        let ended_container = container.ended?;
+        let awaited_requests = find_awaited_requests(&ended_container, config);
+        (!awaited_requests.is_empty()).then_some(RestartingContainer {
+            id: container.id,
+            name: ended_container.name,
+            awaited_requests,
+        })
+    });
+    waiting_containers.collect()
+}
+
+/// Returns the requests for which the hook will let the container wait at its next start. The
+/// result is empty if the hook will not be called, or if it will refuse the container.
+fn find_awaited_requests(ended_container: &EndedContainer, config: &Config) -> Vec<AwaitedRequest> {
+    if ended_container.has_runtime_without_hook() {
+        return Vec::new();
+    }
+    let requested_variables =
+        device_requests::list_variables(&ended_container.device_requests, config);
+    // Docker appends the variables, and the last value of a variable counts.
+    let variables = [&*ended_container.env, &requested_variables].concat();
+    let Ok(bundle) = Bundle::from_variables(Path::new("/"), &variables) else {
+        return Vec::new();
+    };
+    planner::plan_container_injection(&bundle, &Caller::PlanInspector, config).map_or_else(
+        |_| Vec::new(),
+        |plan| AwaitedRequest::list_unfulfilled(&plan),
+    )
+}
