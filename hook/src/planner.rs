@@ -18,7 +18,7 @@ use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{
-    self, Authority, InjectionPlan, LIBRARY_PATH_ENV, PlanError, PlanInput,
+    self, Authority, InjectionPlan, LIBRARY_PATH_ENV, PlanError, PlanInput, SpecDevices,
 };
 use injection_plan::request::{RefusedRequest, Request, RequestError};
 
@@ -333,6 +333,21 @@ pub fn plan_attached_devices<'l>(
             authority,
         });
     plan_for_bundle(&inputs.collect::<Vec<_>>(), bundle, &open_host(config)?)
+}
+
+/// Completes the masks of a running container's plan over directories in which the kernel lists
+/// devices. `classes` are those of which the container has, or had, devices. The masks list none of
+/// their devices that are unplugged, and those devices of config.json, `spec_devices`, that the
+/// container may still access.
+pub fn complete_device_masks<'l>(
+    plan: &mut InjectionPlan,
+    classes: impl IntoIterator<Item = &'l ScannedClass>,
+    spec_devices: &SpecDevices,
+    config: &Config,
+) -> Result<(), PlannerError> {
+    spec_device_links::add_masks_without_devices(plan, classes);
+    spec_device_links::show_spec_devices(plan, spec_devices, &open_host(config)?);
+    Ok(())
 }
 
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {

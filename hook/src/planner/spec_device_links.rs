@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use device_class::device::{DeviceKind, DeviceNumber};
 use device_class::discover::has_only_links;
 use device_class::host::{Entry, HostView};
-use injection_plan::plan::{Action, InjectionPlan, SpecDevices};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
+
+use super::ScannedClass;
 
 const DEV_DIR: &str = "/dev";
 
@@ -37,6 +39,36 @@ pub(super) fn show_spec_devices(plan: &mut InjectionPlan, spec: &SpecDevices, ho
             let device_paths =
                 device_paths.get_or_insert_with(|| find_spec_device_paths(spec, host));
             add_links(path, device_paths, links, host);
+        }
+    }
+}
+
+/// Adds to the plan of a running container the masks of `classes`, which the container had devices
+/// of, over directories in which the kernel lists devices. Leaves out directories for which the plan
+/// has a mask. A plan has no such mask if all these devices are unplugged, but the container's mask
+/// must not list them any more.
+pub(super) fn add_masks_without_devices<'l>(
+    plan: &mut InjectionPlan,
+    classes: impl IntoIterator<Item = &'l ScannedClass>,
+) {
+    for scanned_class in classes {
+        let class_owner = StepOwner::Class(scanned_class.class.name.clone());
+        for mask in &scanned_class.found.edits.masks {
+            let is_planned = plan.steps.iter().any(
+                |step| matches!(&step.action, Action::Mask { path, .. } if *path == mask.path),
+            );
+            if is_planned || !has_only_links(&mask.path) {
+                continue;
+            }
+            let action = Action::Mask {
+                path: mask.path.clone(),
+                should_create: false,
+                files: BTreeMap::new(),
+                visible_mounts: Vec::new(),
+                links: BTreeMap::new(),
+            };
+            plan.steps
+                .push(InjectionStep::new(action, [class_owner.clone()]));
         }
     }
 }
@@ -111,7 +143,7 @@ mod tests {
     use super::*;
 
     use device_class::host::RecordedHost;
-    use injection_plan::plan::{InjectionStep, SpecNode};
+    use injection_plan::plan::SpecNode;
 
     /// Two GPUs, of which the first has a display, and a serial adapter.
     const HOST: &str = "\

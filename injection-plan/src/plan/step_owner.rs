@@ -77,7 +77,7 @@ impl fmt::Display for StepOwner {
 }
 
 impl InjectionStep {
-    pub(super) fn new(action: Action, owners: impl IntoIterator<Item = StepOwner>) -> Self {
+    pub fn new(action: Action, owners: impl IntoIterator<Item = StepOwner>) -> Self {
         let owners: Vec<StepOwner> = owners.into_iter().collect();
         let labels: Vec<&str> = owners.iter().map(StepOwner::label).collect();
         InjectionStep {

@@ -3,6 +3,7 @@
 //! that are not followed are not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use hook::attachment::{
 use hook::log;
 use hook::planner;
 use hook::sys::deadline::{self, Deadline};
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepOwner};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
 
 use crate::LiveError;
 use crate::container::LockedContainer;
@@ -110,10 +111,18 @@ pub(crate) fn replace_devices(
     // The planner would not plan a node that the engine has already created. But such a node has an
     // outdated number or is replaced by this change. So the planner must not see the engine's
     // nodes.
-    bundle.spec_devices.nodes.clear();
+    let engine_nodes = mem::take(&mut bundle.spec_devices.nodes);
     let mut plan =
         planner::plan_attached_devices(bundle, snapshot.list_followed_classes(), config)?;
     let class_nodes = ClassNodes::find(&locked_container.record, &plan, snapshot);
+    let spec_devices = SpecDevices {
+        nodes: locked_container.record.retain_own_nodes(engine_nodes),
+        ..bundle.spec_devices.clone()
+    };
+    let recorded_classes = snapshot
+        .list_followed_classes()
+        .filter(|class| class_nodes.classes.contains(&class.class.name));
+    planner::complete_device_masks(&mut plan, recorded_classes, &spec_devices, config)?;
     plan.steps.retain(|step| {
         let is_node = matches!(
             step.action,

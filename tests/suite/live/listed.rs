@@ -74,12 +74,33 @@ fn container(host: &DemoHost) -> BundleBuilder {
 }
 
 fn the_list_has_the_device_wherever_it_is_plugged_in(lab: &Lab) {
+    for has_modem in [false, true] {
+        assert_listed(lab, has_modem);
+    }
+}
+
+/// `has_modem`: the engine has given the container a device, by `--device`, which stays listed.
+fn assert_listed(lab: &Lab, has_modem: bool) {
     let host = &DemoHost::new().unwrap();
     host.add_shipped_class("usb-reader").unwrap();
     let stick = |port, number| Stick { host, port, number };
     stick("1-1", 2).plug_in("18d1", 4);
     stick("1-2", 5).plug_in("054c", 3);
-    let bundle = container(host).build().unwrap();
+    let mut builder = container(host);
+    if has_modem {
+        let (major, minor) = host.device(4).number();
+        let link = host.root().join(format!("sys/dev/char/{major}:{minor}"));
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink("../../devices/usb1/1-1/1-1:1.0", link).unwrap();
+        builder = builder.char_device("/dev/modem", (major, minor), "rw");
+    }
+    let expected = |ports: &[&str]| {
+        let modem = if has_modem { &["1-1"][..] } else { &[] };
+        let ports = modem.iter().chain(ports);
+        let names = ports.flat_map(|port| [(*port).to_owned(), format!("{port}:1.0")]);
+        names.collect::<Vec<String>>()
+    };
+    let bundle = builder.build().unwrap();
     let running = lab.start(&bundle);
     let root = PathBuf::from(format!("/proc/{}/root", running.pid().unwrap()));
     let listed = || {
@@ -105,7 +126,7 @@ fn the_list_has_the_device_wherever_it_is_plugged_in(lab: &Lab) {
         let text = fs::read_to_string(root.join("sys").join(directory).join("devnum")).unwrap();
         text.trim().to_owned()
     };
-    assert_eq!(listed(), ["1-2", "1-2:1.0"]);
+    assert_eq!(listed(), expected(&["1-2"]));
     assert_eq!((devnum("1-2").as_str(), masks()), ("5", 1));
 
     let _follower = Follower::start(lab, host);
@@ -113,17 +134,16 @@ fn the_list_has_the_device_wherever_it_is_plugged_in(lab: &Lab) {
     for (port, number, device) in [("1-2", 7, DemoHost::UNLIKE), ("1-4", 9, 3), ("1-2", 11, 3)] {
         now.unplug();
         tell();
+        // The list does not have the device while it is unplugged: its links would lead nowhere.
+        let is_gone = wait_until(|| masks() == 1 && listed() == expected(&[]));
+        assert!(is_gone, "before {port} {number}: {:?}", listed());
         now = stick(port, number);
         now.plug_in("054c", device);
         tell();
         let node = root.join(now.node());
         assert!(wait_until(|| node.exists()), "{port} {number}");
-        let interface = format!("{port}:1.0");
-        assert!(
-            wait_until(|| listed() == [port, &interface]),
-            "{port} {number}: {:?}",
-            listed()
-        );
+        let is_back = wait_until(|| listed() == expected(&[port]));
+        assert!(is_back, "{port} {number}: {:?}", listed());
         assert_eq!(devnum(port), number.to_string());
         // The mask of another socket is removed.
         assert_eq!(masks(), 1, "{port} {number}");

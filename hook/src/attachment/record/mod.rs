@@ -15,9 +15,9 @@ mod step_owners;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use device_class::device::DeviceRule;
+use device_class::device::{DeviceNumber, DeviceRule};
 use device_class::name::DeviceRef;
-use injection_plan::plan::{DetachedRequest, SpecRule};
+use injection_plan::plan::{DetachedRequest, SpecNode, SpecRule};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
@@ -135,6 +135,18 @@ impl AttachmentRecord {
                 self.revoked_spec_rules.push(rule.clone());
             }
         }
+    }
+
+    /// Returns those nodes of config.json that the engine added for itself. Removes the nodes of
+    /// devices that this record has, or whose access was revoked.
+    pub fn retain_own_nodes(&self, mut engine_nodes: Vec<SpecNode>) -> Vec<SpecNode> {
+        let owned_rules = self.rules.iter().filter(|rule| !rule.owners.is_empty());
+        let recorded_numbers: BTreeSet<DeviceNumber> = owned_rules
+            .chain(&self.revoked_spec_rules)
+            .map(|rule| rule.rule.number)
+            .collect();
+        engine_nodes.retain(|node| !recorded_numbers.contains(&node.number));
+        engine_nodes
     }
 
     /// Reports whether the specification has a rule that allows exactly the device of `rule`.
