@@ -214,7 +214,7 @@ fn compute_plan(
             authority,
         },
     );
-    let plan = plan_for_bundle(&inputs.collect::<Vec<_>>(), bundle, &host);
+    let plan = plan_for_bundle(&inputs.collect::<Vec<_>>(), bundle, &host, config);
     plan.map_err(|mut error| {
         if let PlannerError::Plan(PlanError::Request(RefusedRequest {
             error:
@@ -255,8 +255,13 @@ fn plan_for_bundle(
     inputs: &[PlanInput<'_>],
     bundle: &Bundle,
     host: &RealHost,
+    config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let mut plan = plan::plan_injection(inputs, &bundle.spec_devices)?;
+    let has_host_devices = bundle.has_host_devices(&config.host_root);
+    for grant in &mut plan.grants {
+        grant.has_host_devices = has_host_devices;
+    }
     if let Some(value) = bundle.env.get(LIBRARY_PATH_ENV) {
         plan.add_library_path_dirs(value);
     }
@@ -332,7 +337,12 @@ pub fn plan_attached_devices<'l>(
             found_class: &scanned_class.found,
             authority,
         });
-    plan_for_bundle(&inputs.collect::<Vec<_>>(), bundle, &open_host(config)?)
+    plan_for_bundle(
+        &inputs.collect::<Vec<_>>(),
+        bundle,
+        &open_host(config)?,
+        config,
+    )
 }
 
 /// Completes the masks of a running container's plan over directories in which the kernel lists

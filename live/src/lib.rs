@@ -33,5 +33,5 @@ pub use container::ContainerLocation;
 pub use detach::{DetachResult, detach};
 pub use error::LiveError;
 pub use follow::{Follower, update_container};
-pub use reconcile::find_unfulfilled_requests;
+pub use reconcile::{find_unfulfilled_requests, has_host_devices};
 pub use refresh::{PlannedRefresh, refresh};

@@ -18,6 +18,7 @@ mod same_id;
 mod used;
 mod waiting;
 mod waiting_again;
+mod whole_dev;
 
 use std::path::Path;
 use std::process::Command;

@@ -26,7 +26,8 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
 
 /// Returns a finding if containers wait for devices and `boathook follow` does not run.
 pub(super) fn check_follower(config: &Config) -> Option<Finding> {
-    let records = attachment::read_records(&config.host_root);
+    let mut records = attachment::read_records(&config.host_root);
+    records.retain(|record| !live::has_host_devices(record, config));
     if records.is_empty() {
         return None;
     }

@@ -188,6 +188,7 @@ mod tests {
             authorized_by: String::new(),
             is_followed: true,
             awaited_devices: Vec::new(),
+            has_host_devices: false,
             fulfilled_requests: Vec::new(),
             similar_devices: [].into(),
             detached_names: Vec::new(),

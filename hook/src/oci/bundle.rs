@@ -28,6 +28,8 @@ pub struct Bundle {
     /// The paths in the container at which the runtime mounts a new tmpfs.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
+    /// The host's directory that is mounted at /dev. It is `None` if a new tmpfs is mounted there.
+    dev_source: Option<PathBuf>,
     /// The value of `linux.cgroupsPath`. The engine uses it to choose the container's cgroup.
     pub cgroups_path: Option<String>,
     /// True if the bounding set contains CAP_SYS_ADMIN. Then a process in the container may get
@@ -113,6 +115,7 @@ struct OciConfig {
 #[derive(Deserialize)]
 struct Mount {
     destination: PathBuf,
+    source: Option<PathBuf>,
     #[serde(rename = "type")]
     fs_type: String,
     options: Option<Vec<String>>,
@@ -125,10 +128,22 @@ impl Mount {
     }
 }
 
+const DEV_DIR: &str = "/dev";
+
+/// Returns the host's directory that is mounted at /dev. If several mounts have this mount point, the
+/// last one counts.
+fn find_dev_source(mounts: &[Mount]) -> Option<PathBuf> {
+    let mut dev_mounts = mounts
+        .iter()
+        .filter(|mount| mount.destination == Path::new(DEV_DIR));
+    let mount = dev_mounts.next_back().filter(|mount| !mount.is_new_tmpfs());
+    mount?.source.clone()
+}
+
 /// Returns the mount points at and below /dev. Leaves out /dev itself if a new tmpfs is mounted
 /// there.
 fn list_mount_points_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
-    let dev_dir = Path::new("/dev");
+    let dev_dir = Path::new(DEV_DIR);
     let dev_mounts = mounts
         .iter()
         .filter(|mount| mount.destination.starts_with(dev_dir));
@@ -263,6 +278,14 @@ impl Bundle {
         }
     }
 
+    /// Returns whether the container has the whole /dev of the host at `host_root`, and may access
+    /// every device. Such a container has each device as soon as the host has it.
+    pub fn has_host_devices(&self, host_root: &Path) -> bool {
+        let host_dev_dir = host_root.join("dev");
+        self.dev_source.as_deref() == Some(&*host_dev_dir)
+            && self.spec_devices.allows_every_device()
+    }
+
     /// Creates the bundle of a container whose config.json is unknown. `root` is its root
     /// directory, and `variables` are its environment variables, each as `NAME=VALUE`.
     pub fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {
@@ -308,6 +331,7 @@ impl Bundle {
                 nodes: devices::convert_nodes(&linux.devices),
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
+            dev_source: find_dev_source(&config.mounts),
             tmpfs_paths: config
                 .mounts
                 .into_iter()

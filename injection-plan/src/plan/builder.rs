@@ -249,6 +249,7 @@ impl PlanBuilder {
             similar_devices,
             awaited_devices,
             fulfilled_requests,
+            has_host_devices: false,
             detached_names: Vec::new(),
             devices: devices.iter().map(|device| device.id.clone()).collect(),
             available_count: inventory.devices.len(),

@@ -106,6 +106,10 @@ pub struct Grant {
     /// listed.
     #[serde(skip)]
     pub fulfilled_requests: Vec<(AwaitedDevice, DeviceId)>,
+    /// Whether the container has the host's whole /dev and may access every device. Then it can use
+    /// an awaited device as soon as the host has it.
+    #[serde(skip)]
+    pub has_host_devices: bool,
     /// The devices of the host whose names are similar to the name of an awaited device. The key is
     /// the request for the awaited device ([`AwaitedDevice::to_request_text`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
@@ -175,6 +179,11 @@ impl Grant {
     /// container has some.
     pub fn describe_awaited_device(&self, awaited_device: &AwaitedDevice) -> Option<String> {
         let class = &self.class;
+        let provider = if self.has_host_devices {
+            HOST_DEVICES
+        } else {
+            FOLLOWER_NAME
+        };
         match awaited_device {
             AwaitedDevice::All
                 if self.available_count > 0
@@ -183,7 +192,7 @@ impl Grant {
                 None
             }
             AwaitedDevice::All => Some(format!(
-                "waiting for all of {class}: {FOLLOWER_NAME} gives devices that come"
+                "waiting for all of {class}: {provider} gives devices that come"
             )),
             AwaitedDevice::Device { .. } => {
                 let request = awaited_device.to_request_text();
@@ -191,13 +200,17 @@ impl Grant {
                 let similar = self.similar_devices.get(&request);
                 let hint = similar.map_or_else(String::new, |device| format!("; {device}"));
                 Some(format!(
-                    "waiting for {name} of {class}, which this host does not have: {FOLLOWER_NAME} gives \
-                     it when it comes{hint}"
+                    "waiting for {name} of {class}, which this host does not have: {provider} gives it \
+                     when it comes{hint}"
                 ))
             }
         }
     }
 }
+
+/// What gives an awaited device to a container that has the host's whole /dev and may access every
+/// device, for messages.
+const HOST_DEVICES: &str = "the host's /dev, which the container has,";
 
 /// One step of a plan: an action, and the devices and classes that need it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

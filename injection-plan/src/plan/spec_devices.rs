@@ -76,6 +76,21 @@ impl SpecDevices {
         self.find_exact_rules(number).next().is_some()
     }
 
+    /// Returns whether config.json allows a container to read and write every character device, as
+    /// that of a privileged container does. The result is false if it denies any of them.
+    pub fn allows_every_device(&self) -> bool {
+        let rules = self.rules.iter().rev();
+        let mut device_rules =
+            rules.filter(|rule| rule.kind.is_none_or(|kind| kind == DeviceKind::Character));
+        let is_decisive = |rule: &&SpecRule| {
+            let has_wildcards = rule.major.is_none() && rule.minor.is_none();
+            !rule.is_allowed || has_wildcards && rule.access.contains(Access::default())
+        };
+        device_rules
+            .find(is_decisive)
+            .is_some_and(|rule| rule.is_allowed)
+    }
+
     /// Returns the rules of config.json that allow exactly this device number, without wildcards.
     pub fn find_exact_rules(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
         let (major, minor) = (Some(number.major), Some(number.minor));
@@ -166,6 +181,31 @@ mod tests {
                 rules,
             };
             assert_eq!(spec.allows(&wanted), allowed, "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn every_device_is_allowed_if_no_later_rule_denies_one() {
+        let all = |is_allowed, kind, access| rule(is_allowed, kind, [None; 2], access);
+        let deny = || all(false, None, "rwm");
+        let driver = |is_allowed| rule(is_allowed, Some(Character), [Some(188), None], "rw");
+        for (rules, allowed) in [
+            (vec![], false),
+            (vec![deny()], false),
+            (vec![all(true, None, "rwm")], true),
+            (vec![deny(), all(true, Some(Character), "rw")], true),
+            (vec![deny(), all(true, Some(Block), "rw")], false),
+            (vec![deny(), all(true, None, "r")], false),
+            (vec![deny(), driver(true)], false),
+            (vec![all(true, None, "rwm"), driver(true)], true),
+            (vec![all(true, None, "rwm"), driver(false)], false),
+            (vec![all(true, None, "rwm"), deny()], false),
+        ] {
+            let spec = SpecDevices {
+                rules,
+                ..SpecDevices::default()
+            };
+            assert_eq!(spec.allows_every_device(), allowed, "{spec:?}");
         }
     }
 }

@@ -16,4 +16,4 @@ pub(super) use replace_devices::replace_devices;
 pub(super) use stale_rules::{
     RemovedDevices, find_removed_devices, remove_nodes, revoke_stale_rules,
 };
-pub use unfulfilled::find_unfulfilled_requests;
+pub use unfulfilled::{find_unfulfilled_requests, has_host_devices};

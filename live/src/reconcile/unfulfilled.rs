@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use device_class::config::Config;
 use hook::attachment::{AttachmentRecord, AwaitedRequest, ContainerDevice};
+use hook::oci::Bundle;
 use injection_plan::plan::StepOwner;
 
 use crate::reconcile::{HostSnapshot, copy_with_arrived_devices};
@@ -20,6 +21,7 @@ pub fn find_unfulfilled_requests(
         // `boathook follow` may not run, so a device that has arrived may not be recorded.
         let record = copy_with_arrived_devices(record, &snapshot);
         let requests = list_requests(&record).into_iter();
+        let has_host_devices = has_host_devices(&record, config);
         let is_unfulfilled = |request: &AwaitedRequest| {
             let mut devices = record.devices.iter();
             let has_device = devices.any(|device| {
@@ -28,13 +30,24 @@ pub fn find_unfulfilled_requests(
                 } else {
                     request.has_device(device)
                 };
-                is_requested && is_usable(device, &record, &snapshot)
+                is_requested
+                    && if has_host_devices {
+                        snapshot.has_device(device) != Some(false)
+                    } else {
+                        is_usable(device, &record, &snapshot)
+                    }
             });
             !has_device
         };
         (record.id.clone(), requests.filter(is_unfulfilled).collect())
     });
     requests.collect()
+}
+
+/// Reports whether a container has the host's whole /dev and may access every device. It needs no
+/// `boathook follow` to use a device that has arrived.
+pub fn has_host_devices(record: &AttachmentRecord, config: &Config) -> bool {
+    Bundle::read(&record.bundle_dir).is_ok_and(|bundle| bundle.has_host_devices(&config.host_root))
 }
 
 /// Returns the awaited requests of a record. An older version of Boathook removed the request of a

@@ -101,13 +101,17 @@ impl BundleBuilder {
         self.add("/linux/resources/devices", rule)
     }
 
+    /// Allows all devices in the device cgroup, as `docker run --privileged` does.
+    pub fn all_devices(self) -> Self {
+        let all = json!({"allow": true, "access": "rwm"});
+        self.add("/linux/resources/devices", all)
+    }
+
     /// Allows all devices in the device cgroup except this character device.
     pub fn all_devices_except(self, (major, minor): (u64, u64)) -> Self {
-        let all = json!({"allow": true, "access": "rwm"});
         let except = json!({"allow": false, "type": "c", "major": major, "minor": minor,
             "access": "rwm"});
-        self.add("/linux/resources/devices", all)
-            .add("/linux/resources/devices", except)
+        self.all_devices().add("/linux/resources/devices", except)
     }
 
     /// Makes the root file system read-only, as `docker run --read-only` does.
