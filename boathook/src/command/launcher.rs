@@ -151,6 +151,18 @@ impl Launcher {
     }
 
     /// Describes how a user adds the host's group `gid` to the groups of a container's process.
+    /// Describes what a user replaces by a request of a class, and what brings the hook. The result
+    /// contains the option that adds a device node, and a part of a sentence.
+    pub(super) fn describe_device_option(self) -> (&'static str, &'static str) {
+        match self {
+            Launcher::Podman => (
+                "`--device`, or of `AddDevice=` of a quadlet",
+                "have the hook installed for podman (`boathook-init install --engine podman`)",
+            ),
+            _ => ("`--device`", "use the runtime boathook"),
+        }
+    }
+
     pub(super) fn describe_group_option(self, gid: u32) -> String {
         match self {
             Launcher::Pod => {

@@ -290,7 +290,14 @@ fn serial(machine: &Machine, root: &Path) {
         assert_eq!(seen, format!("1\n{link} ttyUSB3\n"));
         succeeds(machine, &format!("docker rm --force {container}"));
     }
-    a_number_of_before_is_named(machine);
+    a_number_of_before_is_named(
+        machine,
+        "docker run -d",
+        &[
+            "in place of `--device`, set",
+            "and use the runtime boathook",
+        ],
+    );
 }
 
 /// What `boathook list PATH` prints for compose, below the image of a service.
@@ -308,27 +315,33 @@ fn pasted_lines_start_a_service(machine: &Machine) {
     succeeds(machine, &format!("docker rm --force {container}"));
 }
 
-/// A container has by `--device` the number that the dongle had before it was plugged in again.
-fn a_number_of_before_is_named(machine: &Machine) {
-    let run = "mknod /run/ttyUSB0 c 188 0
-        docker run -d --device /run/ttyUSB0:/dev/ttyUSB0 IMAGE
-        rm /run/ttyUSB0";
-    let container = succeeds(machine, &with_image(run));
+/// A container has by `--device` the number that the dongle had before it was plugged in again. The
+/// engine starts it again with this number.
+fn a_number_of_before_is_named(machine: &Machine, run: &str, advice: &[&str]) {
+    let engine = run.split(' ').next().unwrap();
+    let start = format!(
+        "mknod /run/ttyUSB0 c 188 0
+        {run} --device /run/ttyUSB0:/dev/ttyUSB0 IMAGE
+        rm /run/ttyUSB0"
+    );
+    let container = succeeds(machine, &with_image(&start));
     let container = container.trim();
-    let doctor = shell(machine, &format!("boathook doctor --container {container}"));
-    assert_eq!(doctor.status.code(), Some(15), "{doctor:?}");
-    let text = doctor
-        .stdout
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    for words in [
-        "/dev/ttyUSB0 is c 188:0 in config.json, a device that the host has no more",
-        "in place of `--device`, set SERIAL_VISIBLE_DEVICES=NAME? with a name that stays",
-    ] {
-        assert!(text.contains(words), "no {words} in {text}");
+    for again in ["true", "podman restart --time 0"] {
+        let again = format!("{again} {container}");
+        if again.starts_with("true") || engine == "podman" {
+            succeeds(machine, &again);
+        }
+        let doctor = shell(machine, &format!("boathook doctor --container {container}"));
+        assert_eq!(doctor.status.code(), Some(15), "{again}: {doctor:?}");
+        let words = doctor.stdout.split_whitespace();
+        let text = words.collect::<Vec<_>>().join(" ");
+        let stale = "/dev/ttyUSB0 is c 188:0 in config.json, a device that the host has no more";
+        let request = "set SERIAL_VISIBLE_DEVICES=NAME? with a name that stays";
+        for words in [stale, request].iter().chain(advice) {
+            assert!(text.contains(words), "{again}: no {words} in {text}");
+        }
     }
-    succeeds(machine, &format!("docker rm --force {container}"));
+    succeeds(machine, &format!("{engine} rm --force {container}"));
 }
 
 /// Services of compose with serial ports.
@@ -496,7 +509,7 @@ fn gpus_by_name(machine: &Machine, run: &str) {
 }
 
 #[test]
-fn gpus_of_podman_are_there_as_written() {
+fn devices_of_podman_are_there_as_written() {
     if let Some(reason) = podman::missing(Generation::Forky) {
         return skip::report("recipes for podman", &reason);
     }
@@ -506,5 +519,13 @@ fn gpus_of_podman_are_there_as_written() {
     gpus_by_name(
         &machine,
         &format!("podman run --rm --network=none {parent}"),
+    );
+    a_number_of_before_is_named(
+        &machine,
+        &format!("podman run -d {parent}"),
+        &[
+            "in place of `--device`, or of `AddDevice=` of a quadlet, set",
+            "have the hook installed for podman (`boathook-init install --engine podman`)",
+        ],
     );
 }

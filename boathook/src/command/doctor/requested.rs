@@ -127,7 +127,8 @@ pub(super) fn examine_requests(
         known_classes.push(class);
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
-    let stale_findings = stale_nodes::examine_stale_nodes(spec, &known_classes, config);
+    let stale_findings =
+        stale_nodes::examine_stale_nodes(spec, &known_classes, launchers.first().copied(), config);
     let has_stale_fault = stale_findings.iter().any(|finding| finding.fault.is_some());
     findings.extend(stale_findings);
     let has_no_request = classes.is_empty() && !is_refused;

@@ -18,6 +18,7 @@ use injection_plan::plan::{Action, SpecNode};
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Severity};
+use crate::command::launcher::Launcher;
 
 /// The maximum number of stale device nodes that are reported. A privileged container has all
 /// device nodes of the host, so it can have many stale ones.
@@ -29,8 +30,10 @@ const MAX_REPORTED_NODES: usize = 8;
 pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
+    launcher: Option<Launcher>,
     config: &Config,
 ) -> Vec<Finding> {
+    let launcher = launcher.unwrap_or(Launcher::OciRuntime);
     let nodes = &spec.bundle.spec_devices.nodes;
     if nodes.is_empty() || !spec.bundle.cdi_grants.is_empty() {
         return Vec::new();
@@ -58,7 +61,12 @@ pub(super) fn examine_stale_nodes(
             } else {
                 Finding::new(Severity::Warning, "config.json", text)
             };
-            finding.with_fix(describe_class_alternative(&node.path, known_classes, &host))
+            finding.with_fix(describe_class_alternative(
+                &node.path,
+                known_classes,
+                launcher,
+                &host,
+            ))
         });
     findings.collect()
 }
@@ -129,8 +137,8 @@ fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Describes how a user can request the device at `path` without the option `--device`. The host
-/// does not have the path.
+/// Describes how a user of Docker can request the device at `path` without the option `--device`.
+/// The host does not have the path.
 pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
@@ -138,7 +146,7 @@ pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
     let known_classes: Vec<DeviceClass> = classes.collect();
     match planner::open_host(config) {
-        Ok(host) => describe_class_alternative(path, &known_classes, &host),
+        Ok(host) => describe_class_alternative(path, &known_classes, Launcher::Docker, &host),
         Err(error) => format_error_chain(&error),
     }
 }
@@ -148,8 +156,10 @@ pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
 fn describe_class_alternative(
     path: &Path,
     known_classes: &[DeviceClass],
+    launcher: Launcher,
     host: &RealHost,
 ) -> String {
+    let (option, requirement) = launcher.describe_device_option();
     let find_stem = |path: &Path| {
         let text = path.to_string_lossy().into_owned();
         text.trim_end_matches(|c: char| c.is_ascii_digit())
@@ -185,14 +195,14 @@ fn describe_class_alternative(
     let class = known_classes.iter().find(has_similar_node);
     match class.or(only_matching_class) {
         Some(class) if class.spec.is_followed => format!(
-            "in place of `--device`, set {}=NAME? with a name that stays, such as its serial number \
-             (`boathook list {}`), and use the runtime boathook: the device is looked up when the \
+            "in place of {option}, set {}=NAME? with a name that stays, such as its serial number \
+             (`boathook list {}`), and {requirement}: the device is looked up when the \
              container starts, and `boathook follow` gives it again when it comes back",
             class.spec.request.env, class.name
         ),
         Some(class) => format!(
-            "in place of `--device`, set {}=NAME with a name that stays (`boathook list {}`), and use \
-             the runtime boathook: the device is looked up when the container starts",
+            "in place of {option}, set {}=NAME with a name that stays (`boathook list {}`), and \
+             {requirement}: the device is looked up when the container starts",
             class.spec.request.env, class.name
         ),
         None => "create the container again, or request the device by a class (`boathook list \
