@@ -13,14 +13,14 @@ i2c | char /dev/i2c-1 89:1\\nlink /dev/i2c-0 i2c-1 | i2c-1
 spi | char /dev/spidev10.0 153:0\\nlink /dev/spidev9.0 spidev10.0 | spidev10.0
 tpm | char /dev/tpmrm0 253:65536\\nlink /dev/tpmrm1 tpmrm0 | tpm0
 sound | char /dev/snd/controlC0 116:1\\nlink /dev/snd/controlC5 controlC0 | card0
-dvb | char /dev/dvb/adapter1/frontend0 212:1\\nlink /dev/dvb/adapter9 adapter1 | dvb-1
+dvb | char /dev/dvb/adapter1/frontend0 212:1\\nlink /dev/dvb/adapter9 adapter1 | dvb-adapter1 dvb-1
 # A card has the name of its place, which stays when the kernel numbers the cards in another order.
 sound | char /dev/snd/controlC1 116:1\\nlink /sys/class/sound/card1/device ../../../devices/usb1/1-2/1-2:1.0
     \\ndir /sys/devices/usb1/1-2/1-2:1.0 | card1 1-2
 sound | char /dev/snd/controlC0 116:1\\nlink /sys/class/sound/card0/device ../../../devices/pci0/0000:00:1f.3
     \\ndir /sys/devices/pci0/0000:00:1f.3 | card0 0000:00:1f.3
 dvb | char /dev/dvb/adapter0/frontend0 212:1\\nlink /sys/class/dvb/dvb0.frontend0/device ../../../devices/usb1/1-3
-    \\ndir /sys/devices/usb1/1-3 | dvb-0 1-3
+    \\ndir /sys/devices/usb1/1-3 | dvb-1-3 dvb-0 1-3
 # Drivers of the boards that people have, and of chips' makers.
 can | dir /sys/bus/platform/drivers/mttcan/c310000.mttcan\\ndir /sys/bus/platform/devices/c310000.mttcan
     | can-c310000.mttcan
