@@ -21,6 +21,50 @@ sound | char /dev/snd/controlC0 116:1\\nlink /sys/class/sound/card0/device ../..
     \\ndir /sys/devices/pci0/0000:00:1f.3 | card0 0000:00:1f.3
 dvb | char /dev/dvb/adapter0/frontend0 212:1\\nlink /sys/class/dvb/dvb0.frontend0/device ../../../devices/usb1/1-3
     \\ndir /sys/devices/usb1/1-3 | dvb-1-3 dvb-0 1-3
+# A camera has the name of its socket, before it is booted and afterwards, on another bus.
+oak-camera | link /sys/bus/usb/devices/1-2 ../../../devices/1-2
+    \\nfile /sys/devices/1-2/idVendor\\n| 03e7
+    \\nfile /sys/devices/1-2/idProduct\\n| 2485
+    \\nfile /sys/devices/1-2/busnum\\n| 1
+    \\nfile /sys/devices/1-2/devnum\\n| 7
+    \\nfile /sys/devices/1-2/speed\\n| 480
+    \\nchar /dev/bus/usb/001/007 189:6
+    \\nlink /sys/devices/1-2/port ../usb1-port2
+    \\ndir /sys/devices/usb1-port2
+    \\nlink /sys/devices/usb1-port2/peer ../usb2-port5
+    \\ndir /sys/devices/usb2-port5
+    | oak-usb1-port2 oak-1-2 1-2
+oak-camera | link /sys/bus/usb/devices/2-5 ../../../devices/2-5
+    \\nfile /sys/devices/2-5/idVendor\\n| 03e7
+    \\nfile /sys/devices/2-5/idProduct\\n| f63b
+    \\nfile /sys/devices/2-5/busnum\\n| 2
+    \\nfile /sys/devices/2-5/devnum\\n| 7
+    \\nfile /sys/devices/2-5/speed\\n| 5000
+    \\nchar /dev/bus/usb/002/007 189:6
+    \\nlink /sys/devices/2-5/port ../usb2-port5
+    \\ndir /sys/devices/usb2-port5
+    \\nlink /sys/devices/usb2-port5/peer ../usb1-port2
+    \\ndir /sys/devices/usb1-port2
+    | oak-usb1-port2 oak-2-5 2-5
+oak-camera | link /sys/bus/usb/devices/2-5 ../../../devices/2-5
+    \\nfile /sys/devices/2-5/idVendor\\n| 03e7
+    \\nfile /sys/devices/2-5/idProduct\\n| f63b
+    \\nfile /sys/devices/2-5/busnum\\n| 2
+    \\nfile /sys/devices/2-5/devnum\\n| 7
+    \\nfile /sys/devices/2-5/speed\\n| 10000
+    \\nchar /dev/bus/usb/002/007 189:6
+    \\nlink /sys/devices/2-5/port ../usb2-port5
+    \\ndir /sys/devices/usb2-port5
+    | oak-usb2-port5 oak-2-5 2-5
+# A kernel that shows no ports.
+oak-camera | link /sys/bus/usb/devices/1-2 ../../../devices/1-2
+    \\nfile /sys/devices/1-2/idVendor\\n| 03e7
+    \\nfile /sys/devices/1-2/idProduct\\n| 2485
+    \\nfile /sys/devices/1-2/busnum\\n| 1
+    \\nfile /sys/devices/1-2/devnum\\n| 7
+    \\nfile /sys/devices/1-2/speed\\n| 480
+    \\nchar /dev/bus/usb/001/007 189:6
+    | oak-1-2 oak-1-2 1-2
 # Drivers of the boards that people have, and of chips' makers.
 can | dir /sys/bus/platform/drivers/mttcan/c310000.mttcan\\ndir /sys/bus/platform/devices/c310000.mttcan
     | can-c310000.mttcan
