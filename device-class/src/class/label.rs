@@ -20,6 +20,9 @@ pub const SHARED_SUFFIX_ATTRIBUTE: &str = "shared_suffix";
 /// device at once, and `false` otherwise.
 pub const SHARED_ATTRIBUTE: &str = "shared";
 
+/// The attribute of every device in `[labels]` with the name of its resource.
+pub const RESOURCE_ATTRIBUTE: &str = "resource";
+
 /// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors").
 const MAX_VALUE_LENGTH: usize = 63;
 
@@ -45,7 +48,7 @@ pub struct LabelName(String);
 /// in a label's value become `-`. A name that begins with a dot is appended to the resource name of
 /// the device: `".slices"` becomes `vendor.example/chip.slices`. Besides the attributes of a device
 /// there are `{replicas}`, how many containers may have it at once; `{shared}`, whether several may
-/// (`true` or `false`); and `{shared_suffix}`, which is `-SHARED` if several may and the name of the
+/// (`true` or `false`); `{resource}`, the name of its resource; and `{shared_suffix}`, which is `-SHARED` if several may and the name of the
 /// resource does not say so, and nothing otherwise. The devices that `combine` makes one have only
 /// the label with their number.
 #[derive(Debug, Clone, Deserialize)]

@@ -53,7 +53,8 @@ pub use health::{
 };
 pub use image_libraries::ImageLibraries;
 pub use label::{
-    Label, LabelName, LabelNameError, REPLICAS_ATTRIBUTE, SHARED_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE,
+    Label, LabelName, LabelNameError, REPLICAS_ATTRIBUTE, RESOURCE_ATTRIBUTE, SHARED_ATTRIBUTE,
+    SHARED_SUFFIX_ATTRIBUTE,
 };
 pub use library::{Library, LibraryNamePatterns, NamePattern, SoName, SoNameTemplate};
 pub use links::{LinkPeers, Links};

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{Device, DeviceError, Health, Inventory};
 use crate::class::{
-    MAX_REPLICAS, REPLICAS_ATTRIBUTE, SHARED_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE, Sharing,
+    MAX_REPLICAS, REPLICAS_ATTRIBUTE, RESOURCE_ATTRIBUTE, SHARED_ATTRIBUTE,
+    SHARED_SUFFIX_ATTRIBUTE, Sharing,
 };
 use crate::name::{AttributeName, DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
@@ -47,13 +48,14 @@ pub fn list_label_attributes(device: &Device) -> Attributes {
         true => "-SHARED",
         false => "",
     };
-    let sharing_attributes = [
+    let label_attributes = [
+        (RESOURCE_ATTRIBUTE, device.resource.to_string()),
         (REPLICAS_ATTRIBUTE, replicas.to_string()),
         (SHARED_ATTRIBUTE, is_shared.to_string()),
         (SHARED_SUFFIX_ATTRIBUTE, shared_suffix.to_owned()),
     ];
     let mut attributes = device.attributes.clone();
-    for (name, value) in sharing_attributes {
+    for (name, value) in label_attributes {
         if let Ok(name) = AttributeName::try_from(name.to_owned()) {
             attributes.entry(name).or_insert(value);
         }

@@ -59,6 +59,15 @@ fn the_xml_of_several_branches_is_read() {
             ("0000:ca:00.0 brand", Some("NVIDIA")),
             ("0000:17:00.0 fb_memory_usage MiB", Some("143771")),
             ("0000:17:00.0 bar1_memory_usage MiB", Some("262144")),
+            ("0000:17:00.0 11 0 fb_memory_usage MiB", Some("16384")),
+            ("0000:17:00.0 1 0 fb_memory_usage MiB", Some("71936")),
+            ("0000:17:00.0 11 0 multiprocessor count", Some("16")),
+            ("0000:17:00.0 1 0 multiprocessor count", Some("60")),
+            ("0000:17:00.0 1 0 copy_engine count", Some("3")),
+            ("0000:17:00.0 1 0 encoder count", Some("0")),
+            ("0000:17:00.0 1 0 decoder count", Some("3")),
+            ("0000:17:00.0 1 0 ofa count", Some("0")),
+            ("0000:17:00.0 1 0 jpg count", Some("3")),
         ] {
             assert_eq!(facts.first_value(key), wanted, "{file}: {key}");
         }

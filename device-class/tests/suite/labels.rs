@@ -185,6 +185,67 @@ fn renamed_gpus_have_the_labels_of_sharing() {
     );
 }
 
+/// The share of an instance are facts of the vendor's program, and the strategy is that of the
+/// resources' names.
+#[test]
+fn instances_have_the_labels_of_their_share() {
+    let class = class("nvidia-gpu");
+    let mut host = host("nvidia-gpu/mig-facts");
+    host.add_file("/sys/bus/pci/devices/0000:17:00.0/class", "0x030200\n");
+    let found = discover::find_devices(&class, &host);
+    let mut instance = found.devices[0].clone();
+    let resource = "nvidia.com/mig-1g.18gb.me";
+    assert_eq!(instance.resource.as_str(), resource);
+    let expected = [
+        "engines.copy=1",
+        "engines.decoder=1",
+        "engines.encoder=0",
+        "engines.jpeg=1",
+        "engines.ofa=0",
+        "memory=16384",
+        "multiprocessors=16",
+        "slices.ci=1",
+        "slices.gi=1",
+    ];
+    let labels = shown(&class, &instance);
+    for label in expected.map(|label| format!("{resource}.{label}")) {
+        assert!(labels.contains(&label), "{label}: {labels:?}");
+    }
+    assert!(
+        labels.contains(&"nvidia.com/gpu.mode=compute".to_owned()),
+        "{labels:?}"
+    );
+    let strategy = |device: &discover::Device| {
+        let labels = shown(&class, device);
+        let strategy = labels
+            .iter()
+            .find_map(|label| label.strip_prefix("nvidia.com/mig.strategy="));
+        strategy.map(str::to_owned)
+    };
+    for (resource, expected) in [
+        (resource, Some("mixed")),
+        ("nvidia.com/gpu", Some("single")),
+        ("example.com/slice", None),
+    ] {
+        instance.resource = resource.to_owned().try_into().unwrap();
+        assert_eq!(strategy(&instance).as_deref(), expected, "{resource}");
+    }
+    // A whole GPU, also beside instances.
+    assert_eq!(strategy(found.devices.last().unwrap()), None);
+    for (pci_class, mode) in [
+        ("0x030000", Some("graphics")),
+        ("0x030200", Some("compute")),
+        ("unknown", None),
+    ] {
+        let labels = labels_of(
+            &class,
+            "nvidia.com/gpu",
+            &attributes(&[("display_class", pci_class)]),
+        );
+        assert_eq!(labels.get("nvidia.com/gpu.mode").map(String::as_str), mode);
+    }
+}
+
 /// Whether a GPU can be divided is a fact of the vendor's program.
 #[test]
 fn the_mode_of_a_gpu_tells_whether_it_can_be_divided() {
@@ -256,6 +317,7 @@ fn gpus_of_other_vendors_have_the_labels_of_their_labellers() {
             "model",
             "MLU590",
         ),
+        ("gaudi", "habana.ai/gaudi.product", "model", "GAUDI2"),
         (
             "gaudi",
             "habana.ai/gaudi.driver-version",

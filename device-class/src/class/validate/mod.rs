@@ -12,8 +12,8 @@ use sharing::check_sharing;
 
 use super::health::{ExpectedOutput, HealthTest, OutputPart};
 use super::{
-    ClassConfig, ClassSpec, DeviceFilter, LinkPeers, Mask, REPLICAS_ATTRIBUTE, SHARED_ATTRIBUTE,
-    SHARED_SUFFIX_ATTRIBUTE, Source, UnclaimedHardware,
+    ClassConfig, ClassSpec, DeviceFilter, LinkPeers, Mask, REPLICAS_ATTRIBUTE, RESOURCE_ATTRIBUTE,
+    SHARED_ATTRIBUTE, SHARED_SUFFIX_ATTRIBUTE, Source, UnclaimedHardware,
 };
 use crate::name::{
     AttributeName, CapabilityName, EnvName, ResourceName, excerpt, is_reserved_name,
@@ -79,6 +79,7 @@ fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<()
     }
     let label_attributes = [
         REPLICAS_ATTRIBUTE,
+        RESOURCE_ATTRIBUTE,
         SHARED_ATTRIBUTE,
         SHARED_SUFFIX_ATTRIBUTE,
     ];
