@@ -38,6 +38,9 @@ pub struct HostScan<'a> {
     /// The classes with devices that have no final name yet. Such a device is not offered until a
     /// driver's program has reported the facts that determine its name.
     pub unnamed_classes: BTreeSet<ClassName>,
+    /// The classes with devices whose faults are in the kernel's log, which cannot be read. Such
+    /// a device stays healthy as long as its other checks pass.
+    pub classes_without_log: BTreeSet<ClassName>,
 }
 
 /// A configuration error of a class. Only a scan of the host can detect it.
@@ -206,6 +209,7 @@ pub fn scan_host<'a>(
             warnings,
             class_errors,
             unnamed_classes,
+            classes_without_log,
             ..
         } = &mut scan;
         let mut report = |message: String| {
@@ -247,6 +251,7 @@ pub fn scan_host<'a>(
             && !inventory.devices.is_empty()
         {
             log_records = class_memory.read_new_records(root).unwrap_or_else(|error| {
+                classes_without_log.insert(class.name.clone());
                 warnings.push(format!(
                     "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
                      {error}; a container has to be privileged (deploy/components/host-programs)",

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     scan_duration: Histogram,
     class_errors: Gauge,
     cdi_errors: Gauge,
+    unreadable_logs: Gauge,
 }
 
 impl Default for Metrics {
@@ -38,6 +39,7 @@ impl Default for Metrics {
             scan_duration: new_histogram(),
             class_errors: Gauge::default(),
             cdi_errors: Gauge::default(),
+            unreadable_logs: Gauge::default(),
         }
     }
 }
@@ -116,6 +118,13 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Sets the number of classes with devices whose faults are in the kernel's log, which the
+    /// plugin cannot read.
+    pub(crate) fn set_unreadable_logs(&self, count: usize) {
+        self.unreadable_logs
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Adds the metrics to a registry, with their names and help texts.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("allocations", "Allocate calls", self.allocations.clone());
@@ -138,6 +147,11 @@ impl Metrics {
             "scan_duration_seconds",
             "Time of a device scan",
             self.scan_duration.clone(),
+        );
+        registry.register(
+            "kernel_log_unreadable",
+            "Classes whose devices' faults are in the kernel's log, which cannot be read",
+            self.unreadable_logs.clone(),
         );
         registry.register(
             "class_errors",

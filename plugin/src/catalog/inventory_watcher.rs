@@ -149,6 +149,7 @@ impl InventoryWatcher {
             let label_file = label_file.filter(|_| is_complete);
             let label_error = label_file
                 .and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
+            let unreadable_log_count = host_scan.classes_without_log.len();
             let (claimed_devices, record_errors) = ClaimedDevices::read(&claim_records_dir);
             let description = cdi_files.as_ref().map(CdiFiles::description);
             let mut scan = build_resources(host_scan, &claimed_devices, description);
@@ -169,15 +170,18 @@ impl InventoryWatcher {
             warnings.extend(record_errors);
             warnings.extend(label_error);
             warnings.extend(cdi_errors.into_iter().map(|error| format!("CDI: {error}")));
-            ((scan.resources, cdi_files, cdi_error_count), warnings)
+            let counts = (cdi_error_count, unreadable_log_count);
+            ((scan.resources, cdi_files, counts), warnings)
         });
         let outcome = scan_task.await;
         self.metrics.observe_scan(outcome.duration);
-        let Some((scanned_resources, cdi_files, cdi_error_count)) = outcome.result else {
+        let Some((scanned_resources, cdi_files, counts)) = outcome.result else {
             return;
         };
+        let (cdi_error_count, unreadable_log_count) = counts;
         self.cdi_files = cdi_files;
         self.metrics.set_cdi_errors(cdi_error_count);
+        self.metrics.set_unreadable_logs(unreadable_log_count);
         self.metrics
             .set_class_errors(self.host_watcher.class_errors());
         // If the class files have changed, missing devices get no grace period: the class that

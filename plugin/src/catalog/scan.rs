@@ -43,6 +43,7 @@ pub(crate) fn build_resources(
         mut warnings,
         class_errors,
         unnamed_classes,
+        classes_without_log: _,
     } = host_scan;
     let failed_classes = class_errors.into_iter().map(|error| error.class);
     let incomplete_classes = failed_classes.chain(unnamed_classes);

@@ -10,7 +10,9 @@ use std::time::Duration;
 use harness::kubelet::{Allocation, FakeKubelet};
 use nix::sys::signal::Signal;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_list, wait_until};
+use crate::node::{
+    CARDS, NPU, NPUS, Node, PATIENCE, cards_with_logged_faults, wait_list, wait_until,
+};
 use crate::pages::{SERVE, address, metric};
 
 const FILE: &str = "cdi/boathook-cards.example.pods.boathook.dev-big.json";
@@ -110,17 +112,7 @@ fn without_its_file_a_device_is_unhealthy() {
 /// start again.
 #[test]
 fn health_is_the_same_in_the_list_and_in_the_file() {
-    let health = r#"health = [{ kernel_log = "card{index}: fault ", codes = [7] }]"#;
-    let class = CARDS.lines();
-    let class = class.map(|line| {
-        if line.starts_with("health") {
-            health
-        } else {
-            line
-        }
-    });
-    let class = class.collect::<Vec<_>>().join("\n");
-    let mut node = Node::new(&[("cards", &class)]);
+    let mut node = Node::new(&[("cards", &cards_with_logged_faults())]);
     node.add_card(0, "big", 0);
     node.add_card(1, "big", 0);
     node.write("host/dev/kmsg", "");

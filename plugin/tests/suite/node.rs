@@ -45,6 +45,14 @@ health = [{ file = "/sys/card{index}/health", equals = "ok" }]
 env = { CARD_PORT = "/ports/{index}" }
 "#;
 
+/// The same class, with faults that the kernel logs, and no other check.
+pub(crate) fn cards_with_logged_faults() -> String {
+    let file = r#"health = [{ file = "/sys/card{index}/health", equals = "ok" }]"#;
+    let log = r#"health = [{ kernel_log = "card{index}: fault ", codes = [7] }]"#;
+    assert!(CARDS.contains(file));
+    CARDS.replace(file, log)
+}
+
 /// The resource of the cards of the model `mark-1`.
 pub(crate) const MARK_1: &str = "cards.example/mark-1";
 

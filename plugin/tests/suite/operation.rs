@@ -2,7 +2,7 @@
 
 use harness::kubelet::Allocation;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, cards_with_logged_faults, wait_until};
 use crate::pages::{self, get};
 
 #[test]
@@ -181,4 +181,30 @@ fn trusted_pods_without_effect_are_a_warning() {
             "{log}"
         );
     }
+}
+
+/// A plugin without privileges cannot read the kernel's log. A device whose faults are there alone
+/// is healthy for ever then, of which the metric tells.
+#[test]
+fn a_kernel_log_that_cannot_be_read_is_reported_once_and_in_a_metric() {
+    const WARNING: &str = "cards: faults that the kernel logs are not seen";
+    const METRIC: &str = "boathook_kernel_log_unreadable";
+    let class = cards_with_logged_faults();
+    let mut node = Node::new(&[("cards", &class)]).with_arguments(&pages::SERVE);
+    node.add_card(0, "mark-1", 0);
+    let _kubelet = node.serve(MARK_1);
+    let address = pages::address(&node);
+    wait_until("the metric", || pages::metric(&address, METRIC) == 1);
+    // Each new card is a reason for another scan.
+    let devices = "boathook_devices{resource=\"cards.example/mark-1\",health=\"healthy\"}";
+    for card in 1..4 {
+        node.add_card(card, "mark-1", 0);
+        let count = usize::try_from(card).unwrap() + 1;
+        wait_until("the card", || {
+            get(&address, "/metrics").contains(&format!("{devices} {count}"))
+        });
+    }
+    assert_eq!(node.log().matches(WARNING).count(), 1, "{}", node.log());
+    node.write("host/dev/kmsg", "");
+    wait_until("the log", || pages::metric(&address, METRIC) == 0);
 }
