@@ -198,9 +198,13 @@ fn leftovers_in_the_library_path_give_way(lab: &Lab) {
 }
 
 fn gpu_host(driver: &str) -> RecordedHost {
-    let testdata = binaries::source_tree().join("device-class/testdata");
-    let recording = fs::read_to_string(testdata.join("nvidia-gpu/h200/host.txt")).unwrap();
-    RecordedHost::new("nvidia-gpu", &recording.replace("580.159.03", driver)).unwrap()
+    let recording = recording("h200").replace("580.159.03", driver);
+    RecordedHost::new("nvidia-gpu", &recording).unwrap()
+}
+
+fn recording(name: &str) -> String {
+    let testdata = binaries::source_tree().join("device-class/testdata/nvidia-gpu");
+    fs::read_to_string(testdata.join(name).join("host.txt")).unwrap()
 }
 
 /// An image may name its directory of forward compatibility in `LD_LIBRARY_PATH`.
@@ -341,18 +345,27 @@ fn a_committed_image_serves_another_driver(lab: &Lab) {
 
 /// `ld -lcuda` as gcc calls it, by the names without a version; and `LD_PRELOAD` by a path.
 fn programs_are_linked_and_preloaded_by_names_of_the_image(lab: &Lab) {
-    let host = gpu_host("580.159.03");
     let linker = "/linker/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 \
         --library-path /linker/usr/lib/x86_64-linux-gnu:/linker/lib/x86_64-linux-gnu \
         /linker/usr/bin/ld -shared -o /linked";
-    let command = format!("{linker} -L {MULTIARCH} -lcuda -lnvidia-ml && echo linked");
-    let built = requesting(&host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0")
-        .env("NVIDIA_DRIVER_CAPABILITIES", "all")
-        .bind(Path::new("/"), "/linker")
-        .args(["/bin/sh", "-c", &command])
-        .build()
-        .unwrap();
-    assert_eq!(lab.run(&built).trim(), "linked");
+    let debian = RecordedHost::new("nvidia-gpu", &recording("debian-550")).unwrap();
+    // The host of the other recording has no package for decoding.
+    for (host, libraries) in [
+        (
+            &gpu_host("580.159.03"),
+            "-lcuda -lnvidia-encode -lnvidia-ml",
+        ),
+        (&debian, "-lcuda -lnvcuvid -lnvidia-encode -lnvidia-ml"),
+    ] {
+        let command = format!("{linker} -L {MULTIARCH} {libraries} && echo linked");
+        let built = requesting(host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0")
+            .env("NVIDIA_DRIVER_CAPABILITIES", "all")
+            .bind(Path::new("/"), "/linker")
+            .args(["/bin/sh", "-c", &command])
+            .build()
+            .unwrap();
+        assert_eq!(lab.run(&built).trim(), "linked", "{libraries}");
+    }
 
     let host = DemoHost::new().unwrap();
     for rootfs in images_with_a_loader() {
@@ -395,8 +408,8 @@ fn what_stays_is_a_few_links(lab: &Lab) {
         .filter_map(|path| path.strip_prefix(&prefix))
         .collect();
     // The host of this recording has no package for decoding.
-    let expected = "cuda.so cuda.so.1 nvidia-encode.so.1 nvidia-ml.so nvidia-ml.so.1 \
-        nvidia-ptxjitcompiler.so.1";
+    let expected = "cuda.so cuda.so.1 nvidia-encode.so nvidia-encode.so.1 nvidia-ml.so \
+        nvidia-ml.so.1 nvidia-ptxjitcompiler.so.1";
     assert_eq!(libraries.join(" "), expected);
     for name in libraries {
         assert!(

@@ -65,7 +65,7 @@ fn assert_pages_name(count: usize) {
 /// files (2026-11-27, driver 550). The recording of 580 has the X server's files where each of three
 /// distributions has them, and a host where one has them.
 fn little_of_a_gpu_stays(lab: &Lab) {
-    for (recorded, expected) in [("debian-550", 22), ("h200", 30)] {
+    for (recorded, expected) in [("debian-550", 24), ("h200", 31)] {
         let testdata = binaries::source_tree().join("device-class/testdata/nvidia-gpu");
         let recording = fs::read_to_string(testdata.join(recorded).join("host.txt")).unwrap();
         let elsewhere = ["/usr/lib64/xorg", "/usr/lib/x86_64-linux-gnu/nvidia/xorg"];
