@@ -174,6 +174,44 @@ fn gpus_of_docker_29_reach_the_hook() {
     gives_gpus(Generation::Resolute);
 }
 
+/// What docker asks for where it finds `nvidia-cdi-hook` and no other hook: `--gpus 2` means the CDI
+/// devices nvidia.com/gpu=0 and 1 (moby, daemon/devices_nvidia_linux.go). Docker 29.1 does not look
+/// for this program, and gives these devices by their names.
+#[test]
+fn gpus_of_docker_29_are_given_as_cdi_devices() {
+    let generation = Generation::Resolute;
+    if let Some(reason) = docker::missing(generation) {
+        return skip::report("docker run --gpus by CDI", &reason);
+    }
+    let engine = docker::with_gpus_by_cdi(generation).unwrap();
+    let all: Vec<usize> = (0..8).collect();
+    let name = |device: &str| format!("--device=nvidia.com/gpu={device}");
+    for (gpus, names, wanted) in [
+        ("--gpus=2", &["0", "1"][..], &[0, 1][..]),
+        ("--gpus=\"device=0,3\"", &["0", "3"], &[0, 3]),
+        ("--gpus=\"device=gpu-5\"", &["gpu-5"], &[5]),
+        ("--gpus=all", &["all"], &all),
+    ] {
+        let names: Vec<String> = names.iter().map(|device| name(device)).collect();
+        let names = names.iter().map(String::as_str).collect::<Vec<_>>();
+        for options in [&[gpus][..], &names] {
+            let mut run = engine.command("run");
+            run.args(["--detach", "--name=gpus", "--network=none"]);
+            run.args(options);
+            run.args([&name_of(Rootfs::Busybox), probe::PATH, probe::PAUSE]);
+            match printed(&mut run) {
+                Ok(_) => assert_eq!(engine.devices("gpus"), wanted, "{options:?}"),
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    let is_unknown = text.contains("could not select device driver");
+                    assert!(options == [gpus] && is_unknown, "{options:?}: {text}");
+                }
+            }
+            remove(&engine, "gpus");
+        }
+    }
+}
+
 /// Starts services that reserve GPUs. `compose` is the command of the client for a file, without a
 /// subcommand.
 fn gives_reserved_gpus(engine: &DockerLike, compose: impl Fn(&Path) -> Command) {

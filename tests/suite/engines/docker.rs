@@ -76,26 +76,49 @@ pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
 pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
     let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
     machine.install_as(runtime_config::Engine::Docker, None, &["nvidia"])?;
-    // In a directory of dockerd's PATH that is not the test machine's.
+    add_gpu_class(&machine, "test.com/gpu")?;
+    start_with_links(
+        &machine,
+        &["nvidia-container-runtime-hook", "nvidia-cdi-hook"],
+    )?;
+    let (variable, no_namespaces) = (Requests::Variable, UserNamespaces::None);
+    DockerLike::new(machine, client, variable, &[], no_namespaces)
+}
+
+/// A dockerd with only that program of NVIDIA's container toolkit by which newer versions see that
+/// `--gpus` means CDI devices, and with generated specifications.
+pub(super) fn with_gpus_by_cdi(generation: Generation) -> Result<DockerLike> {
+    let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
+    add_gpu_class(&machine, "nvidia.com/gpu")?;
+    cdi::generate(&machine, &[])?;
+    start_with_links(&machine, &["nvidia-cdi-hook"])?;
+    DockerLike::new(machine, client, Requests::Cdi, &[], UserNamespaces::None)
+}
+
+/// Adds a class of GPUs that has the variable which `--gpus` sets.
+fn add_gpu_class(machine: &Machine, resource: &str) -> Result<()> {
+    let class = format!(
+        "version = 1\nresource = \"{resource}\"\n\
+         request = {{ env = \"NVIDIA_VISIBLE_DEVICES\" }}\n\
+         discover = [{{ path = \"/dev/dummy-npu{{index:number}}\" }}]\n\
+         [device]\nid = \"gpu-{{index}}\"\nindex = \"{{index}}\"\n\
+         nodes = [\"/dev/dummy-npu{{index}}\"]\n"
+    );
+    machine.devices.add_class("gpu", &class)
+}
+
+/// Starts a dockerd whose PATH has links with these names to the hook, in a directory that is not
+/// the test machine's.
+fn start_with_links(machine: &Machine, names: &[&str]) -> Result<()> {
     let links = machine.path("links");
     fs::create_dir(&links)?;
-    for name in ["nvidia-container-runtime-hook", "nvidia-cdi-hook"] {
+    for name in names {
         symlink(binaries::program("boathook-hook")?, links.join(name))?;
     }
-    machine.devices.add_class(
-        "gpu",
-        "version = 1\nresource = \"test.com/gpu\"\n\
-         request = { env = \"NVIDIA_VISIBLE_DEVICES\" }\n\
-         discover = [{ path = \"/dev/dummy-npu{index:number}\" }]\n\
-         [device]\nid = \"gpu-{index}\"\nindex = \"{index}\"\n\
-         nodes = [\"/dev/dummy-npu{index}\"]\n",
-    )?;
     let mut daemon = machine.private.command("dockerd");
     let path = std::env::var("PATH").unwrap_or_default();
     daemon.env("PATH", format!("{}:{path}", links.display()));
-    start_with(&machine, &mut daemon)?;
-    let (variable, no_namespaces) = (Requests::Variable, UserNamespaces::None);
-    DockerLike::new(machine, client, variable, &[], no_namespaces)
+    start_with(machine, &mut daemon).map(drop)
 }
 
 /// The same with a user namespace for every container.
