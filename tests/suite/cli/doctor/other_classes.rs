@@ -18,7 +18,14 @@ fn the_class_that_has_devices_is_named() {
          [device]\nid = 'card-{number}'\n";
     let csv = "/etc/nvidia-container-runtime/host-files-for-container.d/drivers.csv";
     let nvidia = "NVIDIA_VISIBLE_DEVICES";
+    let library = "/opt/rocm/lib/librocdxg.so.1";
     for (variable, class, files, named) in [
+        (
+            "AMD_VISIBLE_DEVICES",
+            Some("amd-wsl"),
+            &["/dev/dxg", "/usr/lib/wsl/lib/libdxcore.so", library][..],
+            "class amd-wsl has 1 (variable AMD_WSL_VISIBLE_DEVICES)",
+        ),
         (
             "CARD_VISIBLE_DEVICES",
             None,
@@ -42,7 +49,8 @@ fn the_class_that_has_devices_is_named() {
         match class {
             None => host.add_class("dummy-card", card).unwrap(),
             Some(class) => {
-                host.add_shipped_class("nvidia-gpu").unwrap();
+                let vendor = class.split('-').next().unwrap();
+                host.add_shipped_class(&format!("{vendor}-gpu")).unwrap();
                 host.add_shipped_class(class).unwrap();
             }
         }
