@@ -70,6 +70,10 @@ fn the_class_that_has_devices_is_named() {
         };
         let explained = explain(all.path()).success().unwrap();
         assert_says(&explained.stdout, &["0 of 0 devices", named]);
+        if variable == "AMD_VISIBLE_DEVICES" {
+            // As the vendor's runtime, the class ignores devices that it does not know.
+            continue;
+        }
         let first = bundle(&[(variable, "0")]);
         assert_refused(&explain(first.path()), code::REQUEST, &[named]);
         assert_refused(&prestart(&host, &first), code::REQUEST, &[named]);
