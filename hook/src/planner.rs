@@ -397,6 +397,8 @@ fn collect_requests(
             .is_ok_and(|source| config.ignores_errors_of(source))
     };
     let mut variable_owners = NameOwners::default();
+    let has_hook = container_requests.has_request_hook();
+    let considers_attach_requests = is_request_considered(caller, SourceKind::Attach, has_hook);
     for source in &sources {
         let file = class_file_path(source);
         let name = class_name_of_file(file);
@@ -406,9 +408,7 @@ fn collect_requests(
         } else {
             SourceKind::Variable
         };
-        let has_hook = container_requests.has_request_hook();
         let considers_own_request = is_request_considered(caller, source_kind, has_hook);
-        let considers_attach_requests = is_request_considered(caller, SourceKind::Attach, has_hook);
         let is_requested = considers_own_request
             || considers_attach_requests && container_requests.is_attached(name);
         let may_request = |source: &ClassSource| container_requests.may_request(source);
