@@ -125,10 +125,16 @@ pub fn open_trusted_file(path: &Path) -> Result<RegularFile, OwnershipError> {
     let located_file = walk_path(Path::new("/"), &to_absolute(path)?)?;
     check_regular(&located_file.handle, path)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let handle_path = format!("/proc/self/fd/{}", located_file.handle.as_fd().as_raw_fd());
+    open_again(&located_file.handle, flags, path)
+}
+
+/// Opens the regular file of a handle again with these flags of open(2). `path` is used for the
+/// error.
+fn open_again(handle: &Handle, flags: OFlag, path: &Path) -> Result<RegularFile, OwnershipError> {
+    let handle_path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
     let file = fcntl::open(handle_path.as_str(), flags, Mode::empty())
         .map_err(|error| OwnershipError::from_open_error(path, error))?;
-    Ok(RegularFile::new(file.into(), located_file.handle.stat()))
+    Ok(RegularFile::new(file.into(), handle.stat()))
 }
 
 /// Returns the path, with symbolic links resolved, of a program in the directory tree at `root`.
@@ -218,7 +224,11 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
 /// Checks that a file is a regular file. Other kinds are refused, because reading a pipe or a
 /// device could block or have side effects.
 fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
-    match file.kind() {
+    check_regular_kind(file.kind(), path)
+}
+
+fn check_regular_kind(kind: FileKind, path: &Path) -> Result<(), OwnershipError> {
+    match kind {
         FileKind::Regular => Ok(()),
         kind => Err(OwnershipError::from_open_error(
             path,

@@ -211,10 +211,11 @@ impl LibrarySearch<'_> {
             Ok(Some(file)) => Presence::Found(file),
             result => {
                 let present_path = paths.iter().find(|path| self.exists(path));
+                let is_on_host = present_path.is_some();
                 let reason = match (result, present_path.or(paths.first()), version) {
                     (Err(error), _, _) => format!("{soname} cannot be trusted: {error}"),
                     (_, None, _) => self.describe_absence(&soname),
-                    (_, Some(path), Some(version)) if self.exists(path) => {
+                    (_, Some(path), Some(version)) if is_on_host => {
                         self.describe_other_version(&soname, path, version)
                     }
                     (_, Some(path), _) => format!(
@@ -224,7 +225,6 @@ impl LibrarySearch<'_> {
                     ),
                 };
                 if is_optional {
-                    let is_on_host = paths.iter().any(|path| self.exists(path));
                     omission_reason = is_on_host.then_some(reason);
                     Presence::Optional
                 } else {

@@ -56,7 +56,7 @@ fn add_descendant_matches(
         // If the name of the component is fixed, the directory is not listed. Only the last
         // component of a pattern is looked up: if a directory on its path is missing, this look-up
         // fails too.
-        let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
+        let exists = || matches!(host.entry(&path), Ok(Some(_))) || host.is_link(&path);
         if remaining_components.is_empty() && !exists() {
             return Ok(());
         }

@@ -7,9 +7,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, open};
@@ -19,7 +20,7 @@ use rooted_path::{FileKind, RegularFile, Resolver, RootDir};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BYTES, ProgramAbi};
 use crate::ld_cache::{Abi, LdCache};
-use crate::ownership::{self, OwnershipError, Tree};
+use crate::ownership::{self, OwnershipError, Tree, TreeFile};
 
 /// A [`HostView`] of the real files below a root directory. If the root is not `/`, an absolute
 /// symbolic link is resolved inside the root.
@@ -34,9 +35,13 @@ pub struct RealHost {
     ld_cache: OnceCell<Option<LdCache>>,
     /// The same files, with checks of their owners, for files that containers get.
     tree: Tree,
-    /// A cache for the results of [`HostView::find_trusted_file`]. It is useful because a class
-    /// file may name a library several times, for example by its soname and by a pattern.
-    found_files: RefCell<HashMap<PathBuf, Option<HostFile>>>,
+    /// The files that were found in `tree`. `None` means that there is no file. It is useful because
+    /// a class file may name a library several times, for example by its soname and by a pattern,
+    /// and because a file that was found may be read next.
+    found_files: RefCell<HashMap<PathBuf, Option<Arc<TreeFile>>>>,
+    /// The names in the directories that were listed. Several templates of a class use the names in
+    /// a directory of each device.
+    listed_names: RefCell<HashMap<PathBuf, Vec<String>>>,
 }
 
 impl RealHost {
@@ -53,6 +58,7 @@ impl RealHost {
             root_dir,
             ld_cache: OnceCell::new(),
             found_files: RefCell::default(),
+            listed_names: RefCell::default(),
         })
     }
 
@@ -87,6 +93,21 @@ impl RealHost {
                 self.root.display()
             ))),
         }
+    }
+
+    /// Finds a file for a container, and checks who can have placed it there. Returns `None` if there
+    /// is no file.
+    fn find_tree_file(&self, path: &Path) -> Result<Option<Arc<TreeFile>>, OwnershipError> {
+        if let Some(file) = self.found_files.borrow().get(path) {
+            return Ok(file.clone());
+        }
+        let file = match self.tree.find_file(path) {
+            Err(OwnershipError::Open { error, .. }) if is_not_found(&error) => None,
+            result => Some(Arc::new(result?)),
+        };
+        let mut found_files = self.found_files.borrow_mut();
+        found_files.insert(path.to_owned(), file.clone());
+        Ok(file)
     }
 
     fn ld_cache(&self) -> io::Result<Option<&LdCache>> {
@@ -125,6 +146,13 @@ fn entry_from_stat(stat: &FileStat) -> Entry {
     }
 }
 
+fn to_io_error(error: OwnershipError) -> io::Error {
+    match error {
+        OwnershipError::Open { error, .. } => error,
+        error => io::Error::other(error),
+    }
+}
+
 /// Reads at most the first `limit` bytes of a file. Fails if the file is not a regular file.
 fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
     let stat = fstat(&file)?;
@@ -158,25 +186,15 @@ impl HostView for RealHost {
     }
 
     fn find_trusted_file(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
-        if let Some(file) = self.found_files.borrow().get(path) {
-            return Ok(file.clone());
-        }
-        let host_file = match self.tree.find_file(path) {
-            Err(OwnershipError::Open { error, .. }) if is_not_found(&error) => None,
-            result => {
-                let tree_file = result?;
-                let path_in_root = self.path_in_root(&tree_file.path);
-                Some(HostFile {
-                    entry: entry_from_stat(&tree_file.stat),
-                    path: path_in_root
-                        .map_err(|error| OwnershipError::from_open_error(path, error))?,
-                    can_others_replace: tree_file.can_others_replace,
-                })
-            }
+        let Some(tree_file) = self.find_tree_file(path)? else {
+            return Ok(None);
         };
-        let mut found_files = self.found_files.borrow_mut();
-        found_files.insert(path.to_owned(), host_file.clone());
-        Ok(host_file)
+        let path_in_root = self.path_in_root(&tree_file.path);
+        Ok(Some(HostFile {
+            entry: entry_from_stat(&tree_file.stat),
+            path: path_in_root.map_err(|error| OwnershipError::from_open_error(path, error))?,
+            can_others_replace: tree_file.can_others_replace,
+        }))
     }
 
     fn is_link(&self, path: &Path) -> bool {
@@ -190,6 +208,9 @@ impl HostView for RealHost {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        if let Some(names) = self.listed_names.borrow().get(path) {
+            return Ok(names.clone());
+        }
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
         let directory = match self.open_at(path, flags) {
             Ok(directory) => directory,
@@ -211,6 +232,8 @@ impl HostView for RealHost {
                 Err(_) => {}
             }
         }
+        let mut listed_names = self.listed_names.borrow_mut();
+        listed_names.insert(path.to_owned(), names.clone());
         Ok(names)
     }
 
@@ -219,22 +242,11 @@ impl HostView for RealHost {
             return read_regular(self.open_for_reading(path)?, limit);
         }
         // A container may get a copy of the content, so the owner of the file is checked as for the
-        // files that containers get. Only a regular file is opened for reading, because opening a
-        // device or a pipe can have side effects.
-        let tree_file = self.tree.find_file(path).map_err(|error| match error {
-            OwnershipError::Open { error, .. } => error,
-            error => io::Error::other(error),
-        })?;
-        let handle = tree_file.open().map_err(io::Error::other)?;
-        if handle.kind() != FileKind::Regular {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let handle_path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        read_regular(
-            open(handle_path.as_str(), flags, Mode::empty())?.into(),
-            limit,
-        )
+        // files that containers get.
+        let tree_file = self.find_tree_file(path).map_err(to_io_error)?;
+        let tree_file = tree_file.ok_or(nix::Error::ENOENT)?;
+        let file = tree_file.open_for_reading().map_err(to_io_error)?;
+        file.read(limit as u64)
     }
 
     fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {

@@ -3,20 +3,22 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{AtFlags, open, openat, readlinkat};
+use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstatat};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 use rooted_path::{
-    FileKind, HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, MAX_LINKS, Resolver, RootDir,
+    FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, MAX_LINKS, RegularFile, Resolver, RootDir,
     is_root_or_this_user,
 };
 
 use super::{
-    GROUP_OR_OTHERS_WRITE_MODE, LocatedFile, OwnershipError, is_on_read_only_mount, mode_bits,
+    GROUP_OR_OTHERS_WRITE_MODE, LocatedFile, OwnershipError, check_regular_kind,
+    is_on_read_only_mount, mode_bits, open_again,
 };
 
 const OTHERS_WRITE_MODE: u32 = 0o002;
@@ -77,12 +79,31 @@ impl TreeFile {
     /// # Errors
     /// The file cannot be opened, or was replaced after it was found.
     pub fn open(&self) -> Result<Handle, OwnershipError> {
+        self.open_with_flags(HANDLE_NOFOLLOW_FLAGS)
+    }
+
+    /// Opens a regular file for reading. Other files are not opened, because opening a device or a
+    /// pipe can have side effects.
+    ///
+    /// # Errors
+    /// The file is not a regular file, cannot be opened, or was replaced after it was found.
+    pub fn open_for_reading(&self) -> Result<RegularFile, OwnershipError> {
+        check_regular_kind(FileKind::from_stat(&self.stat), &self.path)?;
+        let reading_flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        if self.can_others_replace {
+            // Another user may have put a device there meanwhile.
+            return open_again(&self.open()?, reading_flags, &self.path);
+        }
+        let file = self.open_with_flags(reading_flags | OFlag::O_NOFOLLOW)?;
+        let stat = *file.stat();
+        Ok(RegularFile::new(file.into_fd().into(), &stat))
+    }
+
+    fn open_with_flags(&self, flags: OFlag) -> Result<Handle, OwnershipError> {
         let to_error = |error| OwnershipError::from_open_error(&self.path, error);
         let file = match (&self.parent, self.path.file_name()) {
-            (Some(parent), Some(name)) => {
-                openat(&parent.handle, name, HANDLE_NOFOLLOW_FLAGS, Mode::empty())
-            }
-            _ => open(&self.path, HANDLE_FLAGS, Mode::empty()),
+            (Some(parent), Some(name)) => openat(&parent.handle, name, flags, Mode::empty()),
+            _ => open(&self.path, flags, Mode::empty()),
         };
         let handle = Handle::new(file.map_err(to_error)?, &self.path)
             .map_err(|error| OwnershipError::from_walk_error(&self.path, error))?;
@@ -127,24 +148,49 @@ impl Tree {
         path: &Path,
         link_count: &mut usize,
     ) -> Result<TreeFile, OwnershipError> {
+        let Some((parent, name)) = self.find_parent(path, link_count)? else {
+            let root = self.open_root()?;
+            return Ok(TreeFile {
+                parent: None,
+                path: root.path.clone(),
+                stat: *root.handle.stat(),
+                can_others_replace: false,
+            });
+        };
+        let path = parent.path.join(&name);
+        let stat = fstatat(&parent.handle, &*name, AtFlags::AT_SYMLINK_NOFOLLOW)
+            .map_err(|error| OwnershipError::from_open_error(&path, error))?;
+        if FileKind::from_stat(&stat) == FileKind::Symlink {
+            let target = self.read_trusted_link(&parent, &path, &stat, link_count)?;
+            return self.resolve_path(&target, link_count);
+        }
+        let can_others_replace = !can_only_root_change(&parent.handle);
+        Ok(TreeFile {
+            parent: Some(parent),
+            path,
+            stat,
+            can_others_replace,
+        })
+    }
+
+    /// Returns the directory that contains the file at `path`, and the name of the file in it.
+    /// Returns `None` for the root of the tree. Fails if every user of the host can create files in
+    /// the directory.
+    fn find_parent(
+        &self,
+        path: &Path,
+        link_count: &mut usize,
+    ) -> Result<Option<(Arc<LocatedFile>, OsString)>, OwnershipError> {
         let parent_path = path.parent().unwrap_or(Path::new("/"));
         let name = match path.components().next_back() {
             Some(Component::Normal(name)) => name,
             Some(Component::ParentDir) => {
                 let directory = self.find_directory(parent_path, link_count)?;
-                let parent_path = self.path_in_tree(&directory.path);
-                return self
-                    .resolve_path(parent_path.parent().unwrap_or(Path::new("/")), link_count);
+                let directory_path = self.path_in_tree(&directory.path);
+                let path = directory_path.parent().unwrap_or(Path::new("/"));
+                return self.find_parent(path, link_count);
             }
-            _ => {
-                let root = self.open_root()?;
-                return Ok(TreeFile {
-                    parent: None,
-                    path: root.path.clone(),
-                    stat: *root.handle.stat(),
-                    can_others_replace: false,
-                });
-            }
+            _ => return Ok(None),
         };
         let parent = self.find_directory(parent_path, link_count)?;
         let mode = mode_bits(&parent.handle);
@@ -152,33 +198,33 @@ impl Tree {
             let path = parent.path.clone();
             return Err(OwnershipError::WorldWritable { path, mode });
         }
-        let path = parent.path.join(name);
-        let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
-            .map_err(|error| OwnershipError::from_open_error(&path, error))?;
-        let can_others_replace = !can_only_root_change(&parent.handle);
-        if FileKind::from_stat(&stat) != FileKind::Symlink {
-            return Ok(TreeFile {
-                parent: Some(parent),
-                path,
-                stat,
-                can_others_replace,
-            });
-        }
-        // The symbolic link cannot change between these checks and `readlinkat`, because only root
-        // can replace it.
+        Ok(Some((parent, name.to_owned())))
+    }
+
+    /// Returns the path in the tree to which a symbolic link leads. The link is at `path`, in the
+    /// directory `parent`. Fails if users other than root can replace the link. So it cannot change
+    /// between this check and `readlinkat`.
+    fn read_trusted_link(
+        &self,
+        parent: &LocatedFile,
+        path: &Path,
+        stat: &FileStat,
+        link_count: &mut usize,
+    ) -> Result<PathBuf, OwnershipError> {
         if !is_root_or_this_user(stat.st_uid)
-            || can_others_replace
-            || self.may_be_on_fuse(&stat, &parent)?
+            || !can_only_root_change(&parent.handle)
+            || self.may_be_on_fuse(stat, parent)?
         {
-            return Err(OwnershipError::ReplaceableLink { path });
+            return Err(OwnershipError::ReplaceableLink { path: path.into() });
         }
         *link_count += 1;
         if *link_count > MAX_LINKS {
-            return Err(OwnershipError::from_open_error(&path, nix::Error::ELOOP));
+            return Err(OwnershipError::from_open_error(path, nix::Error::ELOOP));
         }
+        let name = path.file_name().unwrap_or_default();
         let target = readlinkat(&parent.handle, name)
-            .map_err(|error| OwnershipError::from_open_error(&path, error))?;
-        self.resolve_path(&self.path_in_tree(&parent.path).join(target), link_count)
+            .map_err(|error| OwnershipError::from_open_error(path, error))?;
+        Ok(self.path_in_tree(&parent.path).join(target))
     }
 
     fn find_directory(
@@ -206,14 +252,19 @@ impl Tree {
         path: &Path,
         link_count: &mut usize,
     ) -> Result<Arc<LocatedFile>, OwnershipError> {
-        let file = self.resolve_path(path, link_count)?;
-        match file.parent {
-            None => self.open_root(),
-            Some(_) => Ok(Arc::new(LocatedFile {
-                handle: file.open()?,
-                path: file.path,
-            })),
+        let Some((parent, name)) = self.find_parent(path, link_count)? else {
+            return self.open_root();
+        };
+        let path = parent.path.join(&name);
+        let handle = openat(&parent.handle, &*name, HANDLE_NOFOLLOW_FLAGS, Mode::empty())
+            .map_err(|error| OwnershipError::from_open_error(&path, error))?;
+        let handle = Handle::new(handle, &path)
+            .map_err(|error| OwnershipError::from_walk_error(&path, error))?;
+        if handle.kind() == FileKind::Symlink {
+            let target = self.read_trusted_link(&parent, &path, handle.stat(), link_count)?;
+            return self.find_directory(&target, link_count);
         }
+        Ok(Arc::new(LocatedFile { handle, path }))
     }
 
     fn open_root(&self) -> Result<Arc<LocatedFile>, OwnershipError> {
