@@ -32,6 +32,7 @@ mod schema;
 mod settings;
 mod sharing;
 mod source;
+mod text_search;
 mod unmask;
 mod validate;
 

@@ -2,10 +2,15 @@
 //! must be parsed for a container, which class the file extends, and which variable requests its
 //! devices.
 
-use memchr::arch::all::memchr::One;
+use std::iter;
+
 use toml::de::{DeTable, DeValue};
 
+use super::text_search::{find_word, has_byte};
 use crate::strict_toml::EXTENDS_KEY;
+
+/// The key whose value is the request variable of a class.
+const VARIABLE_KEY: &str = "env";
 
 /// Returns whether a class file must be parsed for a container, because the container may have set
 /// the request variable of the class. `is_set` returns whether the container has set a variable.
@@ -15,32 +20,33 @@ use crate::strict_toml::EXTENDS_KEY;
 /// decide. A file in which no variable is found is also parsed, so that a mistake in the file is
 /// reported.
 pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
-    // This is memchr's portable search. Its default search first asks the processor for its
-    // features with the instruction `cpuid`, which takes microseconds on a virtual machine.
-    let rare_letter = One::new(b'v');
     let mut has_variable = false;
-    for v_offset in rare_letter.iter(text.as_bytes()) {
-        let Some(variable) = find_env_value(text, v_offset) else {
+    let offsets = iter::successors(find_word(text, VARIABLE_KEY, 0), |offset| {
+        find_word(text, VARIABLE_KEY, offset + VARIABLE_KEY.len())
+    });
+    for offset in offsets {
+        let Some(variable) = find_env_value(text, offset) else {
             continue;
         };
         if is_set(variable) {
             return true;
         }
-        has_variable |= !has_variable && !may_be_prose(text, v_offset);
+        has_variable = has_variable || !may_be_prose(text, offset);
     }
     !has_variable || has_escapes(text)
 }
 
-/// Returns the value of a key `env` whose letter `v` is at `v_offset`. Only blanks, `=`, quotes,
+/// Returns the value of a key [`VARIABLE_KEY`] that is at this offset. Only blanks, `=`, quotes,
 /// and the line break at the start of a multi-line string may be between the key and its value
 /// (TOML 1.1, "Key/Value Pair" and "String"). In a valid file without escapes, one of the keys that
 /// this function finds is the request variable's key.
-fn find_env_value(text: &str, v_offset: usize) -> Option<&str> {
-    let text_before_key = text[..v_offset].strip_suffix("en")?;
+fn find_env_value(text: &str, offset: usize) -> Option<&str> {
+    let (text_before_key, text_from_key) = text.split_at(offset);
     if text_before_key.ends_with(|c| is_variable_char(c) || c == '-') {
         return None;
     }
-    let value = text[v_offset + 1..].trim_start_matches(['"', '\'', '=', ' ', '\t', '\r', '\n']);
+    let text_after_key = &text_from_key[VARIABLE_KEY.len()..];
+    let value = text_after_key.trim_start_matches(['"', '\'', '=', ' ', '\t', '\r', '\n']);
     let (name, _) = value.split_once(['"', '\''])?;
     name.chars().all(is_variable_char).then_some(name)
 }
@@ -50,10 +56,8 @@ fn find_env_value(text: &str, v_offset: usize) -> Option<&str> {
 fn may_be_prose(text: &str, offset: usize) -> bool {
     let text_before = &text[..offset];
     let line = text_before.rsplit('\n').next();
-    line.is_some_and(|line| line.contains('#'))
-        || ["'''", "\"\"\""]
-            .iter()
-            .any(|quotes| text_before.contains(quotes))
+    let has_word = |word| find_word(text_before, word, 0).is_some();
+    line.is_some_and(|line| line.contains('#')) || has_word("'''") || has_word("\"\"\"")
 }
 
 fn is_variable_char(c: char) -> bool {
@@ -63,9 +67,8 @@ fn is_variable_char(c: char) -> bool {
 /// Returns whether a string or key in the text may have an escape that stands for a character of a
 /// name, or may continue on the next line.
 fn has_escapes(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    One::new(b'\\').iter(bytes).any(|offset| {
-        let escape = bytes.get(offset + 1);
+    has_byte(text, b'\\', |offset| {
+        let escape = text.as_bytes().get(offset + 1);
         matches!(
             escape,
             Some(b'u' | b'U' | b'x' | b' ' | b'\t' | b'\r' | b'\n')
@@ -87,7 +90,12 @@ pub(crate) fn find_request_variable(text: &str) -> Option<String> {
 /// Returns the name of the class that a class file extends. It is the value of a key `extends` at
 /// the beginning of a line, before all tables. The parser checks later that this value is right.
 pub(crate) fn find_extended_class(text: &str) -> Option<&str> {
-    let lines = text.lines().take_while(|line| !line.starts_with('['));
+    let text_before_tables = &text[..find_word(text, "\n[", 0).unwrap_or(text.len())];
+    // Most class files do not have this word at all.
+    find_word(text_before_tables, EXTENDS_KEY, 0)?;
+    let lines = text_before_tables
+        .lines()
+        .take_while(|line| !line.starts_with('['));
     let mut values =
         lines.filter_map(|line| line.strip_prefix(EXTENDS_KEY)?.trim().strip_prefix('='));
     let quoted_value = values.next()?.trim_start();
