@@ -27,8 +27,8 @@ impl PathTemplate {
         attributes: &crate::template::Attributes,
     ) -> Result<std::path::PathBuf, PathTemplateError> {
         let filled_path = self.0.fill(attributes)?;
-        let is_same_depth =
-            filled_path.matches('/').count() == self.0.to_string().matches('/').count();
+        let count_slashes = |path: &str| path.bytes().filter(|byte| *byte == b'/').count();
+        let is_same_depth = count_slashes(&filled_path) == count_slashes(self.0.as_str());
         if !is_same_depth || !is_plain_path(&filled_path) {
             return Err(PathTemplateError::Path(crate::name::excerpt(&filled_path)));
         }
@@ -39,14 +39,14 @@ impl PathTemplate {
     /// templates are compared, so a different way to write a path below `directory` is not
     /// recognised.
     pub(super) fn is_under(&self, directory: &Self) -> bool {
-        let (path, directory) = (self.0.to_string(), directory.0.to_string());
-        path.strip_prefix(&directory)
+        let (path, directory) = (self.0.as_str(), directory.0.as_str());
+        path.strip_prefix(directory)
             .is_some_and(|suffix| suffix.starts_with('/'))
     }
 
     /// Returns this template with the path `root` put in front.
     pub(crate) fn with_root(&self, root: &Self) -> Result<Self, PathTemplateError> {
-        let root = root.0.to_string();
+        let root = root.0.as_str();
         Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))
     }
 

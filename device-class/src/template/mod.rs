@@ -71,6 +71,10 @@ impl Template {
         })
     }
 
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// Returns whether the template is the empty text.
     pub fn is_empty_text(&self) -> bool {
         self.text.is_empty()
@@ -134,15 +138,12 @@ impl TryFrom<String> for Template {
     fn try_from(text: String) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut remaining_text = text.as_str();
-        while let Some(brace_offset) = remaining_text.find(['{', '}']) {
+        while let Some(brace_offset) = find_brace(remaining_text) {
             let (text_before, text_from_brace) = remaining_text.split_at(brace_offset);
             if !text_before.is_empty() {
                 parts.push(TemplatePart::Text(text_before.to_owned()));
             }
-            let end = match text_from_brace
-                .strip_prefix('{')
-                .and_then(|inner| inner.find(['{', '}']))
-            {
+            let end = match text_from_brace.strip_prefix('{').and_then(find_brace) {
                 Some(end) if text_from_brace[1 + end..].starts_with('}') => 1 + end,
                 _ => return Err(TemplateError::Brace(text)),
             };
@@ -154,6 +155,12 @@ impl TryFrom<String> for Template {
         }
         Ok(Template { text, parts })
     }
+}
+
+/// Returns the offset of the first brace. A class file has hundreds of templates, and a search for
+/// bytes is several times as fast as a search for characters.
+fn find_brace(text: &str) -> Option<usize> {
+    text.bytes().position(|byte| matches!(byte, b'{' | b'}'))
 }
 
 fn parse_attribute(attribute_text: &str, text: &str) -> Result<TemplatePart, TemplateError> {
