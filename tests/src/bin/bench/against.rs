@@ -10,6 +10,7 @@ use harness::{binaries, figure, privilege};
 use crate::filesystem::FileSystem;
 use crate::hook_process;
 use crate::inside::{self, Bundles};
+use crate::recorded;
 use crate::workload::Workload;
 
 /// The goal: the time of the hook divided by the time of the other build.
@@ -38,6 +39,9 @@ pub(crate) fn measure(workload: &Workload, other: &Path, rounds: usize) -> Resul
         ] {
             let times = inside::added(&hooks, workload, view, rounds, parent, bundles)?;
             report(&format!("reference work, root on {name}, {view}"), times);
+        }
+        for (name, times) in recorded::own_times(&hooks, view, rounds)? {
+            report(&format!("{name}, {view}"), times);
         }
     }
     if !any {

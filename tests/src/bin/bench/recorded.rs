@@ -91,6 +91,19 @@ pub(crate) fn measure(view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Returns the name of each case, and the time that each hook takes for it.
+pub(crate) fn own_times<const HOOKS: usize>(
+    hooks: &[PathBuf; HOOKS],
+    view: CgroupView,
+    rounds: usize,
+) -> Result<Vec<(&'static str, [f64; HOOKS])>> {
+    let cases = CASES.iter().map(|case| {
+        let times = Driver::new(case)?.own_times(hooks, view, rounds);
+        Ok((case.name, times.with_context(|| case.name)?))
+    });
+    cases.collect()
+}
+
 fn measure_case(case: &Case, view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     let driver = Driver::new(case)?;
     driver.check(view)?;
@@ -105,10 +118,10 @@ fn measure_case(case: &Case, view: CgroupView, rounds: usize) -> Result<Vec<Figu
             goal,
         )
     };
-    let hook = added(Kind::ReferenceWork);
-    let wrapper = added(Kind::Wrapper) / hook;
+    let wrapper = added(Kind::Wrapper) / added(Kind::ReferenceWork);
     let thin = added(Kind::ThinCdi) / added(Kind::PlainCdi);
-    let [own] = driver.own_time(view, rounds)?;
+    let hook = [binaries::program("boathook-hook")?];
+    let [own] = driver.own_times(&hook, view, rounds)?;
     let crowd = crowd::measure(|kind| driver.bundle(kind), view)?;
     Ok(vec![
         time("an empty hook", Kind::EmptyHook, None),
@@ -216,9 +229,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the time of the hook with the root file system on a tmpfs, minus the time of a
-    /// program that does nothing.
-    fn own_time(&self, view: CgroupView, rounds: usize) -> Result<[f64; 1]> {
+    /// Returns the time of each hook with the root file system on a tmpfs, minus the time of a
+    /// program that does nothing. Runs of the hooks alternate.
+    fn own_times<const HOOKS: usize>(
+        &self,
+        hooks: &[PathBuf; HOOKS],
+        view: CgroupView,
+        rounds: usize,
+    ) -> Result<[f64; HOOKS]> {
         let tmpfs = FileSystem::tmpfs()?;
         let make_bundle = |hook: Option<&Path>, times: &Path| {
             let config = self.host.config_file();
@@ -236,8 +254,7 @@ impl Driver {
                 None => builder.build(),
             }
         };
-        let hooks = [binaries::program("boathook-hook")?];
-        inside::own_times(&hooks, make_bundle, view, rounds, Bundles::Deleted)
+        inside::own_times(hooks, make_bundle, view, rounds, Bundles::Deleted)
     }
 
     /// Returns the time of `boathook explain`, which computes a plan without applying it.
