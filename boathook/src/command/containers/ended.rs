@@ -300,7 +300,8 @@ pub(super) fn find_restarting_containers(
     host_root: &Path,
 ) -> Vec<Container> {
     let is_restarting = |container: &DockerContainer| {
-        container.state.end() == Some(End::Restarting) && !container.state.has_process(processes)
+        let end = container.state.end();
+        matches!(end, End::Restarting { .. }) && !container.state.has_process(processes)
     };
     read_containers(host_root)
         .filter(|(_, container)| is_restarting(container))
