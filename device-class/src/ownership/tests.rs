@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-use nix::unistd::geteuid;
+use nix::unistd::{geteuid, mkfifo};
 
 use super::*;
 
@@ -172,6 +172,30 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
     fs::rename(root.join("secret"), root.join("d/f")).unwrap();
     let error = checked.open().unwrap_err().to_string();
     assert!(error.contains("/d/f: it was replaced"), "{error}");
+}
+
+/// A directory of root's, and one whose owner may have put another file there meanwhile.
+#[test]
+fn a_file_that_was_found_is_read_unless_it_was_replaced() {
+    for mode in [0o755, 0o775] {
+        let top = tree();
+        let directory = top.path().join("d");
+        fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+        let find = || Tree::new(top.path()).find_file(Path::new("/d/f")).unwrap();
+        let found = find();
+        assert_eq!(found.can_others_replace, mode != 0o755);
+        let read = |file: &TreeFile| file.open_for_reading().unwrap().read(100).unwrap();
+        assert_eq!(read(&found), b"text");
+        fs::write(directory.join("other"), "other").unwrap();
+        fs::rename(directory.join("other"), directory.join("f")).unwrap();
+        let error = found.open_for_reading().unwrap_err().to_string();
+        assert!(error.contains("it was replaced"), "{error}");
+        assert_eq!(read(&find()), b"other");
+        fs::remove_file(directory.join("f")).unwrap();
+        mkfifo(&directory.join("f"), Mode::S_IRUSR).unwrap();
+        let error = find().open_for_reading().unwrap_err().to_string();
+        assert!(error.contains("a named pipe"), "{error}");
+    }
 }
 
 #[test]
