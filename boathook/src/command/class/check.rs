@@ -2,6 +2,7 @@
 //! class finds on a host.
 
 mod golden;
+mod line_difference;
 mod name_conflicts;
 
 use std::collections::BTreeSet;
@@ -87,10 +88,11 @@ pub(super) fn run(
     let comparison = golden_path_and_host.map(|(golden_path, host)| {
         golden::compare_with_golden_file(golden_path, arguments.should_update_golden, &class, host)
     });
-    let mut differing_lines = Vec::new();
+    let (mut differing_lines, mut lines_with_context) = (Vec::new(), Vec::new());
     if let Some(comparison) = comparison.transpose()? {
         findings.push(comparison.finding);
         differing_lines = comparison.differing_lines;
+        lines_with_context = comparison.lines_with_context;
     }
     apply_strictness(arguments, &found_class.inventory, &mut findings);
     // As `boathook list` and the plugin have it: no container can start with these devices.
@@ -123,7 +125,7 @@ pub(super) fn run(
             &findings,
         )?;
         let mut out = io::stdout().lock();
-        for line in differing_lines {
+        for line in lines_with_context {
             writeln!(out, "{}", printable::line(&line))?;
         }
     }

@@ -13,6 +13,7 @@ use hook::log::format_error_chain;
 use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
 use injection_plan::request::Request;
 
+use super::line_difference::LineDifference;
 use crate::command::CommandError;
 use crate::command::finding::{Finding, Severity};
 
@@ -26,6 +27,8 @@ pub(super) struct GoldenComparison {
     /// The lines that differ. Lines of the golden file begin with `-`. Lines of the present result
     /// begin with `+`.
     pub(super) differing_lines: Vec<String>,
+    /// The lines that differ, with the lines around them.
+    pub(super) lines_with_context: Vec<String>,
 }
 
 /// Compares the devices and injection plans of the class with the golden file. If they differ and
@@ -81,9 +84,11 @@ pub(super) fn compare_with_golden_file(
         golden_path.display()
     );
     let fix = "if the lines with + are right, write them with --update";
+    let difference = LineDifference::new(&golden_text, &current_text);
     Ok(GoldenComparison {
         finding: Finding::new(Severity::Error, "golden", text).with_fix(fix),
-        differing_lines: list_differing_lines(&golden_text, &current_text),
+        differing_lines: difference.list_changed_lines(),
+        lines_with_context: difference.list_lines_with_context(),
     })
 }
 
@@ -92,6 +97,7 @@ impl GoldenComparison {
         GoldenComparison {
             finding: Finding::new(severity, "golden", text),
             differing_lines: Vec::new(),
+            lines_with_context: Vec::new(),
         }
     }
 }
@@ -150,50 +156,5 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, environment: &str) ->
     match plan::plan_injection(&[input], &SpecDevices::default()) {
         Ok(plan) => plan.to_string(),
         Err(error) => format!("refused: {}\n", format_error_chain(&error)),
-    }
-}
-
-/// Returns the lines between the first and the last difference: first the lines of `golden_text`
-/// with the prefix `- `, then the lines of `current_text` with the prefix `+ `.
-fn list_differing_lines(golden_text: &str, current_text: &str) -> Vec<String> {
-    let (golden_lines, current_lines): (Vec<&str>, Vec<&str>) = (
-        golden_text.lines().collect(),
-        current_text.lines().collect(),
-    );
-    let is_same_line = |(line, other_line): &(&&str, &&str)| line == other_line;
-    let prefix_len = golden_lines
-        .iter()
-        .zip(&current_lines)
-        .take_while(is_same_line)
-        .count();
-    let reversed_lines = golden_lines[prefix_len..]
-        .iter()
-        .rev()
-        .zip(current_lines[prefix_len..].iter().rev());
-    let suffix_len = reversed_lines.take_while(is_same_line).count();
-    let removed_lines = golden_lines[prefix_len..golden_lines.len() - suffix_len]
-        .iter()
-        .map(|line| format!("- {line}"));
-    let added_lines = current_lines[prefix_len..current_lines.len() - suffix_len]
-        .iter()
-        .map(|line| format!("+ {line}"));
-    removed_lines.chain(added_lines).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_lines_between_the_first_and_the_last_difference_are_listed() {
-        for (golden, found, expected) in [
-            ("a\nb\nc\n", "a\nb\nc\n", ""),
-            ("a\nb\nc\n", "a\nx\nc\n", "- b|+ x"),
-            ("a\nc\n", "a\nb\nc\n", "+ b"),
-            ("a\na\n", "a\n", "- a"),
-            ("", "a\n", "+ a"),
-        ] {
-            assert_eq!(list_differing_lines(golden, found).join("|"), expected);
-        }
     }
 }
