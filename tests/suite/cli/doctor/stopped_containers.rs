@@ -2,7 +2,7 @@
 //! engine could not start them.
 
 use std::fs::File;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
@@ -306,9 +306,10 @@ fn the_refusal_of_an_earlier_start_is_not_the_reason_of_dockers_error() {
         .root()
         .join(format!("var/lib/docker/containers/{id}/config.v2.json"));
     let file = File::options().write(true).open(config).unwrap();
+    let written_at = file.metadata().unwrap().modified().unwrap();
     let was_refused = "it was refused: env DUMMY_";
     for (seconds, is_reason) in [(0, true), (3600, false)] {
-        let time = SystemTime::now() + Duration::from_secs(seconds);
+        let time = written_at + Duration::from_secs(seconds);
         file.set_modified(time).unwrap();
         let ran = boathook(&host, &["doctor", "web"], b"");
         let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
