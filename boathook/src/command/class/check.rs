@@ -468,7 +468,9 @@ mod tests {
         // The places in the values of the chart.
         let chart = include_str!("../../../../deploy/helm/templates/daemon-set.yaml")
             .replace("{{ .Values.configDir }}", "/etc/boathook")
-            .replace("{{ .Values.installDir }}", "/opt/boathook");
+            .replace("{{ .Values.installDir }}", "/opt/boathook")
+            // This file is mounted only if a class names a group.
+            .replace("mountPath: /host/etc/group", "");
         for manifest in [
             include_str!("../../../../deploy/base/daemon-set.yaml"),
             &chart,
