@@ -65,7 +65,7 @@ const READERS: [&str; 16] = [
 ];
 
 /// By file: the code around a text that is none for people, or whose use does no harm.
-const EXCEPTIONS: [(&str, &str); 9] = [
+const EXCEPTIONS: [(&str, &str); 8] = [
     // The pointer of RFC 6901 in a patch that was received.
     (
         "cluster/src/webhook/mutate.rs",
@@ -78,10 +78,6 @@ const EXCEPTIONS: [(&str, &str); 9] = [
     ),
     ("device-class/src/class/health.rs", "path.to_string()"),
     ("device-class/src/class/parts.rs", "to_string()"),
-    (
-        "device-class/src/class/path_template.rs",
-        "self.0.to_string()",
-    ),
     // A number is compared with its text in a file of the kernel.
     ("dra/src/slice/attributes.rs", "number.to_string() =="),
     // The names of resources, and the id of hardware below its bus.
