@@ -21,8 +21,8 @@ use rooted_path::read_regular_file;
 
 use crate::cli::REPORT_READY_OPTION;
 
-/// The time within which the new instance must serve the kubelet. It is shorter than the time that
-/// systemd gives a reload.
+/// The time within which the new instance must serve the kubelet. With [`END_TIMEOUT`] for each
+/// of the two signals, it is shorter than `TimeoutStartSec=` of the unit, which limits a reload.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time within which the earlier instance must end after SIGTERM. It is killed after this time.
