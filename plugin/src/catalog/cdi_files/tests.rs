@@ -36,7 +36,8 @@ fn exhaust_descriptors() -> Vec<File> {
 #[test]
 fn devices_stay_healthy_if_files_are_taken_over_without_a_free_descriptor() {
     let (_, hard_limit) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, MOST_DESCRIPTORS, hard_limit).unwrap();
+    let limit = MOST_DESCRIPTORS.min(hard_limit);
+    setrlimit(Resource::RLIMIT_NOFILE, limit, hard_limit).unwrap();
     // This thread has descriptors of its own, so that other tests keep theirs.
     unshare(CloneFlags::CLONE_FILES).unwrap();
     let directory = tempfile::tempdir().unwrap();
