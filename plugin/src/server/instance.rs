@@ -92,7 +92,9 @@ impl Peer {
     }
 }
 
-/// The other instances of `boathook-plugin` on this node, whatever resources they serve.
+/// The other instances of `boathook-plugin` on this node, whatever resources they serve. An instance
+/// is found only when it has a socket: if it is killed after its first scan and before that, the end
+/// is not noticed, and a CDI file that only it wrote stays until another instance starts and ends.
 #[derive(Debug)]
 pub(crate) struct OtherInstances {
     directories: Vec<PathBuf>,
@@ -153,7 +155,10 @@ impl OtherInstances {
             if let Some(Peer::Connected(stream)) = Peer::connect(&path).await {
                 match is_from_this_process(&stream) {
                     true => self.own_sockets.push(id),
-                    false => self.peers.push((id, Peer::Connected(stream))),
+                    false => {
+                        tracing::info!("another boathook-plugin has started: {}", path.display());
+                        self.peers.push((id, Peer::Connected(stream)));
+                    }
                 }
             }
         }
