@@ -61,6 +61,9 @@ pub enum Command {
         /// The instance's process
         #[arg(value_name = "PID")]
         pid: i32,
+        /// The time that this version has until it serves the kubelet
+        #[arg(long, value_name = "SECONDS", default_value = "60", hide = true, value_parser = parse_seconds)]
+        ready_timeout: Duration,
     },
     /// Open each device of the current container, and fail if one cannot be opened
     OpenDevices {
@@ -134,7 +137,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "WAY", default_value = "cdi")]
     pub(crate) delivery: HookDelivery,
 
-    /// Write a line to standard output when an earlier instance may end
+    /// Write a line to standard output when an earlier instance may end, and end unless a line
+    /// comes at standard input
     #[arg(long, hide = true)]
     pub(crate) report_ready: bool,
 

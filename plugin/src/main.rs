@@ -21,7 +21,9 @@ fn main() -> ExitCode {
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())
         }
-        Some(Command::Replace { pid }) => plugin::replace(pid).map(|()| ExitCode::SUCCESS),
+        Some(Command::Replace { pid, ready_timeout }) => {
+            plugin::replace(pid, ready_timeout).map(|()| ExitCode::SUCCESS)
+        }
         Some(Command::OpenDevices { directory }) => open_devices(&directory),
         Some(Command::ExecInRoot(program)) => {
             let error = host_program::enter_root_and_exec(

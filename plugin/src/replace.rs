@@ -3,7 +3,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -21,11 +21,9 @@ use rooted_path::read_regular_file;
 
 use crate::cli::REPORT_READY_OPTION;
 
-/// The time within which the new instance must serve the kubelet. With [`END_TIMEOUT`] for each
-/// of the two signals, it is shorter than `TimeoutStartSec=` of the unit, which limits a reload.
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The time within which the earlier instance must end after SIGTERM. It is killed after this time.
+/// The time within which an instance must end after SIGTERM. It is killed after this time, and has the
+/// same time once more. `TimeoutStartSec=` of the unit, which limits a reload, is longer than both and
+/// the minute until the new instance serves.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The interval at which this program checks whether the earlier instance has ended.
@@ -41,26 +39,30 @@ const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 /// serves the kubelet, makes it the main process of the service, and ends the instance `pid`.
 ///
 /// # Errors
-/// Fails if the new instance does not serve the kubelet within a minute. Then it is ended, and the
-/// earlier instance goes on.
-pub fn replace(pid: i32) -> anyhow::Result<()> {
+/// Fails if the new instance does not serve the kubelet within `ready_timeout`. Then it is ended, and
+/// the earlier instance goes on. If this process is killed before, the new instance ends by itself.
+pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
     let arguments = read_arguments(pid)?;
     let service_manager = ServiceManager::connect()?;
     let program = env::args_os().next().context("the program has no name")?;
     let mut new_instance = Command::new(&program)
         .args(arguments)
         .arg(REPORT_READY_OPTION)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {}", program.display()))?;
-    let replacement = wait_until_ready(&mut new_instance)
-        .and_then(|()| service_manager.set_main_process(new_instance.id()));
+    let replacement = wait_until_ready(&mut new_instance, ready_timeout)
+        .and_then(|()| service_manager.set_main_process(new_instance.id()))
+        .and_then(|()| let_go_on(&mut new_instance));
     if let Err(error) = replacement {
         end_process(process_id(new_instance.id())?, || {
             matches!(new_instance.try_wait(), Ok(None))
         })?;
-        return Err(error.context("the earlier instance goes on"));
+        return Err(error.context(
+            "the earlier instance goes on; solve what follows, or run `systemctl restart \
+             boathook-plugin.service`, with which the kubelet refuses pods until this version serves",
+        ));
     }
     let earlier_instance = Pid::from_raw(pid);
     end_process(earlier_instance, || kill(earlier_instance, None).is_ok())
@@ -85,7 +87,7 @@ fn read_arguments(pid: i32) -> anyhow::Result<Vec<OsString>> {
 }
 
 /// Waits until the new instance has written that it serves the kubelet.
-fn wait_until_ready(new_instance: &mut Child) -> anyhow::Result<()> {
+fn wait_until_ready(new_instance: &mut Child, ready_timeout: Duration) -> anyhow::Result<()> {
     let stdout = new_instance.stdout.take();
     let mut stdout = stdout.context("the new instance has no standard output")?;
     let (sender, reports) = mpsc::channel();
@@ -95,18 +97,28 @@ fn wait_until_ready(new_instance: &mut Child) -> anyhow::Result<()> {
         // Nobody receives the result after the time limit.
         let _ = sender.send(is_ready);
     });
-    match reports.recv_timeout(READY_TIMEOUT) {
+    match reports.recv_timeout(ready_timeout) {
         Ok(true) => Ok(()),
-        Ok(false) => bail!("the new instance has ended"),
+        Ok(false) => bail!("the new instance has ended; its log says why"),
         Err(_) => bail!(
-            "the new instance does not serve the kubelet after {} s",
-            READY_TIMEOUT.as_secs()
+            "the new instance does not serve the kubelet after {} s; its log says why",
+            ready_timeout.as_secs_f64()
         ),
     }
 }
 
 fn has_report(stdout: &mut ChildStdout) -> bool {
     stdout.read_exact(&mut [0]).is_ok()
+}
+
+/// Tells the new instance that it is the main process of the service. Without that it ends with this
+/// process.
+fn let_go_on(new_instance: &mut Child) -> anyhow::Result<()> {
+    let stdin = new_instance.stdin.as_mut();
+    let stdin = stdin.context("the new instance has no standard input")?;
+    stdin
+        .write_all(b"\n")
+        .context("the new instance has ended; its log says why")
 }
 
 /// Sends SIGTERM to a process, and SIGKILL if it still runs after [`END_TIMEOUT`].

@@ -1,11 +1,11 @@
 //! Starts the tasks of the plugin, and runs them until a signal ends the process.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use host_inventory::{
@@ -17,6 +17,7 @@ use kubelet_api::KUBELET_SOCKET_NAME;
 use release_lock::NodeReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
 use crate::cli::{HookDelivery, RunOptions};
@@ -159,6 +160,12 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
             result.context("cannot report that the kubelet is served")?;
             Some("the report")
         }
+        () = wait_for_abandonment(is_replacement) => {
+            tracing::warn!(
+                "the reload of the service ended before this instance was its main process, exiting"
+            );
+            None
+        }
         () = report_ends(other_instances, instance_changes, other_instances_ended, reload.clone()) => {
             Some("the watch of other instances")
         }
@@ -184,7 +191,12 @@ impl Readiness {
     async fn report(&self, is_wanted: bool) -> io::Result<()> {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         if is_wanted {
-            while !self.is_complete() {
+            let mut last_reason = String::new();
+            while let Err(reason) = self.check() {
+                if reason != last_reason {
+                    tracing::info!("the earlier instance cannot end yet: {reason}");
+                    last_reason = reason;
+                }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             command_line::print_lines("ready\n")?;
@@ -192,11 +204,36 @@ impl Readiness {
         std::future::pending().await
     }
 
-    fn is_complete(&self) -> bool {
+    /// Returns why an earlier instance must not end yet.
+    fn check(&self) -> Result<(), String> {
         // Without a kubelet no instance serves.
-        !is_served(&self.kubelet_socket)
-            || self.state.check_readiness().is_ok() && self.pending_handovers.is_empty()
+        if !is_served(&self.kubelet_socket) {
+            return Ok(());
+        }
+        self.state.check_readiness()?;
+        match self.pending_handovers.is_empty() {
+            true => Ok(()),
+            false => Err("the handover of a resource has not ended".to_owned()),
+        }
     }
+}
+
+/// Waits until the process that started this replacement has ended without making it the main
+/// process of the service. Never returns if it is the main process, or no replacement.
+async fn wait_for_abandonment(is_replacement: bool) {
+    if is_replacement {
+        let (sender, is_main_process) = oneshot::channel();
+        // The thread ends when the other process writes, or ends.
+        std::thread::spawn(move || {
+            let is_main_process = io::stdin().read_exact(&mut [0]).is_ok();
+            // Nobody receives the result while this process ends.
+            let _ = sender.send(is_main_process);
+        });
+        if is_main_process.await != Ok(true) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// The server of the pages at one address.
@@ -229,16 +266,28 @@ impl PageServer {
 
     async fn serve(self, pages: Pages) {
         const RETRY_DELAY: Duration = Duration::from_millis(200);
+        // The earlier instance has usually ended by then.
+        const REPORT_DELAY: Duration = Duration::from_secs(5);
         let Some(address) = self.address else {
             return std::future::pending().await;
         };
-        let mut listener = self.listener;
-        let listener = loop {
-            match listener.take() {
-                Some(listener) => break listener,
-                None => tokio::time::sleep(RETRY_DELAY).await,
-            }
-            listener = listen(self.option, address).await.ok();
+        let start = Instant::now();
+        let mut is_reported = false;
+        let listener = match self.listener {
+            Some(listener) => listener,
+            None => loop {
+                match listen(self.option, address).await {
+                    Ok(listener) => break listener,
+                    Err(error) if !is_reported && start.elapsed() > REPORT_DELAY => {
+                        tracing::warn!(
+                            "{error:#}; trying again until no other process listens there"
+                        );
+                        is_reported = true;
+                    }
+                    Err(_) => {}
+                }
+                tokio::time::sleep(RETRY_DELAY).await;
+            },
         };
         http_server::serve(listener, Limits::PAGE_SERVER, pages).await;
     }

@@ -32,6 +32,7 @@ mod operation;
 mod pages;
 mod registration;
 mod releases;
+mod replacement;
 mod shutdown;
 mod withdrawal;
 mod without_events;

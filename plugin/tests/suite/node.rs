@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -172,6 +172,30 @@ impl Node {
         SecondPlugin(self.command().spawn().unwrap())
     }
 
+    /// Starts the replacement of the plugin by a new instance, as `systemctl reload` does. Messages to
+    /// the service manager are sent to the socket at `notify_socket`.
+    pub(crate) fn replace_plugin(&self, notify_socket: &Path, arguments: &[&str]) -> SecondPlugin {
+        let mut command = Command::new(PLUGIN);
+        command.arg("replace").arg(self.pid().to_string());
+        command.args(arguments).env("NOTIFY_SOCKET", notify_socket);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let log = File::options().append(true).open(self.path("log"));
+        SecondPlugin(command.stderr(log.unwrap()).spawn().unwrap())
+    }
+
+    /// Returns the processes of the plugin that serve this node.
+    pub(crate) fn list_instances(&self) -> Vec<u32> {
+        let config = self.path("config.toml");
+        let config = config.as_os_str().as_encoded_bytes();
+        let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let mut words = command_line.split(|byte| *byte == 0);
+            words.any(|word| word == config).then_some(pid)
+        });
+        processes.collect()
+    }
+
     /// Returns the command of the plugin. Its messages are appended to the node's file `log`.
     fn command(&self) -> Command {
         let plugin = PLUGIN.to_owned();
@@ -268,6 +292,10 @@ impl SecondPlugin {
         // The process may have ended already, so errors are ignored.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.0.wait().unwrap()
     }
 
     /// Sends a signal and waits for the end of the plugin.
