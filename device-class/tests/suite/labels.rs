@@ -224,7 +224,10 @@ fn instances_have_the_labels_of_their_share() {
     };
     for (resource, expected) in [
         (resource, Some("mixed")),
+        ("nvidia.com/mig-1g.18gb.shared", Some("mixed")),
         ("nvidia.com/gpu", Some("single")),
+        ("nvidia.com/gpu.shared", Some("single")),
+        ("nvidia.com/gpu.other", None),
         ("example.com/slice", None),
     ] {
         instance.resource = resource.to_owned().try_into().unwrap();
