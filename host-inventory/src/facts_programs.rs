@@ -162,10 +162,7 @@ impl PropertyProgramRun {
         let (class, root) = (class.clone(), root.to_owned());
         let (sender, faults_receiver) = mpsc::channel();
         thread::spawn(move || {
-            let faults = match RealHost::open(&root) {
-                Ok(host) => renew_facts(&class, &root, &host),
-                Err(error) => vec![format!("facts cannot be renewed: {error}")],
-            };
+            let faults = renew_facts(&class, &root);
             // Sending fails if the receiver was dropped because the class is no longer served.
             // Nobody needs the faults then.
             let _ = sender.send(faults);
@@ -182,16 +179,17 @@ impl PropertyProgramRun {
 
 /// Runs the programs of the class and writes the facts file. Returns one line for each fault. If a
 /// program fails, the file keeps its earlier facts about devices that still exist.
-fn renew_facts(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
+fn renew_facts(class: &DeviceClass, root: &Path) -> Vec<String> {
     let build_command = |program: &Path, arguments: &[String]| {
         host_program::build_command(root, program, arguments)
     };
-    write_facts(
-        &ReportedProperties::run_programs(class, root, build_command),
-        class,
-        root,
-        host,
-    )
+    let reported_properties = ReportedProperties::run_programs(class, root, build_command);
+    // The host is opened after the programs, because an open `RealHost` does not notice what they
+    // changed.
+    match RealHost::open(root) {
+        Ok(host) => write_facts(&reported_properties, class, root, &host),
+        Err(error) => vec![format!("facts cannot be renewed: {error}")],
+    }
 }
 
 /// Writes the reported facts to the facts file of the class. Returns one line for each failed

@@ -25,8 +25,9 @@ use crate::ownership::{self, OwnershipError, Tree, TreeFile};
 /// A [`HostView`] of the real files below a root directory. If the root is not `/`, an absolute
 /// symbolic link is resolved inside the root.
 ///
-/// A value is for one scan only. It caches directories and the files for containers, so it does not
-/// notice later changes.
+/// A value is a snapshot for one scan: it keeps the names in directories, and the files for
+/// containers, as it has read them first. After something has changed the host, such as a program
+/// that may load a driver, the host must be opened again.
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,

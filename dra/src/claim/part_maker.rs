@@ -102,14 +102,17 @@ impl PartMaker {
         let device_class = &class.class;
         if !device_class.spec.property_programs.is_empty()
             && device_class.settings.uses_driver_properties()
-            && let Ok(host) = RealHost::open(&self.host_root)
         {
             let build_command = |program: &Path, arguments: &[String]| {
                 host_program::build_command(&self.host_root, program, arguments)
             };
             let reported_properties =
                 ReportedProperties::run_programs(device_class, &self.host_root, build_command);
-            if let Err(error) = reported_properties.write(device_class, &self.host_root, &host) {
+            // The host is opened after the programs, because an open `RealHost` does not notice
+            // what they changed.
+            let write_result = RealHost::open(&self.host_root)
+                .and_then(|host| reported_properties.write(device_class, &self.host_root, &host));
+            if let Err(error) = write_result {
                 tracing::warn!("{}: facts cannot be written: {error}", device_class.name);
             }
         }

@@ -54,6 +54,16 @@ impl ReportedProperties {
         // initialize the driver of every device. The arguments of these programs may depend on the
         // facts that earlier batches reported.
         for batch in programs.chunk_by(|_, (next, _)| next.input_property_key.is_none()) {
+            // The host is opened again, because an earlier program may have loaded the driver. An
+            // open `RealHost` does not notice this.
+            let host = match RealHost::open(root) {
+                Ok(host) => host,
+                Err(error) => {
+                    let root = root.display();
+                    reported_properties.faults.push(format!("{root}: {error}"));
+                    break;
+                }
+            };
             let list_commands = |program| {
                 let commands = discover::build_property_commands(program, &all_facts, &host);
                 let path = commands.first().and_then(|(command, _)| command.first());

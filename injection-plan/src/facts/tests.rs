@@ -246,6 +246,33 @@ fn programs_that_do_not_need_each_other_run_at_the_same_time() {
     assert_eq!(found.programs, ["/smi a", "/smi b", "/smi c", "/smi d"]);
 }
 
+/// The first program stands for one that loads the driver, which makes the nodes. The program for
+/// each node is listed again after it.
+#[test]
+fn a_program_is_run_for_nodes_that_an_earlier_program_made() {
+    let node_program = "[[facts]]\nprogram = ['/smi', '{n}']\nfor_each = '/dev/x{n:number}'\n\
+                        lines = [{ line = '^X (?<n>.+)$', facts = { 'node' = '{n}' } }]\n";
+    let text = format!(
+        "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+         discover = [{{ count = 1 }}]\ndevice = {{ id = 'x-{{index}}' }}\n\
+         [[facts]]\nprogram = ['/smi', 'load']\n\
+         lines = [{{ line = '^X (?<n>load)$', facts = {{ 'driver' = '{{n}}' }} }}]\n\
+         {node_program}\
+         [[facts]]\nprogram = ['/smi', 'wait']\nfor_each_fact = 'driver'\nlines = []\n\
+         {node_program}"
+    );
+    let name = "x".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
+    let root = host("echo X $1; if [ $1 = load ]; then : > \"${0%/*}/dev/x7\"; fi");
+    fs::create_dir(root.path().join("dev")).unwrap();
+    let found = ReportedProperties::run_programs(&class, root.path(), |_, arguments| {
+        let mut command = Command::new(root.path().join("smi"));
+        command.args(arguments);
+        command
+    });
+    assert_eq!(found.programs, ["/smi load", "/smi 7"]);
+}
+
 /// A program may print nothing, for example if no device has a link to another device.
 #[test]
 fn silence_is_the_answer_of_a_program_that_succeeds_only() {
