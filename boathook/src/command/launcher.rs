@@ -150,19 +150,32 @@ impl Launcher {
         }
     }
 
-    /// Describes how a user adds the host's group `gid` to the groups of a container's process.
     /// Describes what a user replaces by a request of a class, and what brings the hook. The result
-    /// contains the option that adds a device node, and a part of a sentence.
-    pub(super) fn describe_device_option(self) -> (&'static str, &'static str) {
+    /// contains what adds a device node now, and a part of a sentence.
+    pub(super) fn describe_device_option(self) -> (&'static str, String) {
         match self {
+            Launcher::Pod => (
+                "the node that config.json names",
+                "have the hook called (`boathook check` says what brings it on this node)"
+                    .to_owned(),
+            ),
+            Launcher::Docker => ("`--device`", format!("use the runtime {HANDLER}")),
             Launcher::Podman => (
                 "`--device`, or of `AddDevice=` of a quadlet",
-                "have the hook installed for podman (`boathook-init install --engine podman`)",
+                "have the hook installed for podman (`boathook-init install --engine podman`)"
+                    .to_owned(),
             ),
-            _ => ("`--device`", "use the runtime boathook"),
+            Launcher::RuntimeHandler => {
+                ("`--device`", format!("use the runtime handler {HANDLER}"))
+            }
+            Launcher::OciRuntime => (
+                "the node in config.json",
+                "create the container with `boathook-runtime` in place of the runtime".to_owned(),
+            ),
         }
     }
 
+    /// Describes how a user adds the host's group `gid` to the groups of a container's process.
     pub(super) fn describe_group_option(self, gid: u32) -> String {
         match self {
             Launcher::Pod => {
