@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
 use device_class::config::Config;
 use hook::exit::ExitCode;
@@ -36,16 +36,14 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     }
 }
 
-/// Returns a function that names a container by its id. The names are read again for an id that was
-/// not there before.
+/// Returns a function that names a container by its id. A child process that changes containers
+/// calls it, and ends with its pass, so each of these processes reads the names once.
 fn build_container_label(config: &Config) -> impl Fn(&str) -> String + Send + Sync + 'static {
     let host_root = config.host_root.clone();
-    let names_by_id = Mutex::new(BTreeMap::new());
+    let names_by_id = OnceLock::new();
     move |id| {
-        let mut names_by_id = names_by_id.lock().unwrap_or_else(PoisonError::into_inner);
-        if !names_by_id.contains_key(id) {
-            *names_by_id = containers::read_names_by_id(&host_root);
-        }
+        let names_by_id: &BTreeMap<String, String> =
+            names_by_id.get_or_init(|| containers::read_names_by_id(&host_root));
         containers::format_label(id, names_by_id.get(id).map(String::as_str))
     }
 }

@@ -170,10 +170,25 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
     errors_by_id.collect()
 }
 
-/// Restores the rules of one container. Uses only the container's record and cgroup. Does not open
-/// the container, because it may still be starting.
+/// Restores the rules of one container, and reports what it did. The reports are made when the
+/// container is no longer locked, because they read the names of containers.
 fn restore_container_rules(
     record: &AttachmentRecord,
+    config: &Config,
+) -> std::result::Result<(), LiveError> {
+    let mut actions = Vec::new();
+    let result = restore_with_lock(record, &mut actions, config);
+    for action in actions {
+        log::report_action(&format!("container {}: {action}", record.id));
+    }
+    result
+}
+
+/// Restores the rules of one container, and adds what it did to `actions`. Uses only the
+/// container's record and cgroup. Does not open the container, because it may still be starting.
+fn restore_with_lock(
+    record: &AttachmentRecord,
+    actions: &mut Vec<&'static str>,
     config: &Config,
 ) -> std::result::Result<(), LiveError> {
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
@@ -196,10 +211,7 @@ fn restore_container_rules(
         for warning in record.revoke_rules(&reallowed_rules, &record)? {
             log::warning(&format!("container {}: {warning}", record.id));
         }
-        log::report_action(&format!(
-            "container {}: its device rules are revoked again",
-            record.id
-        ));
+        actions.push("its device rules are revoked again");
     }
     let recorded_rules = to_device_rules(&record.rules);
     if recorded_rules.is_empty()
@@ -219,10 +231,7 @@ fn restore_container_rules(
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }
-        log::report_action(&format!(
-            "container {}: its device rules are set again",
-            record.id
-        ));
+        actions.push("its device rules are set again");
         // In the meantime, `detach` may have revoked some of these rules without the container's
         // lock. If so, `save_merged` revokes them again.
         if record_file.read()?.as_ref() != Some(&original_record) {

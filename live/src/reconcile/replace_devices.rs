@@ -191,6 +191,8 @@ pub(crate) fn replace_devices(
     for warning in locked_container.apply_change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
+    // A report reads the names of containers, and meanwhile nothing is locked.
+    drop(locked_container);
     for (device, host_device) in replaced_devices {
         let (label, class) = (device.label(), &device.class);
         log::report_action(&match host_device {

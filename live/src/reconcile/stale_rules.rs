@@ -102,6 +102,8 @@ pub(crate) fn revoke_stale_rules(
             log::warning(&format!("container {}: {warning}", record.id));
         }
     }
+    // A report reads the names of containers, and meanwhile nothing is locked.
+    drop(record_file);
     for rule in &stale_rules {
         let (id, owners) = (&record.id, rule.owners.iter());
         let owners: Vec<String> = owners.map(ToString::to_string).collect();
