@@ -1,10 +1,9 @@
 //! Finds containers of Docker that have ended, that Docker starts again and again, or that could not
 //! be started. Docker removes their bundles but keeps its own files about them until `docker rm`.
 
+use std::fmt;
 use std::ops::RangeTo;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
 use hook::log::format_time;
 use hook::oci::read_json;
@@ -24,6 +23,10 @@ const CONFIG_FILE: &str = "config.v2.json";
 /// The configuration file of Docker's daemon, which may set another data directory.
 const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
+/// The part of a time stamp that Docker's files and the log have in the same format: the date and
+/// the time, up to the seconds.
+const DATE_AND_TIME: RangeTo<usize> = ..19;
+
 /// What Docker's files say about a container that does not run: it has ended, or could not be
 /// started.
 #[derive(Debug, Clone, Serialize)]
@@ -35,10 +38,10 @@ pub(in crate::command) struct EndedContainer {
     /// The exit code of the container's program. It is `None` if Docker has not noticed the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i64>,
-    /// The time at which Docker wrote its file about the container, in seconds since the Unix epoch.
-    /// Docker writes the file when a start has failed.
+    /// The time of the last start that did not fail, as in Docker's file. A start that failed after
+    /// it, and left `error`, does not change it.
     #[serde(skip)]
-    write_time: Option<i64>,
+    start_time: String,
     /// The error message of Docker if it could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
@@ -63,13 +66,10 @@ pub(in crate::command) struct EndedContainer {
 }
 
 impl EndedContainer {
-    /// Returns the earliest time at which the last start may have been refused, in the format of the
-    /// log's time stamps.
-    pub(in crate::command) fn describe_last_start_time(&self) -> Option<String> {
-        /// The longest time that Docker needs to write its file after a start was refused.
-        const MAX_WRITE_DELAY_SECONDS: i64 = 10;
-        let write_time = self.write_time?;
-        Some(format_time(write_time - MAX_WRITE_DELAY_SECONDS))
+    /// Returns the earliest time at which a start that left `error` may have been refused. The text
+    /// can be compared with the log's time stamps. It is empty if the time is not known.
+    pub(in crate::command) fn min_refusal_time(&self) -> &str {
+        self.start_time.get(DATE_AND_TIME).unwrap_or_default()
     }
 }
 
@@ -183,8 +183,6 @@ impl DockerState {
     /// Returns whether the container was started before `time`, which is in UTC and in the format of
     /// RFC 3339.
     fn has_started_before(&self, time: &str) -> bool {
-        // Both formats begin with the same characters, up to the seconds.
-        const DATE_AND_TIME: RangeTo<usize> = ..19;
         match (self.start_time.get(DATE_AND_TIME), time.get(DATE_AND_TIME)) {
             (Some(start_time), Some(time)) => start_time < time,
             _ => false,
@@ -338,9 +336,7 @@ fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -
                 End::Unnoticed | End::BeforeBoot { .. } => None,
             },
             end,
-            write_time: fs::metadata(container_dir.join(CONFIG_FILE))
-                .ok()
-                .map(|metadata| metadata.mtime()),
+            start_time: state.start_time.clone(),
             error: Some(state.error.clone()).filter(|error| !error.is_empty()),
             runtime,
             cdi_names: cdi_names.collect(),

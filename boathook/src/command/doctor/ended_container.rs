@@ -40,13 +40,14 @@ pub(super) fn examine_ended_container(
     };
     let is_missing_request = |finding: &Finding| finding.fault == Some(ExitCode::NoRequest);
     // The hook that refused the container knows the reason better than an examination that found no
-    // request, or no fault. A refusal of an earlier start is not the reason of Docker's error.
+    // request, or no fault. A refusal before a start that succeeded is not the reason of Docker's
+    // error.
     let refusal = find_refusal(error, &container.id).or_else(|| {
         let has_no_request = findings.iter().any(is_missing_request);
-        let start_time = ended_container.describe_last_start_time();
-        start_time
-            .filter(|_| has_no_request)
-            .and_then(|start_time| logged::find_last_refusal(&container.id, &start_time, config))
+        let min_time = ended_container.min_refusal_time();
+        has_no_request
+            .then(|| logged::find_last_refusal(&container.id, min_time, config))
+            .flatten()
     });
     if let Some(refusal) = refusal {
         findings.retain(|finding| !is_missing_request(finding));
