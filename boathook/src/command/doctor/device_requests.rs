@@ -17,14 +17,32 @@ use crate::command::containers::DeviceRequest;
 /// The greatest number of devices of which the indices are listed.
 const MAX_COUNT: i64 = 4096;
 
+/// A device request with the classes that may meet it. They are found once for each request,
+/// because this reads all class files and may scan the host.
+pub(in crate::command) struct ExaminedRequest<'r> {
+    request: &'r DeviceRequest,
+    /// The first one is the one whose driver Docker chooses.
+    candidates: Vec<Candidate>,
+}
+
+impl<'r> ExaminedRequest<'r> {
+    pub(in crate::command) fn examine_all(
+        requests: &'r [DeviceRequest],
+        config: &Config,
+    ) -> Vec<Self> {
+        let examine = |request| ExaminedRequest {
+            request,
+            candidates: find_candidates(request, config),
+        };
+        requests.iter().map(examine).collect()
+    }
+}
+
 /// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`.
-pub(in crate::command) fn list_variables(
-    requests: &[DeviceRequest],
-    config: &Config,
-) -> Vec<String> {
-    let variables = requests.iter().flat_map(|request| {
-        let class = find_class(request, config);
-        class.map_or_else(Vec::new, |class| list_class_variables(request, &class))
+pub(in crate::command) fn list_variables(requests: &[ExaminedRequest<'_>]) -> Vec<String> {
+    let variables = requests.iter().flat_map(|examined| {
+        let candidate = examined.candidates.first().into_iter();
+        candidate.flat_map(|candidate| list_class_variables(examined.request, &candidate.class))
     });
     variables.collect()
 }
@@ -61,13 +79,15 @@ fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<Str
 
 /// Describes what a user can do if Docker finds no driver for `requests`. Docker looks for the
 /// driver's program only when Docker itself starts.
-pub(super) fn describe_driver_fix(requests: &[DeviceRequest], config: &Config) -> Option<String> {
-    let class = find_class(requests.first()?, config)?;
-    let compatibility = class.spec.compatibility?;
+pub(super) fn describe_driver_fix(
+    requests: &[ExaminedRequest<'_>],
+    config: &Config,
+) -> Option<String> {
+    let compatibility = &requests.first()?.candidates.first()?.compatibility;
     let driver = &compatibility.name;
     let restart =
         "`systemctl restart docker`: it looks for the driver's program only when it starts";
-    Some(if has_own_program(&compatibility, &config.host_root) {
+    Some(if has_own_program(compatibility, &config.host_root) {
         restart.to_owned()
     } else {
         format!("`boathook-init install --engine docker --as {driver}`, then {restart}")
@@ -76,13 +96,10 @@ pub(super) fn describe_driver_fix(requests: &[DeviceRequest], config: &Config) -
 
 /// Says that Docker may choose the drivers of several classes for one of `requests`, and which of
 /// them is examined.
-pub(super) fn describe_other_drivers(
-    requests: &[DeviceRequest],
-    config: &Config,
-) -> Option<String> {
-    requests.iter().find_map(|request| {
-        let candidates = find_candidates(request, config);
-        let mut drivers: Vec<&str> = candidates.iter().map(Candidate::driver).collect();
+pub(super) fn describe_other_drivers(requests: &[ExaminedRequest<'_>]) -> Option<String> {
+    requests.iter().find_map(|examined| {
+        let candidates = examined.candidates.iter();
+        let mut drivers: Vec<&str> = candidates.map(Candidate::driver).collect();
         drivers.dedup();
         let (examined_driver, others) = drivers.split_first()?;
         (!others.is_empty()).then(|| {
@@ -105,13 +122,6 @@ impl Candidate {
     fn driver(&self) -> &str {
         self.compatibility.name.as_str()
     }
-}
-
-/// Returns the class whose vendor's driver Docker chooses for the request: the first one of
-/// [`find_candidates`].
-fn find_class(request: &DeviceRequest, config: &Config) -> Option<DeviceClass> {
-    let candidates = find_candidates(request, config).into_iter();
-    candidates.map(|candidate| candidate.class).next()
 }
 
 /// Returns the classes whose vendor's driver Docker may choose for the request, by the names of the
@@ -156,11 +166,13 @@ fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
         [&is_named, &is_installed, &has_devices, &extends_none];
     for is_preferred in preferences {
         if candidates.len() > 1 {
-            let are_preferred: Vec<bool> = candidates.iter().map(is_preferred).collect();
-            if are_preferred.contains(&true) {
-                let mut are_preferred = are_preferred.into_iter();
-                candidates.retain(|_| are_preferred.next() == Some(true));
-            }
+            let (preferred, others): (Vec<_>, Vec<_>) =
+                candidates.into_iter().partition(is_preferred);
+            candidates = if preferred.is_empty() {
+                others
+            } else {
+                preferred
+            };
         }
     }
     candidates.sort_by(|one, other| {

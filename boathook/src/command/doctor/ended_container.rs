@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use device_class::config::Config;
 use hook::exit::ExitCode;
 
+use super::device_requests::ExaminedRequest;
 use super::spec::ContainerSpec;
 use super::{device_name, device_requests, examine_spec, has_fault, logged, stale_nodes};
 use crate::command::containers::{Container, EndedContainer};
@@ -25,8 +26,9 @@ pub(super) fn examine_ended_container(
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
+    let requests = ExaminedRequest::examine_all(&ended_container.device_requests, config);
     let mut findings = if ended_container.cdi_names.is_empty() {
-        examine_variables(container, ended_container, is_verbose, config)
+        examine_variables(container, ended_container, &requests, is_verbose, config)
     } else {
         // Docker resolves the names when it starts a container, so a container with an unknown name
         // exists but could never be started.
@@ -67,8 +69,7 @@ pub(super) fn examine_ended_container(
     } else {
         let finding = Finding::new_fault(ExitCode::NoContainer, SUBJECT, error);
         let lacks_driver = error.contains(MISSING_DRIVER_ERROR);
-        let requests = ended_container.device_requests.as_slice();
-        let requests = if lacks_driver { requests } else { &[] };
+        let requests = if lacks_driver { &*requests } else { &[] };
         match device_requests::describe_driver_fix(requests, config) {
             Some(fix) => finding.with_fix(fix),
             None if ended_container.cdi_names.is_empty() => finding,
@@ -117,18 +118,17 @@ fn examine_node_paths(
 fn examine_variables(
     container: &Container,
     ended_container: &EndedContainer,
+    requests: &[ExaminedRequest<'_>],
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
-    let requested_variables =
-        device_requests::list_variables(&ended_container.device_requests, config);
+    let requested_variables = device_requests::list_variables(requests);
     let mut findings = Vec::new();
     if !requested_variables.is_empty() {
         let text = format!("`--gpus` of docker sets {}", requested_variables.join(" "));
         findings.push(Finding::new(Severity::Ok, "request", text));
     }
-    let other_drivers =
-        device_requests::describe_other_drivers(&ended_container.device_requests, config);
+    let other_drivers = device_requests::describe_other_drivers(requests);
     findings.extend(other_drivers.map(|text| Finding::new(Severity::Note, "request", text)));
     // Docker appends the variables, and the last value of a variable counts.
     let variables = [&*ended_container.env, &requested_variables].concat();
