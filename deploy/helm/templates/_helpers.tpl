@@ -222,12 +222,13 @@ rke2:
   engine-state: {path: /run/k3s/containerd, type: Directory}
 {{- end }}
 
-{{- /* Whether the pods see the nodes' /etc/group: a class in the values names a group of nodes. A node
-without the file would not start the pods. */ -}}
+{{- /* Whether the pods see the nodes' /etc/group: a class in the values names a group of nodes. The
+group of devices on one board, in [device], is a template with braces. A node without the file would
+not start the pods. */ -}}
 {{- define "boathook.readsGroups" -}}
 {{- $wanted := toString .Values.hostGroups }}
 {{- $text := concat (list .Values.config) (values .Values.classes.own) | join "\n" }}
-{{- $namesGroup := regexMatch `(?m)^[^#\n]*\b(?:node_)?group["']?[ \t]*=` $text }}
+{{- $namesGroup := regexMatch `(?m)^[^#\n]*\b(?:node_)?group["']?[ \t]*=[ \t]*["'][^"'{\n]+["']` $text }}
 {{- if or (eq $wanted "true") (and (ne $wanted "false") $namesGroup) }}true{{ end }}
 {{- end }}
 

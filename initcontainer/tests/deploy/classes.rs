@@ -237,6 +237,12 @@ fn the_groups_of_the_nodes_are_read_if_a_class_names_one() {
             true,
         ),
         (own("# group = 'a'\n[device]"), false),
+        // Devices on one board.
+        (own("[device]\ngroup = \"{serial}\""), false),
+        (
+            own("[device]\ngroup = '{serial}'\nnodes = [{ path = '/dev/a', group = \"a\" }]"),
+            true,
+        ),
     ] {
         values["dra"] = json!({"classes": ["nvidia-gpu"]});
         let Some(objects) = chart(&values).unwrap() else {
