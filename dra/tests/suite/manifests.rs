@@ -99,6 +99,21 @@ fn the_component_runs_the_driver_with_the_least_rights() {
     only::<ValidatingAdmissionPolicyBinding>(&objects, "ValidatingAdmissionPolicyBinding");
 }
 
+#[test]
+fn with_the_groups_of_the_host_the_driver_reads_them() {
+    let Some(objects) = rendered(&["dra", "host-groups"]) else {
+        return;
+    };
+    let set: DaemonSet = only(&objects, "DaemonSet");
+    let pod = set.spec.template.spec.unwrap();
+    let mut mounts = pod.containers[0].volume_mounts.iter().flatten();
+    let mount = mounts.find(|one| one.mount_path == "/host/etc/group");
+    let mut volumes = pod.volumes.iter().flatten();
+    let volume = volumes.find(|one| mount.is_some_and(|mount| mount.name == one.name));
+    let path = volume.and_then(|volume| volume.host_path.as_ref());
+    assert_eq!(path.map(|path| &*path.path), Some("/etc/group"));
+}
+
 /// Returns an object without the fields in which the chart and the manifests differ on
 /// purpose.
 fn comparable(object: &Value) -> Value {
