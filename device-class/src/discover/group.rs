@@ -12,13 +12,14 @@ use crate::name::GroupName;
 pub(super) enum GroupError {
     #[error(
         "its group `{0}` is not in the host's {GROUP_FILE_PATH}, and groups of other sources, such as \
-         LDAP, are not known: create it, or write its number as `gid` (`node_gid`)"
+         LDAP, are not known: write the group's number as `gid` (`node_gid`), or create it; in \
+         Kubernetes, then restart the plugin's pods"
     )]
     UnknownGroup(GroupName),
     #[error(
-        "its group `{0}` cannot be looked up, because the host's {GROUP_FILE_PATH} is not here: set \
-         `hostGroups: true` of the chart, or add the component host-groups, or write the group's \
-         number as `gid` (`node_gid`)"
+        "its group `{0}` cannot be looked up, because the host's {GROUP_FILE_PATH} is not here: write the \
+         group's number as `gid` (`node_gid`); in Kubernetes, `hostGroups: true` of the chart or \
+         the component host-groups also helps"
     )]
     MissingGroupFile(GroupName),
     #[error("its group `{name}` cannot be looked up in the host's {GROUP_FILE_PATH}: {error}")]
