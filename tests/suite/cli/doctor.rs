@@ -90,7 +90,7 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
             15,
             [
                 "/dev/ttyUSB0 is c 188:0 in config.json, a device that the host has no more, and it",
-                "in place of `--device`, set PORTS=NAME with a name that stays",
+                "in place of the node in config.json, set PORTS=NAME with a name that stays",
                 "`boathook list port`",
             ],
         ),
@@ -101,7 +101,7 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
             15,
             [
                 "and it has no /dev/ttyACM0",
-                "in place of `--device`, set MODEMS=NAME? with a name that stays",
+                "in place of the node in config.json, set MODEMS=NAME? with a name that stays",
                 "`boathook follow` gives it again",
             ],
         ),
@@ -112,7 +112,7 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
             15,
             [
                 "and it has no /dev/ttyCH3",
-                "in place of `--device`, set CABLES=NAME with a name that stays",
+                "in place of the node in config.json, set CABLES=NAME with a name that stays",
                 "`boathook list cable`",
             ],
         ),
