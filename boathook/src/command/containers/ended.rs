@@ -402,6 +402,8 @@ fn list_data_dirs(host_root: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
