@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use harness::bundle::{Bundle, HookCommand};
 use harness::captured::Captured;
@@ -16,10 +17,12 @@ on_each_cgroup_version!(an_interface_of_this_machine_is_moved, a_macvtap_is_move
 struct Ethernet(String);
 
 impl Ethernet {
-    fn new(lab: &Lab) -> Self {
-        let version = lab.runc.view().to_string();
-        let version = version.trim_start_matches("cgroup v");
-        let ethernet = Self(format!("bhn{version}{}", std::process::id()));
+    /// Makes them with a name that no other test of this machine uses, of at most 13 of the 15
+    /// characters of a name.
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let ethernet = Self(format!("bhn{number}{}", std::process::id()));
         let (name, peer) = (&ethernet.0, ethernet.peer());
         ip(&format!("link add {name} type veth peer name {peer}"))
             .success()
@@ -64,7 +67,7 @@ fn ip(arguments: &str) -> Captured {
 }
 
 fn an_interface_of_this_machine_is_moved(lab: &Lab) {
-    let ethernet = Ethernet::new(lab);
+    let ethernet = Ethernet::new();
     let name = &ethernet.0;
     let host = ThisHost::new().class("net", &class_of(name));
     assert_eq!(host.ids(), ["the-one"]);
@@ -77,7 +80,7 @@ fn an_interface_of_this_machine_is_moved(lab: &Lab) {
 /// An interface of its own on one of the host's, as virtual machines in containers have it. The
 /// interface below it stays with the host.
 fn a_macvtap_is_moved(lab: &Lab) {
-    let ethernet = Ethernet::new(lab);
+    let ethernet = Ethernet::new();
     let name = format!("{}v", ethernet.0);
     let made = ip(&format!(
         "link add link {} name {name} address 02:00:00:00:00:2a type macvtap mode bridge",
