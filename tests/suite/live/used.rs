@@ -62,9 +62,9 @@ fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
     );
     let table = done(lab, &host, &["list", "--used", "dummy-npu"]);
     let line = |id: &str| table.lines().find(|it| it.contains(id)).unwrap();
-    let short = |bundle: &Bundle| bundle.id().chars().take(12).collect::<String>();
-    assert!(line("npu-3 ").ends_with(&short(&given)), "{table}");
-    let attached = format!("{} (attached)", short(&given));
+    // An id that a user chose is printed whole.
+    assert!(line("npu-3 ").ends_with(given.id()), "{table}");
+    let attached = format!("{} (attached)", given.id());
     assert!(line("npu-7 ").ends_with(&attached), "{table}");
     assert!(!table.contains("npu-2 "), "{table}");
 
