@@ -43,6 +43,7 @@ const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 /// the earlier instance goes on. If this process is killed before, the new instance ends by itself.
 pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
     let arguments = read_arguments(pid)?;
+    let earlier_instance = Pid::from_raw(pid);
     let service_manager = ServiceManager::connect()?;
     let program = env::args_os().next().context("the program has no name")?;
     let mut new_instance = Command::new(&program)
@@ -53,8 +54,14 @@ pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
         .spawn()
         .with_context(|| format!("cannot run {}", program.display()))?;
     let replacement = wait_until_ready(&mut new_instance, ready_timeout)
-        .and_then(|()| service_manager.set_main_process(new_instance.id()))
-        .and_then(|()| let_go_on(&mut new_instance));
+        .and_then(|()| service_manager.set_main_process(process_id(new_instance.id())?))
+        .and_then(|()| {
+            let_go_on(&mut new_instance).or_else(|error| {
+                // The end of the main process would be the end of the service.
+                service_manager.set_main_process(earlier_instance)?;
+                Err(error)
+            })
+        });
     if let Err(error) = replacement {
         end_process(process_id(new_instance.id())?, || {
             matches!(new_instance.try_wait(), Ok(None))
@@ -64,7 +71,6 @@ pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
              boathook-plugin.service`, with which the kubelet refuses pods until this version serves",
         ));
     }
-    let earlier_instance = Pid::from_raw(pid);
     end_process(earlier_instance, || kill(earlier_instance, None).is_ok())
 }
 
@@ -170,10 +176,10 @@ impl ServiceManager {
         Ok(ServiceManager { socket })
     }
 
-    /// Makes the process `pid` the main process of the service. The end of the earlier main process
-    /// is then no end of the service.
-    fn set_main_process(&self, pid: u32) -> anyhow::Result<()> {
-        let message = format!("MAINPID={pid}\n");
+    /// Makes `process` the main process of the service. The end of the earlier main process is then
+    /// no end of the service.
+    fn set_main_process(&self, process: Pid) -> anyhow::Result<()> {
+        let message = format!("MAINPID={process}\n");
         self.socket
             .send(message.as_bytes())
             .context("cannot tell the service manager the new process")?;

@@ -178,7 +178,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// What tells whether an earlier instance may end.
+/// The state from which this instance concludes whether an earlier instance may end.
 struct Readiness {
     state: StateSources,
     pending_handovers: PendingHandovers,

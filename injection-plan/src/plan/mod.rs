@@ -208,8 +208,8 @@ impl Grant {
     }
 }
 
-/// What gives an awaited device to a container that has the host's whole /dev and may access every
-/// device, for messages.
+/// The words by which messages name the host's directory of devices. A container that has all of it,
+/// and may access every device, has an awaited device as soon as the host has it.
 const HOST_DEVICES: &str = "the host's /dev, which the container has,";
 
 /// One step of a plan: an action, and the devices and classes that need it.

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 
-/// What a new instance logs that cannot serve.
+/// The reason that a new instance logs if it cannot serve.
 const REASON: &str = "the earlier instance cannot end yet: no kubelet has a ListAndWatch stream for cards.example/big";
 
 /// Starts an instance that serves, and lets no other one have a socket for a resource that is found

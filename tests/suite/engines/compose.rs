@@ -174,9 +174,9 @@ fn gpus_of_docker_29_reach_the_hook() {
     gives_gpus(Generation::Resolute);
 }
 
-/// What docker asks for where it finds `nvidia-cdi-hook` and no other hook: `--gpus 2` means the CDI
-/// devices nvidia.com/gpu=0 and 1 (moby, daemon/devices_nvidia_linux.go). Docker 29.1 does not look
-/// for this program, and gives these devices by their names.
+/// A newer Docker that finds `nvidia-cdi-hook`, and no other hook, takes `--gpus 2` for the CDI devices
+/// nvidia.com/gpu=0 and 1 (moby, daemon/devices_nvidia_linux.go). Docker 29.1 does not look for this
+/// program, and gives these devices if they are requested by their names.
 #[test]
 fn gpus_of_docker_29_are_given_as_cdi_devices() {
     let generation = Generation::Resolute;

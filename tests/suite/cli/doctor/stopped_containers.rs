@@ -245,7 +245,7 @@ fn the_device_requests_of_docker_are_requests() {
 }
 
 /// A class that extends another one has its driver, but Docker sets the variables of the other one.
-/// Which of two drivers Docker chooses is not known.
+/// If two drivers fit a request, nobody knows which of them Docker chooses.
 #[test]
 fn the_class_of_a_device_request_does_not_depend_on_the_names_of_files() {
     let host = HostDirectory::new().unwrap();
