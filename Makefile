@@ -116,7 +116,7 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
 		BOATHOOK_TESTS_CC=aarch64-linux-gnu-gcc BOATHOOK_TESTS_EMULATOR="$(QEMU_ARM64)" \
 		cargo test --target $(ARM64) --lib --no-fail-fast \
-		$(addprefix --package ,boathook boathook-device-class boathook-hook boathook-live boathook-injection-plan boathook-json-text boathook-rooted-path boathook-runtime-config) -- $(NOT_EMULATED)
+		$(addprefix --package ,boathook boathook-device-class boathook-hook boathook-host-files boathook-injection-plan boathook-runtime-config) -- $(NOT_EMULATED)
 	scripts/build-programs dev $(ARM64) hook node
 	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \
 		$(addprefix $(or $(CARGO_TARGET_DIR),target)/$(ARM64)/debug/programs/,boathook boathook-hook boathook-runtime boathook-init)

@@ -8,6 +8,7 @@
 
 mod cli;
 mod command;
+mod live;
 
 pub use command::main;
 

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::thread;
 
 use anyhow::Context;
-use http_server::{Limits, Method, answer_probe};
+use daemon::http_server;
+use daemon::http_server::{Limits, Method, answer_probe};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;

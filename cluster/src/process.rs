@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use command_line::FAILURE_EXIT_CODE;
+use daemon::command_line;
+use daemon::command_line::FAILURE_EXIT_CODE;
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};

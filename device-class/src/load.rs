@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rooted_path::RegularFile;
+use host_files::rooted_path::RegularFile;
 
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;

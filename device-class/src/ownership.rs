@@ -19,13 +19,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{self, OFlag, openat};
-use nix::sys::stat::Mode;
-use nix::sys::statvfs::{FsFlags, fstatvfs};
-use rooted_path::{
+use host_files::rooted_path;
+use host_files::rooted_path::{
     FileKind, Handle, LastLink, RegularFile, Resolver, RootDir, Walk, is_root_or_this_user,
     join_component_names, not_regular_error,
 };
+use nix::fcntl::{self, OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 const GROUP_OR_OTHERS_WRITE_MODE: u32 = 0o022;
 const STICKY_MODE: u32 = 0o1000;

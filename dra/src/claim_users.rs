@@ -16,9 +16,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use daemon::kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
+use daemon::kubelet_api::{POD_RESOURCES_SOCKET_PATH, query_pod_resources};
 use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
-use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::{POD_RESOURCES_SOCKET_PATH, query_pod_resources};
 
 use crate::claim::Record;
 use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};

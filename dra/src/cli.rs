@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{ChrootProgram, LogOptions, NodeOptions, parse_absolute_path};
+use daemon::command_line::{ChrootProgram, LogOptions, NodeOptions, parse_absolute_path};
+use daemon::host_inventory::host_program;
 use device_class::name::ClassName;
-use host_inventory::host_program;
-use release_lock::ReleaseName;
+use host_files::release_lock::ReleaseName;
 
 use crate::names::is_dns_subdomain;
 

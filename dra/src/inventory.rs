@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::host_inventory::{ClassScan, HostScan, HostWatcher, Notifications, WatcherTask};
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::{Device, FoundClass, FoundEdits, Health};
 use device_class::name::ClassName;
-use host_inventory::{ClassScan, HostScan, HostWatcher, Notifications, WatcherTask};
 use tokio::sync::watch;
 
 use crate::claim::{ClaimStore, StoreLock};

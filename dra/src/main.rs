@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use command_line::{FAILURE_EXIT_CODE, print_lines};
+use daemon::command_line;
+use daemon::command_line::{FAILURE_EXIT_CODE, print_lines};
+use daemon::host_inventory::host_program;
 use dra::cli::{Cli, Command, RunOptions};
 use dra::device_class;
-use host_inventory::host_program;
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse_command_line();

@@ -1,6 +1,7 @@
 //! Serves the HTTP pages `/healthz`, `/readyz` and `/metrics`.
 
-use http_server::{Limits, Method, answer_probe};
+use daemon::http_server;
+use daemon::http_server::{Limits, Method, answer_probe};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;

@@ -14,10 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use daemon::kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
+use daemon::kubelet_api::{POD_RESOURCES_SOCKET_PATH, query_pod_resources};
 use device_class::discover::Device;
 use injection_plan::kubelet_checkpoint::{self, CheckpointError, KubeletCheckpoint};
-use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::{POD_RESOURCES_SOCKET_PATH, query_pod_resources};
 
 use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 

@@ -5,25 +5,25 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use device_class::discover::Health;
-use futures::future::join_all;
-use futures::{Stream, StreamExt};
-use kube::Client;
-use kubelet_api::dra::v1::{
+use daemon::kubelet_api::dra::v1::{
     Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
     NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
     NodeUnprepareResourcesResponse,
 };
-use kubelet_api::dra::{v1, v1beta1};
-use kubelet_api::dra_health::{
+use daemon::kubelet_api::dra::{v1, v1beta1};
+use daemon::kubelet_api::dra_health::{
     DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest,
     NodeWatchResourcesResponse, dra_resource_health_server::DraResourceHealth,
 };
-use kubelet_api::pluginregistration::{
+use daemon::kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
     registration_server::Registration,
 };
-use kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
+use daemon::kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
+use device_class::discover::Health;
+use futures::future::join_all;
+use futures::{Stream, StreamExt};
+use kube::Client;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;

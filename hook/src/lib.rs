@@ -3,8 +3,8 @@
 //! them in its cgroup. It executes no program of a container and follows no link of a container to
 //! the host. `ARCHITECTURE.md` shows the data flow.
 //!
-//! The programs use [`hook_main`] and [`runtime_main`]. The crates `live` and `boathook` use the
-//! modules for containers that run.
+//! The programs use [`hook_main`] and [`runtime_main`]. The crate `boathook` uses the modules
+//! for containers that run.
 
 #![cfg_attr(
     test,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
-use release_lock::ReleaseName;
+use host_files::release_lock::ReleaseName;
 use runtime_config::Engine;
 
 use crate::layout::NODE_LABELS_PATH;

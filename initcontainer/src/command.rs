@@ -11,12 +11,13 @@ mod upgrade;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use daemon::command_line;
+use host_files::release_lock::NodeReleaseLock;
 use initcontainer::cli::{Cli, Command};
 use initcontainer::host::Host;
 use initcontainer::lock::InstallerLock;
 use initcontainer::status::Status;
 use nix::sys::signal::{SigSet, Signal};
-use release_lock::NodeReleaseLock;
 
 use crate::output::Output;
 

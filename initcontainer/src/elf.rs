@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use rooted_path::open_regular_file;
+use host_files::rooted_path::open_regular_file;
 
 /// The architecture of this program, which is also the architecture of this machine.
 const HOST_ARCHITECTURE: &str = std::env::consts::ARCH;

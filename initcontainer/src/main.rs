@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use command_line::FAILURE_EXIT_CODE;
+use daemon::command_line;
+use daemon::command_line::FAILURE_EXIT_CODE;
 use initcontainer::cli::Cli;
 
 mod command;

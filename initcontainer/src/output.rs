@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use command_line::{print_json, print_lines};
+use daemon::command_line::{print_json, print_lines};
 use initcontainer::step::Step;
 use runtime_config::Engine;
 use serde::Serialize;

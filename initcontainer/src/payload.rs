@@ -12,7 +12,7 @@ use device_class::class::DeviceClass;
 use device_class::config::Config;
 use device_class::load::ClassSource;
 use device_class::strict_toml::FileError;
-use rooted_path::{open_regular_file, read_regular_text};
+use host_files::rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, describe_refusal};

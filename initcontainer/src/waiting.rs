@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::{fs, io};
 
+use host_files::rooted_path::{read_own_text, read_regular_text};
 use injection_plan::follower::{FOLLOWER_NAME, START_COMMANDS, is_running};
-use rooted_path::{read_own_text, read_regular_text};
 use serde_json::Value;
 
 use crate::host::Host;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::driver_properties::{self, DriverProperties};
 use device_class::{DeviceClass, HostView, discover};
-use rooted_path::replace_file;
+use host_files::rooted_path::replace_file;
 
 /// The facts (driver properties) that the programs of one class reported.
 #[derive(Debug, Default)]

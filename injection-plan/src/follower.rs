@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use rooted_path::{open_lock_file, open_own_file};
+use host_files::rooted_path::{open_lock_file, open_own_file};
 
 /// The name of the follower in messages: its command and its systemd unit.
 pub const FOLLOWER_NAME: &str = "`boathook follow` (boathook-follow.service)";

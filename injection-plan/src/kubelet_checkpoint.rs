@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use rooted_path::read_regular_file;
+use host_files::json_text;
+use host_files::rooted_path::read_regular_file;
 use serde::Deserialize;
 
 /// The name of the checkpoint file. It is in the kubelet's directory for device plugins.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use host_files::json_text;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{ChrootProgram, LogOptions, NodeOptions, parse_absolute_path, parse_seconds};
+use daemon::command_line::{
+    ChrootProgram, LogOptions, NodeOptions, parse_absolute_path, parse_seconds,
+};
+use daemon::host_inventory::host_program;
 use device_class::name::ClassName;
-use host_inventory::host_program;
-use release_lock::ReleaseName;
+use host_files::release_lock::ReleaseName;
 
 use crate::server::RegistrationMethod;
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
-use kubelet_api::connect;
-use kubelet_api::cri::runtime_service_client::RuntimeServiceClient;
-use kubelet_api::cri::{StatusRequest, VersionRequest, VersionResponse};
+use daemon::kubelet_api::connect;
+use daemon::kubelet_api::cri::runtime_service_client::RuntimeServiceClient;
+use daemon::kubelet_api::cri::{StatusRequest, VersionRequest, VersionResponse};
 use runtime_config::{Engine, LoadCheck};
 use serde_json::Value;
 use tonic::Code;

@@ -5,7 +5,7 @@ mod current_state;
 mod host_versions;
 mod metrics_page;
 
-use http_server::{Answer, Handler, Method, answer_probe};
+use daemon::http_server::{Answer, Handler, Method, answer_probe};
 
 pub(crate) use allocated_devices::AllocatedDevices;
 pub(crate) use current_state::StateSources;

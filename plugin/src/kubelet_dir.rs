@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use daemon::kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 use device_class::name::ResourceName;
 use injection_plan::claim_record::{DRIVER_DIR_PATH, records_dir_path};
-use kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 
 /// The maximum length of the path of a Unix socket, in bytes. The kernel's `sun_path` has 108
 /// bytes, of which the last one is zero (unix(7)).

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use daemon::host_inventory::{Classes, ScanMemory, scan_host};
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::Health;
@@ -13,7 +14,6 @@ use device_class::host::RealHost;
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
-use host_inventory::{Classes, ScanMemory, scan_host};
 use serde_json::{Value, json};
 
 use crate::catalog::{AdvertisedDevice, ClaimedDevices, Resource, Resources, build_resources};

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use command_line::{FAILURE_EXIT_CODE, print_json, print_lines};
+use daemon::command_line;
+use daemon::command_line::{FAILURE_EXIT_CODE, print_json, print_lines};
+use daemon::host_inventory::host_program;
 use device_class::config::Config;
-use host_inventory::host_program;
 use plugin::Listing;
 use plugin::cli::{Cli, Command, ListOptions, RunOptions};
 

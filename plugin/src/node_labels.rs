@@ -9,10 +9,10 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use daemon::host_inventory::ClassScan;
 use device_class::discover;
 use device_class::name::DeviceId;
-use host_inventory::ClassScan;
-use rooted_path::{read_own_text, replace_file};
+use host_files::rooted_path::{read_own_text, replace_file};
 
 /// The mode of the label file. Every user may read the file, because Node Feature Discovery need
 /// not run as root.

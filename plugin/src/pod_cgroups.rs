@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rooted_path::read_regular_text;
+use host_files::rooted_path::read_regular_text;
 
 /// The maximum number of bytes that are read from a cgroup file.
 const MAX_CGROUP_FILE_BYTES: u64 = 4096;

@@ -14,10 +14,10 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use host_files::rooted_path::read_regular_file;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rooted_path::read_regular_file;
 
 use crate::cli::REPORT_READY_OPTION;
 

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use host_inventory::{
+use daemon::command_line;
+use daemon::host_inventory::{
     DirectoryChange, NodeConfig, Notifications, Notifier, WatchedEvents, watch_directories,
 };
-use http_server::Limits;
+use daemon::http_server;
+use daemon::http_server::Limits;
+use daemon::kubelet_api::KUBELET_SOCKET_NAME;
+use host_files::release_lock::NodeReleaseLock;
 use injection_plan::kubelet_checkpoint;
-use kubelet_api::KUBELET_SOCKET_NAME;
-use release_lock::NodeReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;

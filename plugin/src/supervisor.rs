@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::host_inventory::Notifications;
 use device_class::name::ResourceName;
-use host_inventory::Notifications;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 

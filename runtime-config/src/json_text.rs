@@ -1,9 +1,11 @@
 //! Checks the JSON texts of configuration files, and turns syntax errors into errors of this crate.
-//! The crate [`json_text`] edits JSON texts.
+//! [`host_files::json_text`] edits JSON texts.
 
 use std::path::Path;
 
-pub(crate) use json_text::{find_value, list_members, quote, remove_member, set_member};
+pub(crate) use host_files::json_text::{
+    find_value, list_members, quote, remove_member, set_member,
+};
 
 use crate::error::Error;
 use crate::toml_text::find_line_number;

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use host_files::rooted_path::read_regular_text;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rooted_path::read_regular_text;
 
 use crate::docker;
 use crate::docker::Runtimes;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 
-pub use kubelet_api::cri as api;
+pub use daemon::kubelet_api::cri as api;
 pub use pod::Pod;
 pub use record::Record;
 

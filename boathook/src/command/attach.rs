@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::live::{ContainerLocation, DetachResult, LiveError, PlannedAttachment, PlannedRefresh};
 use device_class::config::Config;
 use device_class::load;
 use device_class::name::excerpt;
@@ -13,8 +14,7 @@ use hook::exit::ExitCode;
 use hook::log;
 use hook::oci::CdiGrant;
 use hook::sys::deadline::{self, Deadline};
-use live::{ContainerLocation, DetachResult, LiveError, PlannedAttachment, PlannedRefresh};
-use printable::{OutputForm, Printable};
+use host_files::printable::{OutputForm, Printable};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ pub(super) fn attach(
         locate_running_container(container, requested_devices, config)?;
     let to_error = |error| container_error(&location.id, error);
     if !*is_dry_run {
-        live::update_container(&location.id, config).map_err(to_error)?;
+        crate::live::update_container(&location.id, config).map_err(to_error)?;
     }
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(CommandError::Deadline)?;
     let mut planned_attachment =
@@ -88,7 +88,7 @@ pub(super) fn attach(
     let plan = planned_attachment.plan.clone();
     if !*is_dry_run {
         let mut warnings = std::mem::take(&mut planned_attachment.plan.warnings);
-        warnings.extend(live::attach(planned_attachment, config).map_err(to_error)?);
+        warnings.extend(crate::live::attach(planned_attachment, config).map_err(to_error)?);
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", location.id));
         }
@@ -128,7 +128,7 @@ pub(super) fn detach(
         let known_bundle = container.bundle.as_deref();
         known_bundle.is_none_or(|known_bundle| containers::is_same_bundle(known_bundle, bundle))
     };
-    let detach_result = live::detach(id, is_bundle_of_container, &arguments.devices, config);
+    let detach_result = crate::live::detach(id, is_bundle_of_container, &arguments.devices, config);
     let detach_result =
         detach_result.map_err(
             |error| match check_device_classes(&arguments.devices, config) {
@@ -239,7 +239,7 @@ pub(super) fn refresh(
     let plan = planned_refresh.plan.clone();
     if !arguments.is_dry_run {
         let mut warnings = std::mem::take(&mut planned_refresh.plan.warnings);
-        warnings.extend(live::refresh(planned_refresh, config).map_err(to_error)?);
+        warnings.extend(crate::live::refresh(planned_refresh, config).map_err(to_error)?);
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", location.id));
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use hook::exit::ExitCode;
 use hook::oci::read_json;
-use rooted_path::read_regular_file;
+use host_files::rooted_path::read_regular_file;
 use serde_json::{Value, json};
 
 use super::output::Style;

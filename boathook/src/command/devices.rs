@@ -5,6 +5,7 @@ use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Health, Presence};
+use host_files::printable;
 use injection_plan::request::{RequestNames, RequestText, is_usb_port};
 use serde::Serialize;
 

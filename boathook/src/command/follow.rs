@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::live::Follower;
 use device_class::config::Config;
 use hook::exit::ExitCode;
 use hook::log;
 use hook::sys::uevent::UeventReceiver;
 use injection_plan::follower::FollowerLock;
-use live::Follower;
 use nix::sched::{CloneFlags, setns};
 
 use super::{CommandError, containers};

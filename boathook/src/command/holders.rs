@@ -234,7 +234,7 @@ impl Holders {
         }
         let mut holders = Holders::default();
         let mut records = attachment::read_records_and_log_errors(&config.host_root);
-        let unfulfilled_requests = live::find_unfulfilled_requests(&records, config);
+        let unfulfilled_requests = crate::live::find_unfulfilled_requests(&records, config);
         let mut running_ids = BTreeSet::new();
         for (container, pid, bundle_dir) in
             containers::find_running_containers(state_root, &config.host_root)

@@ -13,6 +13,7 @@ use device_class::load;
 use device_class::name::excerpt;
 use hook::exit::ExitCode;
 use hook::planner;
+use host_files::printable;
 use injection_plan::request::{
     DeviceList, Environment, Item, Request, RequestNames, RequestSource,
 };

@@ -27,12 +27,12 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
 /// Returns a finding if containers wait for devices and `boathook follow` does not run.
 pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let mut records = attachment::read_records(&config.host_root);
-    records.retain(|record| !live::has_host_devices(record, config));
+    records.retain(|record| !crate::live::has_host_devices(record, config));
     if records.is_empty() {
         return None;
     }
     let finding = find_missing_follower(config)?;
-    let waiting_containers = live::find_unfulfilled_requests(&records, config)
+    let waiting_containers = crate::live::find_unfulfilled_requests(&records, config)
         .into_iter()
         .filter(|(_, requests)| !requests.is_empty());
     let names_by_id = containers::read_names_by_id(&config.host_root);

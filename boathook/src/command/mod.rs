@@ -30,6 +30,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
+use crate::live::LiveError;
 use device_class::class::skip_report_patterns;
 use device_class::config::{Config, DEFAULT_PATH, InstalledDirectories};
 use device_class::load::{self, ClassSource};
@@ -43,9 +44,9 @@ use hook::log::{self, LogReader};
 use hook::oci::{Bundle, BundleError};
 use hook::planner::{self, Caller, PlannerError};
 use hook::start::{self, StartError};
+use host_files::printable;
+use host_files::printable::{OutputForm, Printable};
 use injection_plan::plan::{Grant, InjectionPlan, optional_files};
-use live::LiveError;
-use printable::{OutputForm, Printable};
 use serde::Serialize;
 
 use class::TargetError;

@@ -4,6 +4,8 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
+use host_files::printable;
+
 /// The assumed width, in columns, of a terminal that does not report its width.
 const DEFAULT_COLUMNS: usize = 80;
 /// The minimum width in characters of a table's last column. On a narrow terminal, table rows may

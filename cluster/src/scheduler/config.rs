@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use device_class::name::ResourceName;
 use device_class::strict_toml;
-use rooted_path::read_regular_text;
+use host_files::rooted_path::read_regular_text;
 use serde::Deserialize;
 
 /// The maximum number of `[[resource]]` tables. The number is limited, because each request and

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use http_server::{
+use daemon::http_server::{
     Answer, Handler, Limits, Method, StatusCode, build_json_answer, build_text_answer,
 };
 

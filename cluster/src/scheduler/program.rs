@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use command_line::{LogOptions, parse_listen_address};
-use http_server::tls::{self, Identity};
+use daemon::command_line::{LogOptions, parse_listen_address};
+use daemon::http_server;
+use daemon::http_server::tls::{self, Identity};
 
 use super::config::Config;
 use super::extender::{Extender, LIMITS};

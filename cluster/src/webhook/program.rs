@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
-use command_line::{LogOptions, parse_listen_address};
-use http_server::tls::{self, Identity};
+use daemon::command_line;
+use daemon::command_line::{LogOptions, parse_listen_address};
+use daemon::http_server;
+use daemon::http_server::tls::{self, Identity};
 
 use super::api::{AcceleratorFunction, FpgaRegion, build_definitions_yaml};
 use super::feed::watch_mappings;

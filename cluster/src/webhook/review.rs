@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use daemon::http_server::{
+    Handler, Limits, Method, StatusCode, build_json_answer, build_text_answer,
+};
 use device_class::name::excerpt;
-use http_server::{Handler, Limits, Method, StatusCode, build_json_answer, build_text_answer};
 use json_patch::Patch;
 use serde_json::Value;
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use backon::ExponentialBuilder;
 use cluster::watch::RETRY_DELAYS;
-use http_server::{Handler, Limits};
+use daemon::http_server;
+use daemon::http_server::{Handler, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rooted_path::RegularFile;
+use host_files::rooted_path::RegularFile;
 use serde::Deserialize;
 
 use crate::class::PodPattern;

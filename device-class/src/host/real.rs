@@ -12,11 +12,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host_files::rooted_path::{FileKind, RegularFile, Resolver, RootDir};
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
 use nix::time::{ClockId, clock_gettime};
-use rooted_path::{FileKind, RegularFile, Resolver, RootDir};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BYTES, ProgramAbi};
 use crate::ld_cache::{Abi, LdCache};

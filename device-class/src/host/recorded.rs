@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use rooted_path::MAX_LINKS;
+use host_files::rooted_path::MAX_LINKS;
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, ProgramAbi};
 

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rooted_path::MAX_LINKS;
+use host_files::rooted_path::MAX_LINKS;
 
 use super::recorded::{LibraryPaths, RecordedEntry};
 use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, ProgramAbi, View};

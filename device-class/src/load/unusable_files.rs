@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rooted_path::RegularFile;
+use host_files::rooted_path::RegularFile;
 
 use super::{ClassSource, Directory, MAX_FILE_BYTES};
 use crate::class;

@@ -8,13 +8,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
-use nix::sys::stat::{FileStat, Mode, fstatat};
-use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
-use rooted_path::{
+use host_files::rooted_path::{
     FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, MAX_LINKS, RegularFile, Resolver, RootDir,
     is_root_or_this_user,
 };
+use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, fstatat};
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 
 use super::{
     GROUP_OR_OTHERS_WRITE_MODE, LocatedFile, OwnershipError, check_regular_kind,

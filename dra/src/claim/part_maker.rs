@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use daemon::host_inventory::host_program;
 use device_class::discover::PossiblePart;
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, excerpt};
-use host_inventory::host_program;
 use injection_plan::facts::ReportedProperties;
 use tokio::runtime::Handle;
 

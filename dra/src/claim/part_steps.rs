@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use daemon::host_inventory::host_program;
 use device_class::discover::Step;
 use device_class::name::excerpt;
 use device_class::ownership;
-use host_inventory::host_program;
 use injection_plan::program_output;
 
 /// The maximum number of bytes that are read from a program's output.

@@ -10,10 +10,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use daemon::kubelet_api::dra::v1::Device;
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi::{SpecificationForm, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kubelet_api::dra::v1::Device;
 
 use super::allocation::{
     AllocatedDevice, AllocationError, list_allocated_devices, list_reserving_pods,

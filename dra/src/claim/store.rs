@@ -6,11 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
-use injection_plan::claim_record::{MAX_RECORD_BYTES, parse_uid_from_file_name, records_dir_path};
-use nix::fcntl::{Flock, FlockArg};
-use rooted_path::{
+use host_files::rooted_path::{
     TEMPORARY_NAME_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file,
 };
+use injection_plan::claim_record::{MAX_RECORD_BYTES, parse_uid_from_file_name, records_dir_path};
+use nix::fcntl::{Flock, FlockArg};
 
 use super::record::{ClaimUid, Record};
 

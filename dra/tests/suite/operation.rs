@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use harness::privilege::missing_for_engines;
+use host_files::release_lock::NodeReleaseLock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use release_lock::NodeReleaseLock;
 
 use crate::node::{NPUS, Node, wait};
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use kubelet_api::podresources::pod_resources_lister_server::{
+use daemon::kubelet_api::podresources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
-use kubelet_api::podresources::{
+use daemon::kubelet_api::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
     ContainerResources, DynamicResource, ListPodResourcesRequest, ListPodResourcesResponse,
     PodResources as Pod,

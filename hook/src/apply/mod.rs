@@ -25,6 +25,7 @@ use std::path::PathBuf;
 
 use device_class::config::Config;
 use device_class::ld_cache::LdCacheError;
+use host_files::rooted_path;
 use injection_plan::plan::InjectionPlan;
 
 use crate::cgroup::CgroupError;

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use device_class::discover::{NetInterface, NetInterfaceSearch};
 use device_class::host::RealHost;
 use device_class::name::excerpt;
+use host_files::rooted_path::read_regular_text;
 use injection_plan::plan::{Action, InjectionPlan};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, fstat};
-use rooted_path::read_regular_text;
 
 use super::ApplyError;
 use crate::container::ContainerNamespace;

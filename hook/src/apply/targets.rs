@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceNumber;
 use device_class::discover::CreatedNode;
-use rooted_path::split_leaf;
+use host_files::rooted_path::split_leaf;
 
 use super::ApplyError;
 use super::image_names::{self, ImageDirectories, LibraryNames};

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use host_files::rooted_path::open_lock_file;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use rooted_path::open_lock_file;
 
 /// The time that a command which a user started waits for a container's lock before it fails.
 pub const COMMAND_LOCK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,7 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rooted_path::{FileReplacement, TEMPORARY_NAME_PREFIX, open_own_file, read_bounded};
+use host_files::rooted_path::{
+    FileReplacement, TEMPORARY_NAME_PREFIX, open_own_file, read_bounded,
+};
 
 use crate::attachment::lock::{ContainerLock, RecordWriteLock};
 use crate::attachment::record::{AttachmentRecord, ContainerDevice, RecordedRule};

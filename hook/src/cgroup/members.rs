@@ -8,8 +8,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use host_files::rooted_path::{open_regular_file, read_regular_text};
 use nix::errno::Errno;
-use rooted_path::{open_regular_file, read_regular_text};
 
 use super::DeviceCgroup;
 

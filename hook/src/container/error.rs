@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use host_files::rooted_path;
 use nix::errno::Errno;
 
 use super::{FileKind, IdMapError, NotWritableReason};

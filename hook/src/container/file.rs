@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
+use host_files::rooted_path::RegularFile;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use rooted_path::RegularFile;
 
 use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 

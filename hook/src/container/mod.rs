@@ -36,6 +36,8 @@ pub(crate) use device::find_device_number;
 pub(crate) use directory::Directory;
 pub use error::Error;
 pub(crate) use file::WritableFile;
+pub use host_files::rooted_path::{FileKind, Name, Resolver};
+pub use host_files::rooted_path::{HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, RootDir};
 pub(crate) use idmap::{IdMap, IdMapError, ReaderNamespace};
 pub use namespace::ContainerNamespace;
 pub(crate) use namespace::INITIAL_USER_NAMESPACE_INODE;
@@ -44,8 +46,6 @@ pub(crate) use policy::{NotWritableReason, WritableDirectory};
 pub use process::{ProcessState, is_init_process, read_process_state, read_start_time};
 pub use procfs::Procfs;
 pub use root::ContainerRoot;
-pub use rooted_path::{FileKind, Name, Resolver};
-pub use rooted_path::{HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, RootDir};
 pub(crate) use target::Target;
 pub use writable::read_link_target;
 

@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use host_files::rooted_path::split_leaf;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
-use rooted_path::split_leaf;
 
 use super::process::{find_living_thread_of_zombie, read_parent_pid, read_process_start_time};
 use super::procfs::read_proc;

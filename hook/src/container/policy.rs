@@ -20,8 +20,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use host_files::rooted_path::{LastLink, ResolvedPath, Walk};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use rooted_path::{LastLink, ResolvedPath, Walk};
 
 use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::host::DeviceNumber;
+use host_files::rooted_path::{LastLink, OpenedComponent, ResolvedPath, Walk, split_leaf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use rooted_path::{LastLink, OpenedComponent, ResolvedPath, Walk, split_leaf};
 
 use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;

@@ -5,6 +5,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use host_files::printable;
+
 use super::node::{FILE_NAME, PREVIOUS_FILE_NAME};
 use crate::oci::open_regular;
 

@@ -2,7 +2,7 @@
 //! the hook and of `boathook-runtime` also go to the node's log ([`node`]) and to syslog, because
 //! crun discards the stderr of hooks.
 //!
-//! Every message passes [`printable::line`] once, so that no text of an image reaches a
+//! Every message passes [`host_files::printable::line`] once, so that no text of an image reaches a
 //! terminal or a log file as an additional line or as an escape sequence.
 
 mod follower;
@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 
 use device_class::config::{Config, LogLevel};
 use device_class::name::shorten_container_id;
+use host_files::printable;
 use node::NodeLog;
 
 pub use line::{contains_container_id, parse_since};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::host::{DeviceKind, DeviceNumber};
+use host_files::rooted_path;
 
 use super::{Error, Result};
 use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, find_device_number};

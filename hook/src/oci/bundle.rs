@@ -7,6 +7,7 @@ use std::iter;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use host_files::json_text;
 use injection_plan::plan::{DetachedRequest, SpecCapabilities, SpecDevices};
 use injection_plan::request::Environment;
 use serde::de::DeserializeOwned;

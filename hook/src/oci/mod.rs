@@ -5,7 +5,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use rooted_path::{RegularFile, read_regular_file};
+use host_files::json_text;
+use host_files::rooted_path::{RegularFile, read_regular_file};
 use serde::de::DeserializeOwned;
 
 mod bundle;
@@ -22,7 +23,7 @@ pub use state::{State, StateError};
 
 /// Opens a regular file, and returns an error for any other file. A bundle may belong to another
 /// user, who could put a FIFO into it. Reading from the FIFO would block the hook.
-pub use rooted_path::open_regular_file as open_regular;
+pub use host_files::rooted_path::open_regular_file as open_regular;
 
 /// Reads all bytes of `source`. Returns `None` if there are more than `max_bytes` bytes.
 pub fn read_capped(source: impl Read, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use device_class::name::excerpt;
+use host_files::json_text;
 use serde::Deserialize;
 
 use super::read_capped;

@@ -6,6 +6,7 @@ use std::io;
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
+use host_files::printable;
 use injection_plan::plan::{Grant, SpecRule};
 
 use super::{StartError, StartOptions};

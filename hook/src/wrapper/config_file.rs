@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use host_files::rooted_path::FileReplacement;
 use nix::unistd::{getegid, geteuid};
-use rooted_path::FileReplacement;
 
 use crate::oci::{Bundle, BundleError, open_regular, read_capped};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::class::MAX_CONTAINER_START_TIME;
+use host_files::json_text;
+use host_files::json_text::EditError;
 use injection_plan::plan::{Action, InjectionPlan};
-use json_text::EditError;
 use runtime_config::HOOK_ENV;
 use serde_json::json;
 

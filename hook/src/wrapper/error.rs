@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use device_class::strict_toml::FileError;
+use host_files::json_text;
 
 use crate::exit::ExitCode;
 use crate::oci::BundleError;

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
+use host_files::json_text;
 use injection_plan::plan::InjectionPlan;
 
 use crate::oci::Bundle;

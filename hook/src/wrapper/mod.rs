@@ -36,6 +36,7 @@ use std::process::{self, Command};
 use device_class::class::skip_report_patterns;
 use device_class::config::{Config, RuntimeConfig};
 use device_class::strict_toml::FileError;
+use host_files::printable;
 use nix::unistd::getppid;
 
 use crate::installation;

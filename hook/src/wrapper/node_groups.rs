@@ -11,9 +11,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use host_files::rooted_path::read_regular_text;
 use injection_plan::plan::{Action, InjectionPlan};
 use nix::sys::stat::makedev;
-use rooted_path::read_regular_text;
 use serde::Deserialize;
 
 /// The maximum size of `/proc/self/gid_map` in bytes. The kernel allows at most 340 lines

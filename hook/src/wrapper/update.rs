@@ -13,6 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use host_files::json_text;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::Deserialize;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use hook::container::{ContainerRoot, Error};
+use host_files::rooted_path;
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 

@@ -5,6 +5,8 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use daemon::command_line;
+
 /// The file whose content the kubelet adds to the status of a container that has ended. The kubelet
 /// mounts the file in each container, and reads at most 4 KiB of it (Kubernetes,
 /// `terminationMessagePath`).

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use harness::patience::wait_until;
+use host_files::release_lock::NodeReleaseLock;
 use initcontainer::lock::InstallerLock;
-use release_lock::NodeReleaseLock;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, fixture, said, with_mounts};

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rooted_path::{read_own_text, read_regular_text, replace_file};
+use host_files::rooted_path::{read_own_text, read_regular_text, replace_file};
 
 use super::kind::{find_hook_classes, parse_json_kind};
 use super::{GeneratedSpecifications, SPEC_FILE_PREFIX, Specification, SpecificationOwner};

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use device_class::discover::{Device, Health};
 use device_class::name::{ClassName, DeviceRef};
+use host_files::rooted_path::read_own_text;
 use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, parse_uid_from_file_name};
-use rooted_path::read_own_text;
 
 /// The devices that prepared claims use or may use.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use daemon::host_inventory::{ScanMemory, scan_host};
 use device_class::class::PlacementPolicy;
 use device_class::discover::Health;
 use device_class::{DeviceClass, HostView};
-use host_inventory::{ScanMemory, scan_host};
 
 use super::resource::{AdvertisedDevice, Resource, ResourceProperties};
 use super::{ClaimedDevices, ResourceScan, build_resources};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use daemon::host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
 use device_class::class::Server;
 use device_class::config::Config;
-use host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
 use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
 use tokio::sync::watch;
 

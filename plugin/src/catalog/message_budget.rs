@@ -4,7 +4,7 @@
 use prost::encoding::message::encoded_len;
 
 use super::resource::AdvertisedDevice;
-use kubelet_api::MAX_MESSAGE_BYTES;
+use daemon::kubelet_api::MAX_MESSAGE_BYTES;
 
 /// The number of the field `devices` in the protobuf message `ListAndWatchResponse`. The encoded
 /// message contains this number before each device.

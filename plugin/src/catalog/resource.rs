@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use daemon::kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
+use daemon::kubelet_api::{HEALTHY, UNHEALTHY};
 use device_class::DeviceClass;
 use device_class::class::{PlacementPolicy, ReplicaCount};
 use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
-use kubelet_api::{HEALTHY, UNHEALTHY};
 
 use super::id_index::IdIndex;
 

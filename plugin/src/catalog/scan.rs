@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use daemon::host_inventory::{ClassScan, HostScan};
+use daemon::kubelet_api::MAX_MESSAGE_BYTES;
 use device_class::discover::Device;
 use device_class::name::ResourceName;
-use host_inventory::{ClassScan, HostScan};
 use injection_plan::cdi::{CdiDevices, Omission, SpecificationForm};
-use kubelet_api::MAX_MESSAGE_BYTES;
 
 use super::cdi_files::describe_devices;
 use super::resource::{Resource, ResourceProperties};

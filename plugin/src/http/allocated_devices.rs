@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use daemon::kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
+use daemon::kubelet_api::query_pod_resources;
 use device_class::name::excerpt;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
-use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::query_pod_resources;
 
 use crate::catalog::Resources;
 use crate::pod_cgroups::PodCgroups;

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use host_inventory::ScanProgress;
+use daemon::host_inventory::ScanProgress;
 
 use super::allocated_devices::AllocatedDevices;
 use super::host_versions::HostVersions;

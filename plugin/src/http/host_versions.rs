@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rooted_path::read_own_text;
+use host_files::rooted_path::read_own_text;
 use runtime_config::PACKAGED_VERSION_PATH;
 
 /// The maximum size in bytes of the file that contains the package's version.

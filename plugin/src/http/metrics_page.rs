@@ -59,7 +59,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use host_inventory::ScanProgress;
+    use daemon::host_inventory::ScanProgress;
     use tokio::sync::watch;
 
     use super::super::host_versions::HostVersions;

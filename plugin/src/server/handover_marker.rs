@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::name::ResourceName;
-use rooted_path::{read_own_text, replace_file};
+use host_files::rooted_path::{read_own_text, replace_file};
 
 use crate::kubelet_dir::{MAX_SOCKET_NAME_BYTES, handover_marker_file_name};
 

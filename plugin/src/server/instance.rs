@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
-use host_inventory::Notifications;
+use daemon::host_inventory::Notifications;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -37,10 +37,10 @@ use crate::metrics::Metrics;
 use crate::service::{
     OpenStreamCounts, OptionsRefusal, PluginInfoService, Service, build_supported_options,
 };
-use host_inventory::{FaultLog, Notifications};
-use kubelet_api::WatcherStream;
-use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
-use kubelet_api::pluginregistration::registration_server::RegistrationServer;
+use daemon::host_inventory::{FaultLog, Notifications};
+use daemon::kubelet_api::WatcherStream;
+use daemon::kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
+use daemon::kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::{LAST_REGISTRATION_TIMEOUT, Lifecycle, PREDECESSOR_RETURN_TIMEOUT};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

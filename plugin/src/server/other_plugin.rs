@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use daemon::kubelet_api::podresources::AllocatableResourcesRequest;
+use daemon::kubelet_api::query_pod_resources;
 use device_class::name::ResourceName;
-use kubelet_api::podresources::AllocatableResourcesRequest;
-use kubelet_api::query_pod_resources;
 use tokio::sync::watch;
 
 /// Returns whether the kubelet's PodResources API at `socket` lists healthy devices of a resource.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use device_class::name::ResourceName;
 
-use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
-use kubelet_api::{DEVICE_PLUGIN_API_VERSION, connect};
+use daemon::kubelet_api::deviceplugin::registration_client::RegistrationClient;
+use daemon::kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
+use daemon::kubelet_api::{DEVICE_PLUGIN_API_VERSION, connect};
 
 /// The maximum number of characters of the kubelet's message that are quoted in an error.
 const MAX_QUOTED_CHARS: usize = 300;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use daemon::kubelet_api::deviceplugin::ContainerAllocateResponse;
 use device_class::discover::Health;
 use device_class::name::{EnvName, excerpt};
 use injection_plan::cdi::{self, SpecificationOwner};
 use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST_BYTES};
-use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use tonic::Status;
 
 use crate::catalog::{AdvertisedDevice, Resource};

@@ -22,8 +22,8 @@ pub(crate) use streams::{OpenStreamCounts, RegistrationStreams, StreamCount};
 use crate::catalog::Resource;
 use crate::holders::AllocationReporter;
 use crate::metrics::Metrics;
-use kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
-use kubelet_api::deviceplugin::{
+use daemon::kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
+use daemon::kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, DevicePluginOptions,
     Empty, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse,

@@ -4,11 +4,11 @@
 use device_class::name::ResourceName;
 use tonic::{Request, Response, Status};
 
-use kubelet_api::pluginregistration::registration_server::Registration;
-use kubelet_api::pluginregistration::{
+use daemon::kubelet_api::pluginregistration::registration_server::Registration;
+use daemon::kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
-use kubelet_api::{DEVICE_PLUGIN_API_VERSION, PLUGIN_TYPE};
+use daemon::kubelet_api::{DEVICE_PLUGIN_API_VERSION, PLUGIN_TYPE};
 
 #[derive(Debug, Clone)]
 pub(crate) struct PluginInfoService {

@@ -12,7 +12,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use crate::catalog::{Resource, Resources};
-use kubelet_api::deviceplugin::ListAndWatchResponse;
+use daemon::kubelet_api::deviceplugin::ListAndWatchResponse;
 
 /// The number of open ListAndWatch streams of each resource. All clones share these numbers. If the
 /// kubelet reads streams from two registrations of a resource, both are counted.

@@ -1,12 +1,12 @@
 //! Calls with arguments that the kubelet never sends. Each call is refused with a message, and
 //! the plugin answers the next call.
 
-use kubelet_api::deviceplugin::{
+use daemon::kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerAllocateRequest,
     ContainerPreferredAllocationRequest, Empty, PreferredAllocationRequest,
 };
-use kubelet_api::pluginregistration::registration_client::RegistrationClient;
-use kubelet_api::pluginregistration::{InfoRequest, RegistrationStatus};
+use daemon::kubelet_api::pluginregistration::registration_client::RegistrationClient;
+use daemon::kubelet_api::pluginregistration::{InfoRequest, RegistrationStatus};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use daemon::kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};

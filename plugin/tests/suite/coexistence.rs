@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use daemon::kubelet_api::deviceplugin::RegisterRequest;
+use daemon::kubelet_api::deviceplugin::registration_client::RegistrationClient;
+use daemon::kubelet_api::{DEVICE_PLUGIN_API_VERSION, KUBELET_SOCKET_NAME};
 use harness::kubelet::{Event, other_plugin};
-use kubelet_api::deviceplugin::RegisterRequest;
-use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::{DEVICE_PLUGIN_API_VERSION, KUBELET_SOCKET_NAME};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
-use kubelet_api::deviceplugin::{Empty, ListAndWatchResponse};
+use daemon::kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use daemon::kubelet_api::deviceplugin::{Empty, ListAndWatchResponse};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tonic::Streaming;

@@ -13,10 +13,10 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use host_files::rooted_path::LastLink;
 use nix::dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag};
-use rooted_path::LastLink;
 
 use crate::error::Error;
 

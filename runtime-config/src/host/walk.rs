@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host_files::rooted_path;
+use host_files::rooted_path::{FileKind, LastLink, OpenedComponent, Resolver, RootDir};
 use nix::sys::stat::fstat;
-use rooted_path::{FileKind, LastLink, OpenedComponent, Resolver, RootDir};
 
 use super::entry::HostEntry;
 use super::trust;

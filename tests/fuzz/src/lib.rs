@@ -15,7 +15,7 @@ mod corpus;
 mod engine_config;
 mod ld_cache;
 mod spec;
-#[path = "../../../host-inventory/src/hotplug/message.rs"]
+#[path = "../../../daemon/src/host_inventory/hotplug/message.rs"]
 mod uevent_message;
 
 use std::time::Duration;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use hook::oci::{Bundle, State};
+use host_files::json_text;
 use serde_json::Value;
 
 pub(crate) fn state(bytes: &[u8]) {

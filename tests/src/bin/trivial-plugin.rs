@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use daemon::kubelet_api::deviceplugin::RegisterRequest;
+use daemon::kubelet_api::deviceplugin::registration_client::RegistrationClient;
+use daemon::kubelet_api::{DEVICE_PLUGIN_API_VERSION, KUBELET_SOCKET_NAME, connect};
 use harness::exit;
 use harness::kubelet::other_plugin;
-use kubelet_api::deviceplugin::RegisterRequest;
-use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::{DEVICE_PLUGIN_API_VERSION, KUBELET_SOCKET_NAME, connect};
 
 const SOCKET: &str = "trivial.sock";
 

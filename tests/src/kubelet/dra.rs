@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use kubelet_api::dra::v1::dra_plugin_client::DraPluginClient;
-use kubelet_api::dra::v1::{
+use daemon::kubelet_api::dra::v1::dra_plugin_client::DraPluginClient;
+use daemon::kubelet_api::dra::v1::{
     Claim, Device, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
 };
-use kubelet_api::dra::v1beta1;
-use kubelet_api::dra_health::dra_resource_health_client::DraResourceHealthClient;
-use kubelet_api::dra_health::{
+use daemon::kubelet_api::dra::v1beta1;
+use daemon::kubelet_api::dra_health::dra_resource_health_client::DraResourceHealthClient;
+use daemon::kubelet_api::dra_health::{
     DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
 };
-use kubelet_api::pluginregistration::registration_client::RegistrationClient;
-use kubelet_api::pluginregistration::{PluginInfo, RegistrationStatus};
-use kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
+use daemon::kubelet_api::pluginregistration::registration_client::RegistrationClient;
+use daemon::kubelet_api::pluginregistration::{PluginInfo, RegistrationStatus};
+use daemon::kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
 use tokio::time::timeout;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};

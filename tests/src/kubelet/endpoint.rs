@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
-use kubelet_api::deviceplugin::{DevicePluginOptions, Empty, ListAndWatchResponse};
+use daemon::kubelet_api;
+use daemon::kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use daemon::kubelet_api::deviceplugin::{DevicePluginOptions, Empty, ListAndWatchResponse};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint as Address};
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use kubelet_api::deviceplugin::registration_server::RegistrationServer;
-use kubelet_api::podresources::pod_resources_lister_server::PodResourcesListerServer;
-use kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
+use daemon::kubelet_api::deviceplugin::registration_server::RegistrationServer;
+use daemon::kubelet_api::podresources::pod_resources_lister_server::PodResourcesListerServer;
+use daemon::kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
-use kubelet_api::deviceplugin::{
+use daemon::kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use daemon::kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, Empty, PreferredAllocationRequest,
 };
-use kubelet_api::podresources::ContainerDevices;
-use kubelet_api::{HEALTHY, UNHEALTHY};
+use daemon::kubelet_api::podresources::ContainerDevices;
+use daemon::kubelet_api::{HEALTHY, UNHEALTHY};
 use tokio::sync::Notify;
 use tonic::Status;
 use tonic::transport::Channel;

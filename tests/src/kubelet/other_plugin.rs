@@ -5,9 +5,9 @@ use std::path::Path;
 use std::pin::Pin;
 
 use anyhow::Result;
-use kubelet_api::HEALTHY;
-use kubelet_api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
-use kubelet_api::deviceplugin::{
+use daemon::kubelet_api::HEALTHY;
+use daemon::kubelet_api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use daemon::kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateResponse, Device,
     DevicePluginOptions, Empty, ListAndWatchResponse, PreStartContainerRequest,
     PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use kubelet_api::pluginregistration::PluginInfo;
+use daemon::kubelet_api::pluginregistration::PluginInfo;
 use prost::Message as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kubelet_api::podresources::pod_resources_lister_server::PodResourcesLister;
-use kubelet_api::podresources::{
+use daemon::kubelet_api::podresources::pod_resources_lister_server::PodResourcesLister;
+use daemon::kubelet_api::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
     ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_api::DEVICE_PLUGIN_API_VERSION;
-use kubelet_api::deviceplugin::registration_server;
-use kubelet_api::deviceplugin::{Empty, RegisterRequest};
+use daemon::kubelet_api::DEVICE_PLUGIN_API_VERSION;
+use daemon::kubelet_api::deviceplugin::registration_server;
+use daemon::kubelet_api::deviceplugin::{Empty, RegisterRequest};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tonic::{Request, Response, Status};

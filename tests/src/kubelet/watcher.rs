@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_api::pluginregistration::RegistrationStatus;
-use kubelet_api::pluginregistration::registration_client::RegistrationClient;
-use kubelet_api::{DEVICE_PLUGIN_API_VERSION, PLUGIN_TYPE};
+use daemon::kubelet_api::pluginregistration::RegistrationStatus;
+use daemon::kubelet_api::pluginregistration::registration_client::RegistrationClient;
+use daemon::kubelet_api::{DEVICE_PLUGIN_API_VERSION, PLUGIN_TYPE};
 use tonic::transport::Endpoint;
 
 use super::manager::Manager;

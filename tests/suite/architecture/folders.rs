@@ -33,8 +33,8 @@ const LAYERS: [&[&str]; 5] = [
 
 #[test]
 fn each_layer_for_running_containers_uses_only_earlier_layers() {
-    let src = binaries::source_tree().join("live/src");
-    let arrows = arrows_within(&src, "crate::");
+    let src = binaries::source_tree().join("boathook/src/live");
+    let arrows = arrows_within(&src, "crate::live::");
     let find_layer = |module: &str| {
         let layer = LAYERS.iter().position(|layer| layer.contains(&module));
         layer.unwrap_or_else(|| panic!("{module} is in no layer"))
@@ -71,8 +71,9 @@ fn arrows_of(src: &Path) -> Arrows {
 
 /// The same within a folder of modules, whose paths begin with `prefix`.
 fn arrows_within(src: &Path, prefix: &str) -> Arrows {
-    let root = ["lib.rs", "main.rs", "mod.rs"].map(|name| src.join(name));
-    let root = root.iter().find(|path| path.exists()).unwrap();
+    let [lib, main] = ["lib.rs", "main.rs"].map(|name| src.join(name));
+    let roots = [lib, main, src.with_extension("rs")];
+    let root = roots.iter().find(|path| path.exists()).unwrap();
     let root = code(root);
     let mut arrows = Arrows::new();
     for file in files(src) {

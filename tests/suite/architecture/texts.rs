@@ -28,7 +28,7 @@ const FOLDERS: [&str; 6] = [
     "device-class/src/",
     "injection-plan/src/",
     "hook/src/attachment/",
-    "live/src/",
+    "boathook/src/live/",
     "hook/src/trust/",
     "hook/src/cgroup/",
 ];

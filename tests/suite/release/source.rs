@@ -101,7 +101,7 @@ fn the_source_archive_builds_without_a_network() {
     metadata.args(["metadata", "--frozen", "--format-version=1"]);
     printed(metadata.current_dir(&tree));
     let mut build = sources.offline("cargo");
-    build.args(["build", "--frozen", "--package=boathook-json-text"]);
+    build.args(["build", "--frozen", "--package=boathook-host-files"]);
     printed(build.current_dir(&tree));
     for file in [
         format!("boathook_{VERSION}.orig.tar.gz"),

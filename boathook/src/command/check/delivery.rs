@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::config::{Config, InstalledDirectories};
+use host_files::rooted_path::read_own_text;
 use injection_plan::cdi::SpecificationOwner;
 use injection_plan::cdi::directory::is_generated;
-use rooted_path::read_own_text;
 use runtime_config::Engine;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use device_class::config::InstalledDirectories;
-use rooted_path::read_own_text;
+use host_files::rooted_path::read_own_text;
 use runtime_config::{PACKAGED_VERSION_PATH, compare_versions, find_running_programs};
 
 use crate::command::finding::{Finding, Severity};

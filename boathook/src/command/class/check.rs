@@ -21,6 +21,7 @@ use device_class::template::Attributes;
 use device_class::{DeviceClass, HostView, ownership};
 use hook::exit::ExitCode;
 use hook::planner::{self, PlannerError};
+use host_files::printable;
 use injection_plan::request::RequestNames;
 use serde_json::json;
 

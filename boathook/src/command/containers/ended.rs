@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use hook::log::format_time;
 use hook::oci::read_json;
-use rooted_path::read_regular_text;
+use host_files::rooted_path::read_regular_text;
 use serde::{Deserialize, Serialize};
 
 use super::Container;

@@ -10,6 +10,7 @@ use device_class::config::Config;
 use hook::exit::ExitCode;
 use hook::log;
 use hook::sys::uevent::UeventReceiver;
+use host_files::printable;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use device_class::host::{DeviceKind, DeviceNumber};
+use host_files::rooted_path;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, mkfifo};
 use tempfile::TempDir;

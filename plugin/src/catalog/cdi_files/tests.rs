@@ -1,8 +1,8 @@
 use std::fs::File;
 use std::time::Instant;
 
+use daemon::host_inventory::{ScanMemory, scan_host};
 use device_class::host::RecordedHost;
-use host_inventory::{ScanMemory, scan_host};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

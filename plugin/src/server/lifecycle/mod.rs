@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::host_inventory::{FaultLog, Notifications};
 use device_class::name::ResourceName;
-use host_inventory::{FaultLog, Notifications};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -38,8 +38,8 @@ use super::{Backoff, Context, RegistrationMethod};
 use crate::catalog::ScanPauseGuard;
 use crate::kubelet_dir::{SocketSlot, socket_name};
 use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
+use daemon::kubelet_api::deviceplugin::DevicePluginOptions;
 pub(super) use handover::{LAST_REGISTRATION_TIMEOUT, PREDECESSOR_RETURN_TIMEOUT};
-use kubelet_api::deviceplugin::DevicePluginOptions;
 use yielding::OtherPlugin;
 
 /// The delay after the first failure. It is short, because the kubelet may have created its socket

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use host_inventory::{FaultLog, Notifications};
+use daemon::host_inventory::{FaultLog, Notifications};
 use tokio::time::Instant;
 
 use super::super::instance::Predecessor;

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use harness::figure::Figure;
-use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
-use kubelet_api::deviceplugin::{
+use daemon::kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use daemon::kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest,
     PreferredAllocationRequest,
 };
+use harness::figure::Figure;
 use tonic::transport::{Channel, Endpoint};
 
 /// The 50th and 99th percentile of the time of a call, in milliseconds.

@@ -1,0 +1,19 @@
+//! Compares the devices of an attachment record with the host and with the container. Then changes
+//! the container and its record so that they match the host. This module sends no announcements.
+
+mod arrivals;
+mod change;
+mod host_snapshot;
+mod predicted_files;
+mod replace_devices;
+mod stale_rules;
+mod unfulfilled;
+
+pub(super) use arrivals::copy_with_arrived_devices;
+pub(super) use change::{ContainerChange, is_in_injected_dir, remove_container_files};
+pub(super) use host_snapshot::{FollowedDevice, HostSnapshot, PresentDevice, PresentNode};
+pub(super) use replace_devices::replace_devices;
+pub(super) use stale_rules::{
+    RemovedDevices, find_removed_devices, remove_nodes, revoke_stale_rules,
+};
+pub(crate) use unfulfilled::{find_unfulfilled_requests, has_host_devices};

@@ -1,0 +1,31 @@
+//! Prints text and JSON documents on stdout. Control characters are escaped. Otherwise a text from
+//! an image or a process could control the terminal.
+
+use std::io::{self, ErrorKind, Write};
+
+use host_files::printable::{OutputForm, Printable};
+use serde::Serialize;
+
+/// Prints lines on stdout. A closed pipe is not an error: readers such as `head` close the pipe
+/// when they have read enough.
+pub fn print_lines(lines: &str) -> io::Result<()> {
+    write_escaped(lines, OutputForm::Lines)
+}
+
+/// Prints a value as a JSON document on stdout. A closed pipe is not an error, as for
+/// [`print_lines`].
+pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let document = serde_json::to_string_pretty(value)?;
+    write_escaped(&(document + "\n"), OutputForm::Json)
+}
+
+fn write_escaped(text: &str, form: OutputForm) -> io::Result<()> {
+    match Printable::new(io::stdout(), form).write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("cannot write the output: {error}"),
+        )),
+        Ok(()) => Ok(()),
+    }
+}
