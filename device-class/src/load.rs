@@ -3,6 +3,7 @@
 //! request are parsed.
 
 mod bases;
+mod class_index;
 mod unusable_files;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,10 @@ use host_files::rooted_path::RegularFile;
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
-use crate::strict_toml::{FileError, Layer};
+use crate::strict_toml::{self, FileError, Layer};
+use class_index::{ClassIndex, IndexedClass};
 
+pub use class_index::{CLASS_INDEX_NAME, ClassFile, build_index};
 pub use unusable_files::{is_device_list_variable, is_requested_by_variable};
 
 /// The maximum size of a class file in bytes. A larger file cannot be used.
@@ -28,19 +31,28 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// able to create many such files, and each would delay the start of every container.
 const MAX_UNUSABLE_FILES: usize = 256;
 
-/// The text of a class file and of the files that it extends, not parsed yet.
+/// A class file and the files that it extends, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
     pub name: ClassName,
     pub path: PathBuf,
-    pub text: String,
+    content: Content,
     /// The files that this class extends. The class file extends the first one, and each of them
-    /// extends the next one.
+    /// extends the next one. The list is empty for a class of an index.
     bases: Vec<BaseFile>,
     /// The reason why the class cannot be used: users other than root can change one of its files,
     /// or a file that it extends is missing.
     fault: Option<FileError>,
+}
+
+/// The content of a class file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    /// The text of the file.
+    Text(String),
+    /// The class index of the directory has the class, merged with the files that it extends.
+    Indexed(IndexedClass),
 }
 
 /// A class file that another one extends.
@@ -83,7 +95,7 @@ impl ClassSource {
                 Ok(ClassSource {
                     name: parse_class_name(&path)?,
                     path,
-                    text: String::new(),
+                    content: Content::Text(String::new()),
                     bases: Vec::new(),
                     fault: Some(fault),
                 })
@@ -111,20 +123,68 @@ impl ClassSource {
         Ok(ClassSource {
             name,
             path,
-            text,
+            content: Content::Text(text),
             bases: Vec::new(),
             fault: None,
         })
     }
 
+    /// Returns the class of a class file, if the index of `directory` has it and the file has not
+    /// changed since.
+    fn find_in_index(directory: &Directory, index: &ClassIndex, name: &OsStr) -> Option<Self> {
+        let path = directory.path.join(name);
+        let class_name = parse_class_name(&path).ok()?;
+        let stat = directory.open_result.as_ref().ok()?.stat_file(name)?;
+        Some(ClassSource {
+            content: Content::Indexed(index.find_class(&class_name, &stat)?),
+            name: class_name,
+            path,
+            bases: Vec::new(),
+            fault: None,
+        })
+    }
+
+    /// Reads the class file again if its content is that of an index.
+    fn into_text(self) -> Result<Self, FileError> {
+        match (&self.content, self.path.parent(), self.path.file_name()) {
+            (Content::Indexed(_), Some(parent), Some(name)) => {
+                let directory = Directory::open(parent);
+                let error = || FileError::whole(&self.path, "its directory was removed");
+                Self::read_in_directory(&directory.ok_or_else(error)?, name)
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns the text of the file, or an empty text for a class of an index.
+    fn text(&self) -> &str {
+        match &self.content {
+            Content::Text(text) => text,
+            Content::Indexed(_) => "",
+        }
+    }
+
+    /// Returns whether the class files of two classes have the same text.
+    pub fn has_same_text(&self, other: &Self) -> bool {
+        let [text, other_text] = [self, other].map(|source| source.clone().into_text().ok());
+        match (text, other_text) {
+            (Some(source), Some(other)) => source.text() == other.text(),
+            _ => false,
+        }
+    }
+
     /// Returns whether the file is empty. An empty file disables the class of this name that an
     /// earlier directory defines.
     pub fn is_empty(&self) -> bool {
-        self.fault.is_none() && self.text.trim().is_empty()
+        let is_text = matches!(self.content, Content::Text(_));
+        self.fault.is_none() && is_text && self.text().trim().is_empty()
     }
 
     /// Returns whether the class extends the class of this name, directly or indirectly.
     pub fn extends(&self, name: &ClassName) -> bool {
+        if let Content::Indexed(class) = &self.content {
+            return class.bases().iter().any(|base| base == name.as_str());
+        }
         let mut bases = self.bases.iter();
         bases.any(|base| parse_class_name(&base.path).is_ok_and(|base_name| base_name == *name))
     }
@@ -133,8 +193,11 @@ impl ClassSource {
     /// set in the container. `false` is certain. After `true`, the caller has to parse the class to
     /// know.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        let bases = self.bases.iter().map(|base| &base.text);
-        let mut texts = [&self.text].into_iter().chain(bases);
+        if let Content::Indexed(class) = &self.content {
+            return is_set(class.variable());
+        }
+        let bases = self.bases.iter().map(|base| base.text.as_str());
+        let mut texts = [self.text()].into_iter().chain(bases);
         self.fault.is_some() || texts.any(|text| class::may_be_requested(text, &is_set))
     }
 
@@ -142,13 +205,13 @@ impl ClassSource {
     /// host replaces by a file in another directory, or does not have. What the class changes in
     /// the extended one may then be missing.
     pub(crate) fn is_disabled_without_base(&self) -> bool {
-        let Some(base_name) = class::find_extended_class(&self.text) else {
+        let Some(base_name) = class::find_extended_class(self.text()) else {
             return false;
         };
         // The class that was shipped with this one. An administrator's class extends one of another
         // directory, and a mistake in it must be reported.
         let shipped_base = self.path.with_file_name(format!("{base_name}.toml"));
-        let table = self.text.parse::<toml::Table>().ok();
+        let table = self.text().parse::<toml::Table>().ok();
         let value = table.as_ref().and_then(|table| table.get("enabled"));
         let is_extended = self
             .bases
@@ -167,9 +230,33 @@ impl ClassSource {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
+        match &self.content {
+            Content::Text(_) => DeviceClass::from_layers(self.name.clone(), &self.layers()),
+            Content::Indexed(class) => match class.read() {
+                Some(spec) => Ok(DeviceClass::from_valid_spec(self.name.clone(), spec)),
+                None => self.reread()?.parse(),
+            },
+        }
+    }
+
+    /// Reads the class file of a class whose index is damaged, and the files that it extends.
+    fn reread(&self) -> Result<Self, FileError> {
+        let mut source = self.clone().into_text()?;
+        let directories = self.path.parent().map(Path::to_owned);
+        source.add_bases(|name| bases::find_source(directories.as_slice(), name));
+        Ok(source)
+    }
+
+    /// Returns the class, merged with the files that it extends, as JSON.
+    fn convert_to_json(&self) -> Option<serde_json::Value> {
+        strict_toml::convert_to_json(&self.layers()).ok()?
+    }
+
+    /// Returns the class file and the files that it extends.
+    fn layers(&self) -> Vec<Layer<'_>> {
         let bases = self.bases.iter();
         let files = bases.map(|base| (base.path.as_path(), base.text.as_str()));
-        let files = [(self.path.as_path(), self.text.as_str())]
+        let files = [(self.path.as_path(), self.text())]
             .into_iter()
             .chain(files);
         let layers = files.map(|(path, text)| {
@@ -180,7 +267,7 @@ impl ClassSource {
                 extends,
             }
         });
-        DeviceClass::from_layers(self.name.clone(), &layers.collect::<Vec<_>>())
+        layers.collect()
     }
 }
 
@@ -214,10 +301,11 @@ pub fn read_each_source(
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     // The key is a file name. The value is the directory of the file, and whether the file replaces
     // one of the same name in an earlier directory.
-    let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
+    let mut files: BTreeMap<OsString, (&IndexedDirectory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
-    let directories: Vec<Directory> = directories.collect();
-    for directory in &directories {
+    let directories: Vec<IndexedDirectory> = directories.map(IndexedDirectory::new).collect();
+    for indexed_directory in &directories {
+        let directory = &indexed_directory.directory;
         let to_file_error =
             |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
         for entry in fs::read_dir(directory.path).map_err(to_file_error)? {
@@ -225,14 +313,14 @@ pub fn read_each_source(
             let bytes = name.as_encoded_bytes();
             if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
                 let masks_other_file = files.contains_key(&name);
-                files.insert(name, (directory, masks_other_file));
+                files.insert(name, (indexed_directory, masks_other_file));
             }
         }
     }
     let mut unusable_count = 0;
     let mut sources = Vec::with_capacity(files.len());
     for (name, (directory, masks_other_file)) in &files {
-        let source = ClassSource::read_in_directory(directory, name);
+        let source = directory.read_source(name);
         if source.as_ref().is_ok_and(ClassSource::is_empty) {
             continue;
         }
@@ -246,6 +334,27 @@ pub fn read_each_source(
     }
     bases::add_bases(&mut sources);
     Ok(sources)
+}
+
+/// A directory of class files, and its class index.
+struct IndexedDirectory<'a> {
+    directory: Directory<'a>,
+    index: Option<ClassIndex>,
+}
+
+impl<'a> IndexedDirectory<'a> {
+    fn new(directory: Directory<'a>) -> Self {
+        let opened = directory.open_result.as_ref().ok();
+        let index = opened.and_then(ClassIndex::open);
+        IndexedDirectory { directory, index }
+    }
+
+    fn read_source(&self, name: &OsStr) -> Result<ClassSource, FileError> {
+        let index = self.index.as_ref();
+        let indexed =
+            index.and_then(|index| ClassSource::find_in_index(&self.directory, index, name));
+        indexed.map_or_else(|| ClassSource::read_in_directory(&self.directory, name), Ok)
+    }
 }
 
 struct Directory<'a> {
@@ -297,7 +406,7 @@ mod tests {
             fs::write(directory.join(file), text).unwrap();
         }
         let found = read_sources(&[shipped, local, root.path().join("absent")]).unwrap();
-        let texts: Vec<&str> = found.iter().map(|source| source.text.as_str()).collect();
+        let texts: Vec<&str> = found.iter().map(|source| source.text()).collect();
         assert_eq!(texts, ["shipped a", "local b"]);
     }
 

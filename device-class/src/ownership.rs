@@ -24,8 +24,8 @@ use host_files::rooted_path::{
     FileKind, Handle, LastLink, RegularFile, Resolver, RootDir, Walk, is_root_or_this_user,
     join_component_names, not_regular_error,
 };
-use nix::fcntl::{self, OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{self, AtFlags, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fstatat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 const GROUP_OR_OTHERS_WRITE_MODE: u32 = 0o022;
@@ -170,6 +170,18 @@ impl Directory {
             OwnershipError::Open { path, error } if is_link(error) => open_trusted_file(path),
             _ => Err(error),
         })
+    }
+
+    /// Returns the metadata of a regular file in the directory without opening the file. Returns
+    /// `None` for any other kind of file, also for a symbolic link, and if users other than root can
+    /// change the file.
+    pub(crate) fn stat_file(&self, name: &OsStr) -> Option<FileStat> {
+        let directory = &self.located_dir.handle;
+        let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+        let is_trusted = FileKind::from_stat(&stat) == FileKind::Regular
+            && is_root_or_this_user(stat.st_uid)
+            && stat.st_mode & GROUP_OR_OTHERS_WRITE_MODE == 0;
+        is_trusted.then_some(stat)
     }
 
     fn open_without_links(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {

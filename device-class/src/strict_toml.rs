@@ -2,6 +2,7 @@
 //! an unknown key it also names the most similar known key.
 
 mod error;
+mod json;
 mod layers;
 mod list_changes;
 mod value;
@@ -14,7 +15,8 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 use error::{Error, ErrorDetails, Example};
-pub(crate) use layers::{EXTENDS_KEY, Layer, parse_layers};
+pub(crate) use json::parse_json;
+pub(crate) use layers::{EXTENDS_KEY, Layer, convert_to_json, parse_layers};
 use value::Value;
 
 /// An error in a class file or in config.toml. It has the path of the file and, if they are known,

@@ -31,6 +31,7 @@ pub mod fingerprint;
 pub mod hanging;
 pub mod image;
 pub mod in_root;
+pub mod installed_classes;
 pub mod kubelet;
 pub mod leftovers;
 pub mod loader;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{binaries, scratch};
+use crate::{installed_classes, scratch};
 
 /// The files with which the hook runs without a runtime. All shipped classes are installed, and the
 /// container has as many variables as in a namespace with many services.
@@ -29,14 +29,7 @@ impl RequestlessBundle {
         let state = json!({"ociVersion": "1.0.2", "id": "bench", "status": "creating",
                            "pid": std::process::id(), "bundle": this.0.path()});
         fs::write(this.state(), state.to_string())?;
-        // The classes are copied to this directory, because the hook checks each directory above
-        // them, and the source tree may be any number of directories deep.
-        let classes = this.file("classes");
-        fs::create_dir(&classes)?;
-        for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
-            let entry = entry?;
-            fs::copy(entry.path(), classes.join(entry.file_name()))?;
-        }
+        let classes = installed_classes::install(this.0.path())?;
         fs::write(
             this.file("boathook.toml"),
             format!("classes = [{classes:?}]\n"),

@@ -319,12 +319,16 @@ impl DeviceClass {
     pub(crate) fn from_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
         validate::check(&spec).map_err(|error| FileError::from_broken_rule(layers, &error))?;
-        let settings = ClassConfig::default();
-        Ok(DeviceClass {
+        Ok(Self::from_valid_spec(name, spec))
+    }
+
+    /// Creates a class without changes of config.toml from a class file that was validated.
+    pub(crate) fn from_valid_spec(name: ClassName, spec: ClassSpec) -> Self {
+        DeviceClass {
             name,
             spec,
-            settings,
-        })
+            settings: ClassConfig::default(),
+        }
     }
 
     /// Checks the rules that concern several values of the class file and of config.toml together.

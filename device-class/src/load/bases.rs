@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{BaseFile, ClassSource, Directory};
+use super::{BaseFile, ClassSource, Content, Directory};
 use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS_KEY, FileError};
@@ -33,19 +33,45 @@ pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
         };
         sources.iter().find(is_base).cloned()
     };
+    let find_text_by_name =
+        |name: &ClassName| Some(find_by_name(name)?.and_then(ClassSource::into_text));
     let extended_sources = sources.iter().enumerate().filter_map(|(index, source)| {
         let source = source.as_ref().ok()?;
-        class::find_extended_class(&source.text)?;
-        let mut source = source.clone();
-        source.add_bases(find_by_name);
+        let text_source = match &source.content {
+            Content::Text(text) => {
+                class::find_extended_class(text)?;
+                Ok(source.clone())
+            }
+            Content::Indexed(class) => {
+                let has_indexed_bases = class.bases().iter().all(|base| {
+                    let is_base = |other: &&ClassSource| other.name.as_str() == base;
+                    let base = sources.iter().flatten().find(is_base);
+                    base.is_some_and(|base| base.is_indexed_beside(source))
+                });
+                if has_indexed_bases {
+                    return None;
+                }
+                source.clone().into_text()
+            }
+        };
+        let source = text_source.map(|mut source| {
+            source.add_bases(find_text_by_name);
+            source
+        });
         Some((index, source))
     });
     for (index, source) in extended_sources.collect::<Vec<_>>() {
-        sources[index] = Ok(source);
+        sources[index] = source;
     }
 }
 
 impl ClassSource {
+    /// Returns whether the content of this class and of `other` is in the index of the same
+    /// directory.
+    fn is_indexed_beside(&self, other: &Self) -> bool {
+        matches!(self.content, Content::Indexed(_)) && self.path.parent() == other.path.parent()
+    }
+
     pub(super) fn add_bases(&mut self, find_source: impl Fn(&ClassName) -> Lookup) {
         match self.find_bases(find_source) {
             Ok(bases) => self.bases = bases,
@@ -60,8 +86,9 @@ impl ClassSource {
         let mut bases: Vec<BaseFile> = Vec::new();
         let mut chain = vec![self.name.clone()];
         loop {
-            let last_base = bases.last().map(|base| (&base.path, &base.text));
-            let (path, text) = last_base.unwrap_or((&self.path, &self.text));
+            let last_base = bases.last();
+            let last_base = last_base.map(|base| (&base.path, base.text.as_str()));
+            let (path, text) = last_base.unwrap_or((&self.path, self.text()));
             let Some(name) = class::find_extended_class(text) else {
                 return Ok(bases);
             };
@@ -94,8 +121,8 @@ impl ClassSource {
                 },
             }?;
             bases.push(BaseFile {
+                text: base.text().to_owned(),
                 path: base.path,
-                text: base.text,
             });
         }
     }

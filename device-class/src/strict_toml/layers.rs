@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Error;
+use super::json::to_json;
 use super::list_changes::ListChanges;
 use super::value::Value;
 use super::{FileError, deserialize};
@@ -35,6 +36,22 @@ pub(crate) struct Layer<'t> {
 /// of the next file. A value that has conditions replaces them, too ([`CONDITIONAL_KEYS`]). An error
 /// names the file that has the mistake.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
+    merge_layers(layers, |table| deserialize(Value::from_table(table)))
+}
+
+/// Merges files as [`parse_layers`] does, and returns the result as JSON, which
+/// [`parse_json`](super::parse_json) reads. Returns `None` if JSON cannot express it.
+pub(crate) fn convert_to_json(
+    layers: &[Layer<'_>],
+) -> Result<Option<serde_json::Value>, FileError> {
+    merge_layers(layers, |table| Ok(to_json(table.get_ref())))
+}
+
+/// Merges files, and calls `use_table` with the merged table.
+fn merge_layers<T>(
+    layers: &[Layer<'_>],
+    use_table: impl FnOnce(Spanned<DeTable<'_>>) -> Result<T, Error>,
+) -> Result<T, FileError> {
     // Spaces are put in front of each text: as many as all earlier texts are long. So the offset of
     // an error tells which file has the mistake.
     let mut next_start = 0;
@@ -85,7 +102,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         merged_table = Some(table);
     }
     let merged_table = merged_table.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
-    deserialize(Value::from_table(merged_table)).map_err(to_file_error)
+    use_table(merged_table).map_err(to_file_error)
 }
 
 /// Adds those keys of `base` that the table does not have. Does the same in nested tables.

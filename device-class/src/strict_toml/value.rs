@@ -76,7 +76,7 @@ impl<'de> Value<'de> {
     }
 }
 
-fn to_i64(number: &DeInteger<'_>) -> Option<i64> {
+pub(super) fn to_i64(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 

@@ -5,6 +5,7 @@
 mod administrator;
 mod bad_input;
 mod board_devices;
+mod class_index;
 mod class_of_ones_own;
 mod combined;
 mod device_tree;

@@ -61,6 +61,11 @@ impl RegularFile {
         Ok(Self::new(file, &stat))
     }
 
+    /// Returns the open file, for a caller that reads parts of it.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// Reads the file to its end, but not more than `max_bytes` bytes.
     ///
     /// If the size of the file has not changed since it was opened, one system call is enough. The

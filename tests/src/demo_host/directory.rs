@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::{binaries, scratch};
+use crate::{binaries, installed_classes, scratch};
 
 /// A host without devices, which is removed when the value is dropped. Programs use it as their
 /// host by `host_root` in the configuration. Every user can create one.
@@ -69,13 +69,12 @@ impl HostDirectory {
         self.add_class(name, &text.replace("\nenabled = false\n", "\n"))
     }
 
-    /// Adds all classes that are shipped, as an installation has them.
-    pub fn add_all_shipped_classes(&self) -> Result<()> {
-        for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
-            let entry = entry?;
-            fs::copy(entry.path(), self.classes().join(entry.file_name()))?;
-        }
-        Ok(())
+    /// Adds all classes that are shipped. The installer writes them, and their index, as it does
+    /// for an installation.
+    pub fn install_all_shipped_classes(&self) -> Result<()> {
+        let installed = installed_classes::install(self.path())?;
+        fs::remove_dir_all(self.classes())?;
+        fs::rename(installed, self.classes()).context("cannot move the installed classes")
     }
 
     /// Adds a file to the root.

@@ -85,7 +85,7 @@ impl Node {
     pub(crate) fn start_gpus() -> Result<Self> {
         let record = binaries::source_tree().join("device-class/testdata/amd-gpu/xgmi/host.txt");
         let host = RecordedHost::bare(&fs::read_to_string(record)?)?;
-        host.add_all_shipped_classes()?;
+        host.install_all_shipped_classes()?;
         host.write_config("")?;
         let root = tempfile::Builder::new().prefix("bh").tempdir()?;
         let config = host.config_file();

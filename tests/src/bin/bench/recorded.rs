@@ -175,7 +175,7 @@ impl Driver {
         let testdata = binaries::source_tree().join("device-class/testdata");
         let record = testdata.join(class).join(record).join("host.txt");
         let host = RecordedHost::bare(&fs::read_to_string(record)?)?;
-        host.add_all_shipped_classes()?;
+        host.install_all_shipped_classes()?;
         host.add_shipped_class(class)?;
         let runtime = runc::program().context("no runc on this machine")?;
         host.write_config(&format!("[runtime]\npath = {runtime:?}\n"))?;

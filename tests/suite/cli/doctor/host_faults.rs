@@ -52,7 +52,7 @@ fn what_the_host_lacks_is_reported_although_no_device_is_unhealthy() {
 fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
     let taken_by = |driver: Option<&str>, vendor: &str| {
         let host = HostDirectory::new().unwrap();
-        host.add_all_shipped_classes().unwrap();
+        host.install_all_shipped_classes().unwrap();
         let gpu = "/sys/bus/pci/devices/0000:41:00.0";
         for (file, text) in [("vendor", vendor), ("class", "0x030200")] {
             host.add_file(&format!("{gpu}/{file}"), text).unwrap();

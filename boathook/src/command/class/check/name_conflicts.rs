@@ -46,7 +46,7 @@ pub(super) fn find_name_conflicts(
     let resources = collect_resources(class, inventory);
     for installed_source in installed_sources.iter().flatten() {
         if installed_source.name == class.name {
-            if source.text != installed_source.text {
+            if !source.has_same_text(installed_source) {
                 let text = format!(
                     "the installed class of this name is another one: {}",
                     installed_source.path.display()

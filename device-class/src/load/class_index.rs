@@ -1,0 +1,187 @@
+//! Reads the class index: a file in a directory of class files that has the content of each class
+//! as JSON. With it, a container without a request starts without reading the class files, and a
+//! request is understood in half the time. The installer writes the index with [`build_index`].
+//!
+//! The index replaces no class file. For each class file it has the size and times that the file
+//! had. If they differ now, or if there is no index, the class file itself is read. So an
+//! administrator can change, add and remove class files at any time.
+//!
+//! The first line of the index has the version of Boathook and an entry for each class. After this
+//! line, each class has a line, whose offset is in its entry.
+
+mod build;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use host_files::rooted_path::RegularFile;
+use nix::sys::stat::{FileStat, fstat};
+use serde::{Deserialize, Serialize};
+
+use crate::class::ClassSpec;
+use crate::name::ClassName;
+use crate::ownership;
+use crate::strict_toml;
+
+pub use build::{ClassFile, build_index};
+
+/// The name of the class index in a directory of class files. It begins with a dot, so that the
+/// index does not look like a class file.
+pub const CLASS_INDEX_NAME: &str = ".classes.json";
+
+/// The maximum length in bytes of the first line of an index. A longer one is not used.
+const MAX_HEADER_BYTES: usize = 1 << 20;
+
+/// The number of bytes that are read first. The first line for all classes of a release fits in.
+const FIRST_READ_BYTES: usize = 24 << 10;
+
+/// The maximum length in bytes of one class in an index. A longer one is not used.
+const MAX_CLASS_BYTES: u64 = 1 << 20;
+
+/// The first line of an index.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    /// The version of Boathook that wrote the index. Another version may check class files by other
+    /// rules, so it does not use the index.
+    version: String,
+    classes: Vec<Entry>,
+}
+
+/// What the first line of an index has about a class file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    name: String,
+    file: FileState,
+    /// The request variable of the class.
+    variable: String,
+    /// The classes that this class extends, directly or indirectly.
+    bases: Vec<String>,
+    /// The offset of the class in bytes after the first line of the index.
+    offset: u64,
+    /// The length of the class in bytes.
+    length: u64,
+}
+
+/// The state of a class file when the index was written. The kernel changes the time of the last
+/// status change (ctime) at each change of a file, and no program can set it to an earlier time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct FileState {
+    size: i64,
+    /// The time of the last change of the content, in nanoseconds since 1970.
+    modified: i64,
+    /// The time of the last status change, in nanoseconds since 1970.
+    changed: i64,
+}
+
+impl FileState {
+    /// Returns `None` if a time does not fit into the number.
+    fn from_stat(stat: &FileStat) -> Option<Self> {
+        let to_nanoseconds = |seconds: i64, nanoseconds: i64| {
+            seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+        };
+        Some(FileState {
+            size: stat.st_size,
+            modified: to_nanoseconds(stat.st_mtime, stat.st_mtime_nsec)?,
+            changed: to_nanoseconds(stat.st_ctime, stat.st_ctime_nsec)?,
+        })
+    }
+}
+
+/// An open class index.
+pub(super) struct ClassIndex {
+    file: Arc<File>,
+    header_length: u64,
+    /// The time at which the index was written.
+    written: i64,
+    entries: Vec<Entry>,
+}
+
+impl ClassIndex {
+    /// Opens the index of a directory. Returns `None` if the directory has no index that this
+    /// version can use, or if users other than root can change the index.
+    pub(super) fn open(directory: &ownership::Directory) -> Option<Self> {
+        let file = directory.open_file(CLASS_INDEX_NAME.as_ref()).ok()?;
+        Self::read(file)
+    }
+
+    fn read(file: RegularFile) -> Option<Self> {
+        let file = file.into_file();
+        let written = FileState::from_stat(&fstat(&file).ok()?)?.changed;
+        let mut bytes = vec![0; FIRST_READ_BYTES];
+        let mut length = 0;
+        let header_length = loop {
+            let count = file.read_at(&mut bytes[length..], length as u64).ok()?;
+            let line_end = memchr::memchr(b'\n', &bytes[length..length + count]);
+            length += count;
+            match line_end {
+                Some(line_end) => break length - count + line_end + 1,
+                None if count == 0 || length >= MAX_HEADER_BYTES => return None,
+                None => bytes.resize(length * 2, 0),
+            }
+        };
+        let header: Header = serde_json::from_slice(&bytes[..header_length]).ok()?;
+        (header.version == env!("CARGO_PKG_VERSION")).then(|| ClassIndex {
+            file: Arc::new(file),
+            header_length: header_length as u64,
+            written,
+            entries: header.classes,
+        })
+    }
+
+    /// Returns the class of this name, if the class file is in the same state as when the index was
+    /// written. `stat` has the metadata of the class file.
+    pub(super) fn find_class(&self, name: &ClassName, stat: &FileStat) -> Option<IndexedClass> {
+        let has_name = |entry: &&Entry| entry.name == name.as_str();
+        let entry = self.entries.iter().find(has_name)?;
+        // The clock of a file system is coarse. A class file that was changed in the same instant in
+        // which the index was written might have been changed again in that instant.
+        let is_older = entry.file.changed < self.written;
+        (is_older && FileState::from_stat(stat) == Some(entry.file)).then(|| IndexedClass {
+            index_file: Arc::clone(&self.file),
+            start: self.header_length + entry.offset,
+            entry: entry.clone(),
+        })
+    }
+}
+
+/// A class whose content is in a class index.
+#[derive(Debug, Clone)]
+pub(super) struct IndexedClass {
+    index_file: Arc<File>,
+    /// The offset of the class in the index file.
+    start: u64,
+    entry: Entry,
+}
+
+/// Two classes are equal if they are from class files in the same state.
+impl PartialEq for IndexedClass {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry == other.entry
+    }
+}
+
+impl Eq for IndexedClass {}
+
+impl IndexedClass {
+    /// Returns the name of the request variable of the class.
+    pub(super) fn variable(&self) -> &str {
+        &self.entry.variable
+    }
+
+    /// Returns the names of the classes that this class extends, directly or indirectly.
+    pub(super) fn bases(&self) -> &[String] {
+        &self.entry.bases
+    }
+
+    /// Reads the class. It is not validated again: the version of Boathook that wrote the index did
+    /// this, and it is the version of this program. Returns `None` if the index is damaged.
+    pub(super) fn read(&self) -> Option<ClassSpec> {
+        if self.entry.length > MAX_CLASS_BYTES {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(self.entry.length).ok()?];
+        self.index_file.read_exact_at(&mut bytes, self.start).ok()?;
+        strict_toml::parse_json(str::from_utf8(&bytes).ok()?)
+    }
+}
