@@ -56,7 +56,7 @@ programs: ## Build the programs that the tests drive, as a release has them but 
 # packages need, and a call for some packages would compile their dependencies once more. The
 # named targets are the tests of device-class, injection-plan and runtime-config.
 unit: ## Run the tests that need no root, no packages and no other program
-	cargo test --workspace --lib --test classes --test plans --test engines
+	umask 022 && cargo test --workspace --lib --test classes --test plans --test engines
 
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io docker-compose podman strace rpm go-md2man mandoc lintian rpmlint secilc prometheus \

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{installed_classes, scratch};
+use crate::{class_files, scratch};
 
 /// The files with which the hook runs without a runtime. All shipped classes are installed, and the
 /// container has as many variables as in a namespace with many services.
@@ -29,7 +29,7 @@ impl RequestlessBundle {
         let state = json!({"ociVersion": "1.0.2", "id": "bench", "status": "creating",
                            "pid": std::process::id(), "bundle": this.0.path()});
         fs::write(this.state(), state.to_string())?;
-        let classes = installed_classes::install(this.0.path())?;
+        let classes = class_files::install(this.0.path())?;
         fs::write(
             this.file("boathook.toml"),
             format!("classes = [{classes:?}]\n"),

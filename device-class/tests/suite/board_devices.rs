@@ -3,7 +3,7 @@
 
 use device_class::discover;
 use device_class::host::RecordedHost;
-use device_class::load::{self, ClassSource};
+use device_class::load::ClassSource;
 
 use crate::shipped;
 
@@ -31,7 +31,7 @@ link /sys/devices/platform/fdab0000.npu/driver ../../../bus/platform/drivers/roc
 #[test]
 fn a_device_without_a_vendor_is_passed_over_in_silence() {
     let host = RecordedHost::parse(HOST).unwrap();
-    let sources = load::read_sources(&[shipped::root().join("classes")]).unwrap();
+    let sources = shipped::sources();
     let classes = sources
         .iter()
         .map(|source: &ClassSource| source.parse().unwrap());

@@ -329,7 +329,7 @@ fn one_entry_of_a_shipped_class_is_removed() {
     let class = format!("{first}{}", rest.split_once("```").unwrap().0);
     let directories = Directories::new(&[("2/ours.toml", &class)]);
     let file = directories.all[1].join("ours.toml");
-    let ours = ClassSource::read(&file, &[root().join("classes")]).unwrap();
+    let ours = shipped::source_of_file(&file);
     let (ours, shipped) = (
         ours.parse().unwrap().spec,
         shipped::class("nvidia-gpu").spec,
@@ -364,7 +364,7 @@ fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
     let config = Config::parse(Path::new("config.toml"), &config).unwrap();
     let host = shipped::host("rdma-shared");
     let devices = |file: &Path| {
-        let class = ClassSource::read(file, &[root().join("classes")]).unwrap();
+        let class = shipped::source_of_file(file);
         let class = config.class(&class).unwrap();
         let found = discover::find_devices(&class, &host).devices;
         let names = found

@@ -10,11 +10,10 @@ use device_class::class::PropertyProgram;
 use device_class::discover::{self, Device, HealthHistory, KernelLogRecord};
 use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
-use device_class::load;
 use device_class::template::Attributes;
 
 use crate::rows;
-use crate::shipped::{class, read, root};
+use crate::shipped::{self, class, read};
 
 fn parse(host: &str) -> RecordedHost {
     RecordedHost::parse(host).unwrap()
@@ -334,7 +333,7 @@ fn a_card_without_a_vendor_is_no_fault() {
                 link /sys/class/accel/accel0 ../../devices/platform/npu/accel/accel0\n\
                 link /sys/devices/platform/npu/accel/accel0/device ../../../npu\n\
                 char /dev/dri/card0 226:0\n";
-    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+    for source in shipped::sources() {
         let found = discover::find_devices(&source.parse().unwrap(), &parse(card));
         assert_eq!(found.warnings, [""; 0], "{}", source.name);
     }

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use device_class::host::RecordedHost;
-use device_class::load;
 use serde_json::Value;
 
 use crate::parse;
-use crate::shipped::root;
+use crate::shipped::{self, root};
 
 /// The tables of the schema, in the order and under the headings of the documentation.
 const SECTIONS: [(&str, &str); 5] = [
@@ -76,7 +75,7 @@ fn no_two_classes_speak_for_each_other() {
         ("amd-gpu", "amd.com/gpu"),
     ];
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
-    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+    for source in shipped::sources() {
         let class = source.parse().unwrap();
         for word in [
             class.spec.request.env.to_string(),
@@ -152,7 +151,7 @@ const TRIED: [(&str, &str); 12] = [
 
 #[test]
 fn the_catalogue_has_every_class() {
-    let classes = load::read_sources(&[root().join("classes")]).unwrap();
+    let classes = shipped::sources();
     let is_class = |name: &str| classes.iter().any(|class| class.name.as_str() == name);
     assert!(TRIED.iter().all(|(name, _)| is_class(name)));
     let mut text = String::from(

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use device_class::class::JSON_SCHEMA;
 use device_class::config::{CONFIG_JSON_SCHEMA, Config};
-use device_class::load::ClassSource;
 use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::shipped::root;
+use crate::shipped::{self, root};
 use crate::{parse, rows};
 
 fn validator(schema: &str) -> Validator {
@@ -129,7 +128,7 @@ fn every_example_of_the_documents_is_valid() {
         } else {
             let file = directory.path().join("example.toml");
             fs::write(&file, text).unwrap();
-            let source = ClassSource::read(&file, &[root().join("classes")]).unwrap();
+            let source = shipped::source_of_file(&file);
             (&classes, source.parse().map(|_| ()))
         };
         assert!(

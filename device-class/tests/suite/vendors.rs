@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use device_class::load::{self, ClassSource};
+use device_class::load::ClassSource;
 
-use crate::shipped::root;
+use crate::shipped::{self, root};
 
 /// Every class file says in its first comment where its facts are from.
 #[test]
 fn every_class_names_its_source() {
-    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+    for source in shipped::sources() {
         let file = root().join(format!("classes/{}.toml", source.name));
         let text = std::fs::read_to_string(file).unwrap();
         let comment = text.lines().take_while(|line| line.starts_with('#'));
@@ -28,7 +28,7 @@ fn every_class_names_its_source() {
 /// name where an older driver has left its libraries.
 #[test]
 fn a_library_has_one_version_in_all_tables() {
-    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+    for source in shipped::sources() {
         let class = source.parse().unwrap();
         let mut versions = BTreeMap::new();
         for edits in &class.spec.edits {
@@ -45,7 +45,7 @@ fn a_library_has_one_version_in_all_tables() {
 /// A container that requests nothing does not pay for the parsing of a class.
 #[test]
 fn no_class_is_parsed_for_a_container_without_its_variable() {
-    for source in load::read_sources(&[root().join("classes")]).unwrap() {
+    for source in shipped::sources() {
         let is_usual = |name: &str| ["PATH", "HOME", "HOSTNAME", "TERM", "LANG"].contains(&name);
         assert!(!source.may_be_requested(is_usual), "{}", source.name);
     }
@@ -58,7 +58,7 @@ fn every_class_is_compared_with_its_vendors_stack() {
     let text = std::fs::read_to_string(file).unwrap();
     let headings = text.lines().filter_map(|line| line.strip_prefix("### "));
     let names: BTreeSet<&str> = headings.flat_map(|names| names.split(", ")).collect();
-    let sources = load::read_sources(&[root().join("classes")]).unwrap();
+    let sources = shipped::sources();
     let classes: BTreeSet<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     let is_of = |heading: &str, class: &str| match heading.strip_suffix('*') {
         Some(start) => class.starts_with(start),
@@ -91,7 +91,7 @@ fn no_vendor_is_named_in_the_code() {
         "kubevirt", "kvm", "npu", "pci", "rdma", "serial", "sgx", "sound", "spi", "sriov", "tpm",
         "tun", "usb", "v4l2", "vfio", "vhost", "wwan",
     ];
-    let sources = load::read_sources(&[root().join("classes")]).unwrap();
+    let sources = shipped::sources();
     let mut words: BTreeSet<String> = BTreeSet::new();
     for class in sources.iter().map(ClassSource::parse) {
         let class = class.unwrap();

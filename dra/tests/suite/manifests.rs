@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use dra::cli::Cli;
+use harness::class_files;
 use harness::manifests::{chart, documents, kustomized, repository, typed};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -210,9 +211,13 @@ fn the_example_and_the_printed_class_fit_each_other() {
     typed::<ResourceClaimTemplate>(&example[0]).unwrap();
     let request = &example[0]["spec"]["spec"]["devices"]["requests"][0];
     let name = request["exactly"]["deviceClassName"].as_str().unwrap();
-    let config = tempfile::NamedTempFile::new().unwrap();
-    let classes = repository("device-class/classes");
-    std::fs::write(config.path(), format!("classes = [{classes:?}]\n")).unwrap();
+    let (config, classes) = (
+        tempfile::NamedTempFile::new().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    class_files::copy_all(classes.path()).unwrap();
+    let line = format!("classes = [{:?}]\n", classes.path());
+    std::fs::write(config.path(), line).unwrap();
     let names = [name, "nvidia-gpu"].map(|name| name.to_owned().try_into().unwrap());
     let text =
         dra::device_class::build_manifests(&names, Some(config.path()), Path::new("/")).unwrap();

@@ -79,7 +79,8 @@ fn both_ways_to_build_the_image_end_alike() {
 
 #[test]
 fn the_configurations_are_what_the_programs_read() {
-    let plugin = Config::load(Some(&repository("deploy/base/plugin.toml"))).unwrap();
+    let plugin = fs::read_to_string(repository("deploy/base/plugin.toml")).unwrap();
+    let plugin = Config::parse(Path::new("plugin.toml"), &plugin).unwrap();
     // The hook reads the same text on the host.
     assert_eq!(plugin.host_root, Path::new("/"));
     let plugin = plugin.mounted_at(Path::new("/host"));

@@ -9,12 +9,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::host::RecordedHost;
-use device_class::load;
 use device_class::name::CdiName;
 use injection_plan::cdi::{Generator, Specification, SpecificationForm, ThinHook};
 use serde::Deserialize;
 
-use crate::planning::{directory, recordings};
+use crate::planning::{directory, recordings, shipped_sources};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -172,7 +171,7 @@ fn lowest_version(file: &File) -> &'static str {
 
 /// The specifications of all classes on a recorded host.
 fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
-    let sources = load::read_sources(&[directory("classes")]).unwrap();
+    let sources = shipped_sources();
     let generator = Generator {
         selected_classes: &[],
         form: SpecificationForm {

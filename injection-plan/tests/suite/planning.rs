@@ -1,5 +1,7 @@
 //! Makes plans from requests, for the tests of plans.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use device_class::discover;
@@ -14,9 +16,22 @@ pub(crate) fn directory(name: &str) -> PathBuf {
     Path::new(device_class).join(name)
 }
 
+/// Returns the sources of all shipped classes. They are copies that only this user can change: the
+/// loader refuses the files of a clone that another user owns, or that was made with the umask 002.
+pub(crate) fn shipped_sources() -> Vec<ClassSource> {
+    let copies = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(directory("classes")).unwrap() {
+        let entry = entry.unwrap();
+        let copy = copies.path().join(entry.file_name());
+        fs::write(&copy, fs::read(entry.path()).unwrap()).unwrap();
+        fs::set_permissions(copy, Permissions::from_mode(0o644)).unwrap();
+    }
+    load::read_sources(&[copies.path().to_owned()]).unwrap()
+}
+
 /// Returns all shipped classes.
 pub(crate) fn shipped() -> Vec<DeviceClass> {
-    let sources = load::read_sources(&[directory("classes")]).unwrap();
+    let sources = shipped_sources();
     let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
     sources.iter().map(parse).collect()
 }
@@ -39,7 +54,7 @@ pub(crate) fn recordings(below: PathBuf) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut unseen = vec![below];
     while let Some(directory) = unseen.pop() {
-        for entry in std::fs::read_dir(&directory).into_iter().flatten() {
+        for entry in fs::read_dir(&directory).into_iter().flatten() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 unseen.push(path);

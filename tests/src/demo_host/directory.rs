@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::{binaries, installed_classes, scratch};
+use crate::{binaries, class_files, scratch};
 
 /// A host without devices, which is removed when the value is dropped. Programs use it as their
 /// host by `host_root` in the configuration. Every user can create one.
@@ -72,7 +72,7 @@ impl HostDirectory {
     /// Adds all classes that are shipped. The installer writes them, and their index, as it does
     /// for an installation.
     pub fn install_all_shipped_classes(&self) -> Result<()> {
-        let installed = installed_classes::install(self.path())?;
+        let installed = class_files::install(self.path())?;
         fs::remove_dir_all(self.classes())?;
         fs::rename(installed, self.classes()).context("cannot move the installed classes")
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
+use harness::class_files;
 use harness::privilege::missing_for_root;
 use harness::recorded_host::RecordedHost;
 use serde_json::Value;
@@ -152,12 +153,7 @@ fn furnish(root: &Path) {
     for directory in [".proc", "output", "bundles", "etc/boathook/classes.d"] {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
-    let classes = binaries::source_tree().join("device-class/classes");
-    for entry in fs::read_dir(classes).unwrap() {
-        let entry = entry.unwrap();
-        let to = root.join("etc/boathook/classes.d").join(entry.file_name());
-        fs::copy(entry.path(), to).unwrap();
-    }
+    class_files::copy_all(&root.join("etc/boathook/classes.d")).unwrap();
 }
 
 /// The requests of a golden plan, and what follows each.

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use harness::binaries;
 use harness::captured::Captured;
+use harness::class_files;
 use harness::demo_host::{DemoHost, HostDirectory};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, host_with_thing, of_pod, prestart};
@@ -240,10 +240,11 @@ fn a_disabled_class_whose_base_is_replaced_is_no_problem() {
         ("amd-gpu", "extends = 'nvidia-wsl'\nversion = 2\n", "", true),
     ] {
         let host = HostDirectory::new().unwrap();
-        let (own, shipped) = (host.path().join("own"), "device-class/classes");
+        let (own, shipped) = (host.path().join("own"), host.path().join("shipped"));
         fs::create_dir(&own).unwrap();
+        fs::create_dir(&shipped).unwrap();
+        class_files::copy_all(&shipped).unwrap();
         fs::write(own.join(format!("{name}.toml")), text).unwrap();
-        let shipped = binaries::source_tree().join(shipped);
         let config = format!(
             "classes = [{shipped:?}, {own:?}]\nhost_root = {:?}\n{more}",
             host.root()

@@ -2,12 +2,12 @@
 //! machine's files: nothing is written to the machine, and no daemon of it is reached.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use harness::captured::Captured;
 use harness::private_host::PrivateHost;
-use harness::{binaries, privilege};
+use harness::{binaries, class_files, privilege};
 use serde_json::json;
 
 use super::{OURS, commands, mentioned, pages};
@@ -170,13 +170,7 @@ impl Host {
         }
         let classes = self.private.file(home).join("classes.d");
         fs::create_dir(&classes).unwrap();
-        let shipped = binaries::source_tree().join("device-class/classes");
-        for entry in fs::read_dir(shipped).unwrap() {
-            let entry = entry.unwrap();
-            let copy = classes.join(entry.file_name());
-            fs::copy(entry.path(), &copy).unwrap();
-            fs::set_permissions(copy, fs::Permissions::from_mode(0o644)).unwrap();
-        }
+        class_files::copy_all(&classes).unwrap();
     }
 
     fn write(&self, path: &str, text: &str) {

@@ -10,6 +10,7 @@ use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
+use harness::class_files;
 use harness::compile::{self, Libc};
 use harness::kubelet::{Allocation, Config, Event, FakeKubelet};
 use harness::patience::PATIENCE;
@@ -48,7 +49,7 @@ impl Machine {
         let classes = directory.path().join("classes");
         fs::create_dir(&classes).unwrap();
         let class = binaries::source_tree().join("device-class/classes/nvidia-gpu.toml");
-        fs::copy(class, classes.join("nvidia-gpu.toml")).unwrap();
+        class_files::copy(&class, &classes.join("nvidia-gpu.toml")).unwrap();
         let checkpoint = directory.path();
         let checkpoint = checkpoint.join("device-plugins/kubelet_internal_checkpoint");
         let text = format!(

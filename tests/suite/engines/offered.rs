@@ -7,6 +7,7 @@ use std::process::Child;
 
 use anyhow::{Context, Result};
 use harness::binaries;
+use harness::class_files;
 use harness::cri::Record;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
@@ -43,10 +44,7 @@ fn run_init(machine: &Machine, arguments: &str) -> Result<String> {
 fn copy_classes(machine: &Machine) -> Result<PathBuf> {
     let directory = machine.path("classes");
     fs::create_dir_all(&directory)?;
-    for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
-        let entry = entry?;
-        fs::copy(entry.path(), directory.join(entry.file_name()))?;
-    }
+    class_files::copy_all(&directory)?;
     Ok(directory)
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
+use harness::class_files;
 use harness::compile::{self, Libc};
 use tempfile::TempDir;
 
@@ -71,7 +72,7 @@ fn release() -> TempDir {
         binaries::copy(&program, &programs.join(name)).unwrap();
     }
     let class = binaries::source_tree().join("device-class/classes/dummy-npu.toml");
-    fs::copy(class, classes.join("dummy-npu.toml")).unwrap();
+    class_files::copy(&class, &classes.join("dummy-npu.toml")).unwrap();
     release
 }
 

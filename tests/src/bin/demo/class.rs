@@ -10,6 +10,7 @@ use harness::binaries;
 use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
+use harness::class_files;
 use harness::probe::Questions;
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
@@ -56,8 +57,7 @@ fn write_config(directory: &Path, file: &Path, root: &Path) -> Result<PathBuf> {
     let classes = directory.join("classes");
     fs::create_dir(&classes)?;
     let name = file.file_name().context("CLASS is not a file")?;
-    fs::copy(file, classes.join(name))
-        .with_context(|| format!("cannot read {}", file.display()))?;
+    class_files::copy(file, &classes.join(name))?;
     let config = directory.join("config.toml");
     fs::write(
         &config,
