@@ -340,6 +340,14 @@ impl NodeClaims {
         let _store_lock = self.store.lock_records()?;
         let is_condition_met = condition();
         if is_condition_met {
+            if let Err(error) = self.store.read_record(uid) {
+                tracing::warn!(
+                    "cannot read the record of claim {}, which is removed: {error}; parts of \
+                     devices that were perhaps made by half for it stay: look at the host whether \
+                     something is left",
+                    uid.as_str()
+                );
+            }
             specification::remove_specification(&self.cdi_directory, uid)?;
             self.store.remove_record(uid)?;
         }

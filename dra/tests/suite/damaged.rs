@@ -69,6 +69,32 @@ async fn a_damaged_record_concerns_its_claim_alone() {
     }
 }
 
+/// The pod of a claim ends, and the record says no longer which parts were made by half for it.
+#[tokio::test]
+async fn a_damaged_record_is_not_removed_silently() {
+    for damage in Damage::kinds() {
+        let mut node = Node::new(NPUS, 1).await;
+        node.allocate("a", "u-1", &[("r", "npu-0")]);
+        let driver = node.start_with_log().await;
+        node.wait_count(1).await;
+        driver.prepare_one(A).await.unwrap();
+        let record = node.path(&format!("{CLAIMS}/u-1.json"));
+        damage.put(&record).unwrap();
+        let start = Instant::now();
+        let unprepared = driver.unprepare(A).await;
+        assert_eq!(
+            unprepared.is_err(),
+            damage == Damage::Directory,
+            "{damage:?}: {unprepared:?}"
+        );
+        let log = || fs::read_to_string(node.path("log")).unwrap();
+        let text = "cannot read the record of claim u-1, which is removed: ";
+        wait("the record is reported", || log().contains(text)).await;
+        assert!(damage.spares_victim(&record), "{damage:?}");
+        assert!(start.elapsed() < damage::LIMIT, "{damage:?}");
+    }
+}
+
 /// The driver writes a damaged specification again. If a directory is in its place, the error
 /// names it.
 #[tokio::test]
