@@ -144,7 +144,7 @@ impl Service {
                 }
                 Err(error) => {
                     let error = format!("claim {namespace}/{name}: {error:#}");
-                    tracing::warn!("cannot prepare {error}");
+                    span.in_scope(|| tracing::warn!("cannot prepare {error}"));
                     NodePrepareResourceResponse {
                         devices: Vec::new(),
                         error,
@@ -164,12 +164,12 @@ impl Service {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
             let span = create_claim_span("unprepare", &claim);
-            let result = self.unprepare(&claim).instrument(span).await;
+            let result = self.unprepare(&claim).instrument(span.clone()).await;
             self.metrics.count_call("unprepare", result.is_ok());
             let error = result.err().map(|error| {
                 let (namespace, name) = (&claim.namespace, &claim.name);
                 let error = format!("claim {namespace}/{name}: {error:#}");
-                tracing::warn!("cannot unprepare {error}");
+                span.in_scope(|| tracing::warn!("cannot unprepare {error}"));
                 error
             });
             let error = error.unwrap_or_default();
@@ -180,14 +180,15 @@ impl Service {
 }
 
 /// Creates the log span of a call for one claim. The span adds the claim to all log messages of the
-/// call.
+/// call. Its level is that of errors, so that warnings have it at each `--log-level`. No
+/// field is called `name`: in a log of JSON lines that is the span's own name.
 fn create_claim_span(call: &'static str, claim: &Claim) -> Span {
     let Claim {
         namespace,
         name,
         uid,
     } = claim;
-    tracing::info_span!("claim", call, %namespace, %name, %uid)
+    tracing::error_span!("claim", call, %namespace, claim = %name, %uid)
 }
 
 macro_rules! implement_dra_plugin {

@@ -98,7 +98,7 @@ impl Reviewer {
             ));
         }
         let request = review.request;
-        let _span = tracing::info_span!("review", uid = %excerpt(&request.uid)).entered();
+        let _span = tracing::error_span!("review", uid = %excerpt(&request.uid)).entered();
         let pod: Option<Pod<'_>> = match request.object.filter(|_| is_new_pod(&request)) {
             Some(object) => serde_json::from_str(object.get())
                 .map_err(|error| format!("the pod cannot be reviewed: {error}"))?,

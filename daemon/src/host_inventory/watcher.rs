@@ -12,7 +12,7 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use device_class::strict_toml::FileError;
 use tokio::task::JoinHandle;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::host_inventory::classes::UnmountedClasses;
 use crate::host_inventory::dir_watch::WatchedEvents;
@@ -277,7 +277,7 @@ impl HostWatcher {
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> ScanOutcome<T> {
         self.scan_progress.begin();
-        let span = tracing::info_span!("scan", classes = self.classes.len());
+        let span = tracing::error_span!("scan", classes = self.classes.len());
         let result = self.scan_without_timing(convert).instrument(span).await;
         let duration = self.scan_progress.end();
         ScanOutcome { result, duration }
@@ -297,7 +297,9 @@ impl HostWatcher {
         // The DRA driver holds the locks of divisible devices only during a scan. A program that
         // ended after the scan could overwrite facts that change when a partition is created.
         memory.waits_for_driver_properties = self.server == Server::Dra;
+        let span = Span::current();
         let scan_thread = tokio::task::spawn_blocking(move || {
+            let _span = span.entered();
             let scan_result = match RealHost::open(&root) {
                 Ok(host) => {
                     let scan = scan_host(&classes, &host, &mut memory, Instant::now());

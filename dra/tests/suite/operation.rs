@@ -9,6 +9,7 @@ use harness::privilege::missing_for_engines;
 use host_files::release_lock::NodeReleaseLock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 use crate::node::{NPUS, Node, wait};
 
@@ -36,6 +37,47 @@ async fn an_update_leaves_no_gap() {
     assert_eq!(node.slices().len(), 1);
     new.unprepare(claim).await.unwrap();
     assert_eq!(node.server.writes(), 1);
+}
+
+/// A reader of the log finds the claim of a failure at each `--log-level`.
+#[tokio::test]
+async fn the_failure_of_a_claim_names_the_claim() {
+    let mut node = Node::new(NPUS, 1).await;
+    node.options = ["--log-format=json", "--log-level=warn"]
+        .map(str::to_owned)
+        .into();
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    let driver = node.start_with_log().await;
+    node.wait_count(1).await;
+    driver
+        .prepare_one(["n", "absent", "u-9"])
+        .await
+        .unwrap_err();
+    let record = node.path("kubelet/plugins/boathook.dev/claims/u-1.json");
+    fs::create_dir(record).unwrap();
+    driver.unprepare(CLAIM).await.unwrap_err();
+    let log = fs::read_to_string(node.path("log")).unwrap();
+    let lines = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    for (message, call, name, uid) in [
+        ("cannot prepare ", "prepare", "absent", "u-9"),
+        ("cannot unprepare ", "unprepare", "a", "u-1"),
+        // A line of the thread that unprepares.
+        ("cannot read the record ", "unprepare", "a", "u-1"),
+    ] {
+        let line = lines.iter().find(|line| {
+            let text = line["message"].as_str().unwrap_or_default();
+            text.starts_with(message)
+        });
+        let span = &line.unwrap_or_else(|| panic!("{message}: {log}"))["span"];
+        let expected = json!({"name": "claim", "call": call, "namespace": "n",
+            "claim": name, "uid": uid});
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(span[key], *value, "{message}: {span}");
+        }
+    }
 }
 
 #[tokio::test]

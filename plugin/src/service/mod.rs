@@ -106,7 +106,7 @@ impl DevicePlugin for Service {
     ) -> Result<Response<AllocateResponse>, Status> {
         let start_time = Instant::now();
         let resource = self.current_resource();
-        let _span = tracing::info_span!("allocation", resource = %resource.name).entered();
+        let _span = tracing::error_span!("allocation", resource = %resource.name).entered();
         let containers = request.into_inner().container_requests;
         let requested_ids: Vec<&[String]> = containers
             .iter()
