@@ -7,9 +7,9 @@ use anyhow::Context;
 use clap::Parser;
 use daemon::command_line;
 use daemon::command_line::FAILURE_EXIT_CODE;
+use daemon::signals::EndSignals;
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Parses the command line of this process and calls `run` with the result. If `run` fails, prints
 /// the error on stderr with the program's name.
@@ -23,8 +23,8 @@ pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<
     }
 }
 
-/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives SIGTERM
-/// or SIGINT. If a signal ends it, the result is a success.
+/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives SIGTERM,
+/// SIGINT or SIGQUIT. If a signal ends it, the result is a success.
 pub(crate) fn serve_until_signal(
     serve: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -35,9 +35,10 @@ pub(crate) fn serve_until_signal(
         .build()
         .context("cannot start the asynchronous runtime")?;
     runtime.block_on(async {
+        let mut end_signals = EndSignals::new()?;
         tokio::select! {
             result = serve => result,
-            result = wait_for_end_signal() => result,
+            () = end_signals.wait() => Ok(()),
         }
     })
 }
@@ -59,15 +60,4 @@ fn raise_open_file_limit() {
     if let Err(error) = result {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
-}
-
-async fn wait_for_end_signal() -> anyhow::Result<()> {
-    let install_handler = |kind| signal(kind).context("cannot install a signal handler");
-    let mut terminate = install_handler(SignalKind::terminate())?;
-    let mut interrupt = install_handler(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }

@@ -17,7 +17,7 @@ pub mod tls;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,10 +116,27 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Handler for 
     }
 }
 
-/// Returns a socket that listens on a TCP address. Because of `SO_REUSEADDR`, a restarted server
-/// can listen on the address even if closed connections of the previous process are still in the
-/// state TIME_WAIT.
+/// Returns a socket that listens on a TCP address. On a kernel without IPv6, which cannot listen on
+/// the unspecified IPv6 address `[::]`, it listens on the unspecified IPv4 address `0.0.0.0`: the
+/// manifests give `[::]` to the programs of all nodes.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = listen_on(address);
+    match &listener {
+        Err(error)
+            if address.ip() == Ipv6Addr::UNSPECIFIED
+                && error.kind() != io::ErrorKind::AddrInUse =>
+        {
+            let ipv4_address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            listen_on(ipv4_address).or(listener)
+        }
+        _ => listener,
+    }
+}
+
+/// Returns a socket that listens on exactly this address. Because of `SO_REUSEADDR`, a restarted
+/// server can listen on the address even if closed connections of the previous process are still
+/// in the state TIME_WAIT.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -271,4 +288,74 @@ async fn respond(
             lease: memory_lease,
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+        SeccompRule, apply_filter,
+    };
+
+    use super::*;
+
+    /// Makes socket(2) fail for IPv6 in this thread, as on a kernel that was started with
+    /// `ipv6.disable=1`.
+    fn hide_ipv6() {
+        let (family, equal) = (libc::AF_INET6 as u64, SeccompCmpOp::Eq);
+        let is_ipv6 = SeccompCondition::new(0, SeccompCmpArgLen::Dword, equal, family).unwrap();
+        let rule = SeccompRule::new(vec![is_ipv6]).unwrap();
+        let filter = SeccompFilter::new(
+            [(libc::SYS_socket, vec![rule])].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::EAFNOSUPPORT as u32),
+            std::env::consts::ARCH.try_into().unwrap(),
+        );
+        let program: BpfProgram = filter.unwrap().try_into().unwrap();
+        apply_filter(&program).unwrap();
+    }
+
+    /// Listens on an address, in a thread of its own. Returns the address, or the error.
+    fn listen_in_thread(address: &'static str, has_ipv6: bool) -> Result<SocketAddr, String> {
+        let run = move || {
+            if !has_ipv6 {
+                hide_ipv6();
+            }
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().build().unwrap().block_on(async {
+                let listener = listen(address.parse().unwrap());
+                listener.and_then(|listener| listener.local_addr())
+            })
+        };
+        let result = std::thread::spawn(run).join().unwrap();
+        result.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_node_without_ipv6_is_served_by_ipv4() {
+        for (address, has_ipv6, expected) in [
+            ("0.0.0.0:0", false, Ok("0.0.0.0")),
+            ("[::]:0", false, Ok("0.0.0.0")),
+            ("[::1]:0", false, Err("Address family not supported")),
+            ("[::]:0", true, Ok("::")),
+        ] {
+            match (listen_in_thread(address, has_ipv6), expected) {
+                (Ok(found), Ok(ip)) => assert_eq!(found.ip().to_string(), ip, "{address}"),
+                (Err(error), Err(text)) => assert!(error.contains(text), "{address}: {error}"),
+                (found, expected) => panic!("{address}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_in_use_is_no_lack_of_ipv6() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        let _context = runtime.enter();
+        let Ok(first) = std::net::TcpListener::bind("[::]:0") else {
+            return skip::report("an IPv6 address in use", "this machine has no IPv6");
+        };
+        let error = listen(first.local_addr().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
 }

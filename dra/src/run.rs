@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use daemon::host_inventory::{NodeConfig, Notifier};
+use daemon::http_server;
 use daemon::kubelet_api::WatcherStream;
 use daemon::kubelet_api::dra::{v1, v1beta1};
 use daemon::kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
 use daemon::kubelet_api::pluginregistration::registration_server::RegistrationServer;
+use daemon::signals::{EndSignals, HangUps};
 use host_files::release_lock::NodeReleaseLock;
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -37,11 +38,7 @@ const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
-    let install_handler =
-        |signal_kind| signal(signal_kind).context("cannot install a signal handler");
-    let mut terminate_signal = install_handler(SignalKind::terminate())?;
-    let mut interrupt_signal = install_handler(SignalKind::interrupt())?;
-    let hang_up_signal = install_handler(SignalKind::hangup())?;
+    let (mut end_signals, hang_ups) = (EndSignals::new()?, HangUps::new()?);
     let node_options = options.node_options;
     let socket_paths = SocketPaths::new(&node_options.kubelet_dir, options.pod_uid.as_deref())?;
     let (config_path, host_root_path) = (
@@ -54,8 +51,8 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     let lock = release.map(|release| NodeReleaseLock::acquire_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
     let store = ClaimStore::open(&socket_paths.driver_directory)?;
-    let http_listener = listen("--http", node_options.http_address).await?;
-    let probe_listener = listen("--probes", node_options.probe_address).await?;
+    let http_listener = listen("--http", node_options.http_address)?;
+    let probe_listener = listen("--probes", node_options.probe_address)?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
@@ -109,8 +106,7 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     let (reload, reloads) = Notifier::new();
     socket_paths.remove_stale_sockets();
     let ended_task = tokio::select! {
-        _ = terminate_signal.recv() => return Ok(()),
-        _ = interrupt_signal.recv() => return Ok(()),
+        () = end_signals.wait() => return Ok(()),
         () = run_after_scan(
             &first_scan,
             publisher.run(inventory.clone(), registration_state.clone()),
@@ -138,7 +134,7 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
         }
         () = pages::serve(http_listener, Some(registry), readiness.clone()) => "the HTTP server",
         () = pages::serve(probe_listener, None, readiness) => "the server of probes",
-        () = forward_hang_ups(hang_up_signal, reload) => "the SIGHUP handler",
+        () = hang_ups.forward(reload) => "the SIGHUP handler",
         result = serve_kubelet(&socket_paths, service, registration_sender) => {
             result?;
             "the server"
@@ -152,14 +148,11 @@ async fn run_after_scan<T>(first_scan: &FirstScan, task: impl Future<Output = T>
     task.await
 }
 
-async fn listen(
-    option: &str,
-    address: Option<SocketAddr>,
-) -> Result<Option<TcpListener>, anyhow::Error> {
+fn listen(option: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, anyhow::Error> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let listener = TcpListener::bind(address).await;
+    let listener = http_server::listen(address);
     let listener = listener.with_context(|| format!("{option} {address}: cannot listen"))?;
     Ok(Some(listener))
 }
@@ -213,12 +206,5 @@ async fn serve_kubelet(
             () = socket_removal => {}
         }
         tracing::warn!("a socket of the driver was removed: making it again");
-    }
-}
-
-async fn forward_hang_ups(mut hang_up_signal: Signal, reload: Notifier) {
-    while hang_up_signal.recv().await.is_some() {
-        tracing::info!("received SIGHUP, reloading the classes");
-        reload.notify();
     }
 }

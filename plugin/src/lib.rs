@@ -36,7 +36,6 @@ mod replace;
 mod run;
 mod server;
 mod service;
-mod signals;
 mod supervisor;
 mod trusted_pods;
 

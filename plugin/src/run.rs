@@ -1,7 +1,7 @@
 //! Starts the tasks of the plugin, and runs them until a signal ends the process.
 
 use std::io::{self, Read as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use daemon::host_inventory::{
 use daemon::http_server;
 use daemon::http_server::Limits;
 use daemon::kubelet_api::KUBELET_SOCKET_NAME;
+use daemon::signals::{EndSignals, HangUps};
 use host_files::release_lock::NodeReleaseLock;
 use injection_plan::kubelet_checkpoint;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
@@ -34,7 +34,6 @@ use crate::server::{
     remove_stale_sockets,
 };
 use crate::service::OpenStreamCounts;
-use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
 use crate::trusted_pods;
 
@@ -51,9 +50,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let release = options.release.as_ref();
     let lock = release.map(|release| NodeReleaseLock::acquire_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
-    let signal_error = "cannot install a signal handler";
-    let mut end_signals = EndSignals::new().context(signal_error)?;
-    let hang_up = signal(SignalKind::hangup()).context(signal_error)?;
+    let (mut end_signals, hang_ups) = (EndSignals::new()?, HangUps::new()?);
 
     let socket_directories = [
         kubelet_dir.device_plugins_dir(),
@@ -122,9 +119,8 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         state: state.clone(),
     };
     let is_replacement = options.report_ready;
-    let http_server = PageServer::new("--http", node_options.http_address, is_replacement).await?;
-    let probe_server =
-        PageServer::new("--probes", node_options.probe_address, is_replacement).await?;
+    let http_server = PageServer::new("--http", node_options.http_address, is_replacement)?;
+    let probe_server = PageServer::new("--probes", node_options.probe_address, is_replacement)?;
     let pending_handovers = PendingHandovers::default();
     let readiness = Readiness {
         state,
@@ -151,7 +147,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     };
     let mut supervisor = Supervisor::new(context, socket_changes);
     let ended_task = tokio::select! {
-        name = end_signals.next_signal() => { tracing::info!("received {name}, exiting"); None }
+        () = end_signals.wait() => None,
         () = supervisor.run(inventory) => Some("the supervisor"),
         () = watcher.run(node_options.rescan_interval, reloads) => Some("the inventory watcher"),
         () = holder_watch.run() => Some("the watch of holders"),
@@ -171,7 +167,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         () = report_ends(other_instances, instance_changes, other_instances_ended, reload.clone()) => {
             Some("the watch of other instances")
         }
-        () = forward_hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
+        () = hang_ups.forward(reload) => Some("the SIGHUP handler"),
     };
     supervisor.stop().await;
     match ended_task {
@@ -247,13 +243,13 @@ struct PageServer {
 
 impl PageServer {
     /// Listens at `address`. If `waits_for_address`, another process may listen there until it ends.
-    async fn new(
+    fn new(
         option: &'static str,
         address: Option<SocketAddr>,
         waits_for_address: bool,
     ) -> anyhow::Result<Self> {
         let listener = match address {
-            Some(address) => match listen(option, address).await {
+            Some(address) => match listen(option, address) {
                 Err(error) if waits_for_address && is_address_in_use(&error) => None,
                 result => Some(result?),
             },
@@ -278,7 +274,7 @@ impl PageServer {
         let listener = match self.listener {
             Some(listener) => listener,
             None => loop {
-                match listen(self.option, address).await {
+                match listen(self.option, address) {
                     Ok(listener) => break listener,
                     Err(error) if !is_reported && start.elapsed() > REPORT_DELAY => {
                         tracing::warn!(
@@ -316,23 +312,9 @@ async fn report_ends(
     }
 }
 
-async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {
-    while hang_up.recv().await.is_some() {
-        tracing::info!("received SIGHUP, reloading the classes");
-        reload.notify();
-    }
-}
-
-async fn listen(option: &'static str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+fn listen(option: &'static str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let describe_failure = || format!("{option} {address}: cannot listen");
-    let mut listener = TcpListener::bind(address).await;
-    if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        // A kernel without IPv6 cannot listen at the unspecified IPv6 address, so the server
-        // listens at the unspecified IPv4 address instead.
-        let ipv4_listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
-        listener = ipv4_listener.or(listener);
-    }
-    let listener = listener.with_context(describe_failure)?;
+    let listener = http_server::listen(address).with_context(describe_failure)?;
     let address = listener.local_addr().with_context(describe_failure)?;
     let pages = match option {
         "--probes" => "health",

@@ -39,6 +39,27 @@ async fn an_update_leaves_no_gap() {
     assert_eq!(node.server.writes(), 1);
 }
 
+/// The driver is the first process of its container, whose signals the kernel discards unless the
+/// process handles them.
+#[tokio::test]
+async fn each_signal_that_ends_programs_ends_it_soon() {
+    for (signal, name) in [
+        (Signal::SIGTERM, "SIGTERM"),
+        (Signal::SIGINT, "SIGINT"),
+        (Signal::SIGQUIT, "SIGQUIT"),
+    ] {
+        let mut node = Node::new(NPUS, 1).await;
+        node.start_with_log().await;
+        kill(Pid::from_raw(node.pid().cast_signed()), signal).unwrap();
+        let status = node.process.take().unwrap().wait().unwrap();
+        assert!(status.success(), "{name}: {status}");
+        assert_eq!(node.registration_sockets().len(), 0, "{name}");
+        let log = fs::read_to_string(node.path("log")).unwrap();
+        let line = format!("received {name}, exiting");
+        assert!(log.contains(&line), "{name}: {log}");
+    }
+}
+
 /// A reader of the log finds the claim of a failure at each `--log-level`.
 #[tokio::test]
 async fn the_failure_of_a_claim_names_the_claim() {
