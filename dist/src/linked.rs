@@ -30,8 +30,8 @@ pub(crate) struct Build {
     unused_crates: &'static [&'static str],
 }
 
-/// Crates that oci-spec uses only to parse image references. No program of a node does that, so the
-/// linker takes nothing of them.
+/// Crates that oci-spec uses only to parse image references and the field `execCPUAffinity` of
+/// config.json. No program of a node does either, so the linker takes nothing of them.
 const UNUSED_CRATES_OF_THE_HOOK: [&str; 4] =
     ["aho-corasick", "regex", "regex-automata", "regex-syntax"];
 
