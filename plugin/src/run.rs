@@ -209,9 +209,10 @@ impl Readiness {
             return Ok(());
         }
         self.state.check_readiness()?;
-        match self.pending_handovers.is_empty() {
-            true => Ok(()),
-            false => Err("the handover of a resource has not ended".to_owned()),
+        if self.pending_handovers.is_empty() {
+            Ok(())
+        } else {
+            Err("the handover of a resource has not ended".to_owned())
         }
     }
 }

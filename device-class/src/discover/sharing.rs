@@ -44,9 +44,10 @@ pub fn list_label_attributes(device: &Device) -> Attributes {
     let replicas = device.replicas.unwrap_or(1);
     let is_named_shared = device.resource.as_str().ends_with(SHARED_RESOURCE_SUFFIX);
     let is_shared = replicas > 1;
-    let shared_suffix = match is_shared && !is_named_shared {
-        true => "-SHARED",
-        false => "",
+    let shared_suffix = if is_shared && !is_named_shared {
+        "-SHARED"
+    } else {
+        ""
     };
     let label_attributes = [
         (RESOURCE_ATTRIBUTE, device.resource.to_string()),

@@ -17,9 +17,10 @@ pub(super) fn replace_random_ids(line: &str, label: &dyn Fn(&str) -> String) -> 
     let words = line.split_inclusive(|c| !is_word_character(c));
     let replaced_words = words.map(|word| {
         let id = word.trim_end_matches(|c| !is_word_character(c));
-        match is_random_container_id(id) {
-            true => label(id) + &word[id.len()..],
-            false => word.to_owned(),
+        if is_random_container_id(id) {
+            label(id) + &word[id.len()..]
+        } else {
+            word.to_owned()
         }
     });
     replaced_words.collect()

@@ -24,9 +24,10 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         if let Some(lack) = &node.absence {
             let message = format!("{}: {}", owner.label(), lack.message);
-            let messages = match lack.is_switchable {
-                true => &mut self.notes,
-                false => &mut self.warnings,
+            let messages = if lack.is_switchable {
+                &mut self.notes
+            } else {
+                &mut self.warnings
             };
             messages.push(message);
             return Ok(());

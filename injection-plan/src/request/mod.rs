@@ -165,9 +165,10 @@ impl Request {
                 Err(RequestError::NoCapability {
                     class: class.name.clone(),
                     request: format!("{variable}={}", excerpt(value)),
-                    known_capabilities: match value.starts_with(['"', '\'']) {
-                        true => format!("{known_capabilities}; write them without quotes"),
-                        false => known_capabilities,
+                    known_capabilities: if value.starts_with(['"', '\'']) {
+                        format!("{known_capabilities}; write them without quotes")
+                    } else {
+                        known_capabilities
                     },
                 })
             }

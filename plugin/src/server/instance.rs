@@ -153,12 +153,11 @@ impl OtherInstances {
             }
             // An unresponsive socket may be one of this process, so it is tried again later.
             if let Some(Peer::Connected(stream)) = Peer::connect(&path).await {
-                match is_from_this_process(&stream) {
-                    true => self.own_sockets.push(id),
-                    false => {
-                        tracing::info!("another boathook-plugin has started: {}", path.display());
-                        self.peers.push((id, Peer::Connected(stream)));
-                    }
+                if is_from_this_process(&stream) {
+                    self.own_sockets.push(id);
+                } else {
+                    tracing::info!("another boathook-plugin has started: {}", path.display());
+                    self.peers.push((id, Peer::Connected(stream)));
                 }
             }
         }

@@ -154,9 +154,13 @@ mod tests {
     #[test]
     fn groups_of_changed_lines_have_their_context() {
         let numbers = |changed: &[usize]| -> String {
-            let line = |number: usize| match changed.contains(&number) {
-                true => format!("changed {number}\n"),
-                false => format!("{number}\n"),
+            let line = |number: usize| {
+                let mark = if changed.contains(&number) {
+                    "changed "
+                } else {
+                    ""
+                };
+                format!("{mark}{number}\n")
             };
             (1..=20).map(line).collect()
         };
