@@ -4,15 +4,18 @@
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
+# Cargo's output directory. A blank in its path would separate two words for $(abspath), and for
+# the shell, so that the recipes quote it.
+OUTPUT := $(shell realpath --canonicalize-missing --no-symlinks -- '$(or $(CARGO_TARGET_DIR),target)')
 # The tests append to it what they skip.
-SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
+SKIPPED := '$(OUTPUT)/skipped-tests'
 # What was on the machine before the tests.
-BEFORE := $(abspath $(or $(CARGO_TARGET_DIR),target)/before-tests)
+BEFORE := '$(OUTPUT)/before-tests'
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
 TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
 # What the tests drive and are driven by.
-PROGRAMS := $(abspath $(or $(CARGO_TARGET_DIR),target))/$(TARGET)/debug
+PROGRAMS := '$(OUTPUT)/$(TARGET)/debug'
 # Most of them wait for other programs.
 THREADS := $(shell expr 2 \* $$(nproc))
 
@@ -20,8 +23,8 @@ THREADS := $(shell expr 2 \* $$(nproc))
 export LC_ALL := C
 
 PREFIX ?= /usr/local
-RELEASE_PROGRAMS = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(TARGET)/release/programs
-RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
+RELEASE_PROGRAMS = '$(OUTPUT)/$(TARGET)/release/programs'
+RELEASE_TREE = '$(OUTPUT)/release-tree'
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,10 +34,10 @@ build: ## Build the programs, optimised and static; SETS="hook node" without tho
 
 install: ## Install what was built in DESTDIR/PREFIX (/usr/local); boathook-init install then configures the engines
 	scripts/release-tree $(TARGET) $(RELEASE_PROGRAMS) $(RELEASE_TREE)
-	scripts/install-tree $(RELEASE_TREE) $(DESTDIR)$(PREFIX)
+	scripts/install-tree $(RELEASE_TREE) '$(DESTDIR)$(PREFIX)'
 
 uninstall: ## Remove what make install installed
-	scripts/uninstall-tree $(DESTDIR)$(PREFIX)
+	scripts/uninstall-tree '$(DESTDIR)$(PREFIX)'
 
 dist: ## Make the files of a release in target/dist: archives, packages, image, sums; ARCHES="amd64 arm64"
 	scripts/install-test-packages rpm go-md2man gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -42,7 +45,7 @@ dist: ## Make the files of a release in target/dist: archives, packages, image, 
 
 source-package: ## Make the source packages in target/source: an archive with all crates, Debian's and RPM's
 	scripts/install-test-packages rpm
-	scripts/source-package $(or $(CARGO_TARGET_DIR),target)/source
+	scripts/source-package '$(OUTPUT)/source'
 
 dist-check: ## Make the release of HEAD twice in different directories, and compare the bytes (long)
 	scripts/install-test-packages rpm go-md2man gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -56,7 +59,7 @@ programs: ## Build the programs that the tests drive, as a release has them but 
 # packages need, and a call for some packages would compile their dependencies once more. The
 # named targets are the tests of device-class, injection-plan and runtime-config.
 unit: ## Run the tests that need no root, no packages and no other program
-	umask 022 && cargo test --workspace --lib --test classes --test plans --test engines
+	cargo test --workspace --lib --test classes --test plans --test engines
 
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io docker-compose podman strace rpm go-md2man mandoc lintian rpmlint secilc prometheus \
@@ -89,12 +92,12 @@ compare-nvidia: ## Print a table of what NVIDIA's container toolkit in DIR and t
 	$(if $(DIR),,$(error set DIR to the directory with nvidia-container-runtime, nvidia-container-runtime-hook and nvidia-ctk))
 	scripts/install-test-packages runc busybox-static
 	$(MAKE) --no-print-directory build
-	tests/compare-nvidia $(DIR) $(RELEASE_PROGRAMS)
+	tests/compare-nvidia '$(DIR)' $(RELEASE_PROGRAMS)
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
 	scripts/install-test-packages debhelper lintian rpmlint go-md2man debootstrap rpm qemu-user-static containerd docker.io busybox-static
 	$(MAKE) --no-print-directory programs
-	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release:: -- --ignored --nocapture --test-threads 1
+	BOATHOOK_RELEASE='$(CURDIR)/target/dist' cargo test --package boathook-tests --test suite release:: -- --ignored --nocapture --test-threads 1
 
 # qemu-user 7.2 has no bpf(2), openat2(2) and open_tree(2), and bounds on time do not hold
 # under an emulator.
@@ -104,7 +107,7 @@ NOT_EMULATED := $(addprefix --skip=,cgroup::v2::tests::kernel container::procfs 
 # the emulator's, and a shell's before that.
 NOT_EMULATED_CLI := $(addprefix --skip=cli::,confinement process)
 ARM64 := aarch64-unknown-linux-gnu
-ARM64_PROGRAMS := $(abspath $(or $(CARGO_TARGET_DIR),target)/arm64-programs)
+ARM64_PROGRAMS := '$(OUTPUT)/arm64-programs'
 # Libraries of the guest are those of the cross compiler's package.
 QEMU_ARM64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
 
@@ -119,7 +122,7 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 		$(addprefix --package ,boathook boathook-device-class boathook-hook boathook-host-files boathook-injection-plan boathook-runtime-config) -- $(NOT_EMULATED)
 	scripts/build-programs dev $(ARM64) hook node
 	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \
-		$(addprefix $(or $(CARGO_TARGET_DIR),target)/$(ARM64)/debug/programs/,boathook boathook-hook boathook-runtime boathook-init)
+		$(foreach name,boathook boathook-hook boathook-runtime boathook-init,'$(OUTPUT)/$(ARM64)/debug/programs/$(name)')
 	$(MAKE) --no-print-directory programs
 	BOATHOOK_TESTS_PROGRAMS=$(ARM64_PROGRAMS) cargo test --package boathook-tests --test suite \
 		--no-fail-fast cli:: -- $(NOT_EMULATED_CLI)
@@ -127,7 +130,7 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 # Debian's name of the architecture of test-vm's machines.
 ARCH = $(if $(filter aarch64-%,$(TARGET)),arm64,amd64)
 VM_TARGET = $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
-VM_PROGRAMS = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(VM_TARGET)/release/programs
+VM_PROGRAMS = '$(OUTPUT)/$(VM_TARGET)/release/programs'
 
 test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
@@ -160,7 +163,7 @@ test-kubernetes: ## Install on a real Kubernetes, whose programs are in KUBERNET
 	scripts/install-test-packages busybox-static debootstrap
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
-	BOATHOOK_KUBERNETES=$(abspath $(KUBERNETES)) cargo test --package boathook-tests --test suite \
+	BOATHOOK_KUBERNETES="$$(realpath '$(KUBERNETES)')" cargo test --package boathook-tests --test suite \
 		real_kubernetes:: -- --ignored --nocapture --test-threads 1
 
 load: ## Start 500 containers, 20 at a time, beside other work, and besiege the cluster's programs (as root; long)
@@ -176,7 +179,7 @@ demo: ## Show the main job: two devices into a real container (as root); CLASS=F
 	scripts/install-test-packages runc busybox-static
 	scripts/build-programs dev $(TARGET) hook node
 	cargo build $(addprefix --bin ,demo $(IN_CONTAINERS))
-	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
+	cargo run $(HARNESS) demo -- $(if $(CLASS),'$(CLASS)') $(if $(HOST),'$(HOST)')
 
 recordings: ## Record the terminals of docs/pictures anew, and draw them (as root)
 	scripts/install-test-packages runc busybox-static debootstrap containerd docker.io
@@ -188,7 +191,7 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap e2fsprogs
 	scripts/build-programs release $(TARGET) hook node
 	cargo build --release $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
-	cargo run --release $(HARNESS) bench -- $(if $(AGAINST),--against $(AGAINST))
+	cargo run --release $(HARNESS) bench -- $(if $(AGAINST),--against '$(AGAINST)')
 ifndef AGAINST
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 	cargo test --release --package boathook-device-class --test classes a_thousand
@@ -206,7 +209,7 @@ lint: ## Check the formatting, run clippy, and build the documentation
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
 
 site: ## Build the site of the documents in target/site (mdBook, which takes some minutes the first time)
-	scripts/build-site $(or $(CARGO_TARGET_DIR),target)/site
+	scripts/build-site '$(OUTPUT)/site'
 
 deny: ## Check licences, bans and sources of the dependencies (requires cargo-deny)
 	cargo deny check licenses bans sources

@@ -6,4 +6,5 @@ mod containers;
 mod device_rules;
 mod leftovers;
 mod loaders;
+mod makefile;
 mod syscalls;
