@@ -32,7 +32,7 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
 use crate::api_error;
-use crate::claim::{ClaimUid, NodeClaims, PrepareError, Record};
+use crate::claim::{ClaimUid, Conflict, NodeClaims, PrepareError, Record};
 use crate::claim_api::build_claims_api;
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
@@ -93,9 +93,9 @@ impl Service {
             // Another claim has the device. That claim may be unused: if the kubelet has lost a
             // claim from its checkpoint, it never unprepares the claim. Therefore unused claims are
             // unprepared before the second attempt.
-            Err(
-                PrepareError::DeviceInUse { uids, .. } | PrepareError::TooFewShares { uids, .. },
-            ) => {
+            Err(PrepareError::Conflict(
+                Conflict::DeviceInUse { uids, .. } | Conflict::TooFewShares { uids, .. },
+            )) => {
                 let inventory = self.inventory.borrow().clone();
                 let (client, claim_users) = (&self.client, &self.claim_users);
                 claim_cleanup::unprepare_unused_claims(

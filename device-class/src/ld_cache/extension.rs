@@ -16,7 +16,7 @@
 
 use std::ffi::CString;
 
-use super::parse::Image;
+use super::image::Image;
 use super::{LdCacheError, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
 /// The magic number of the extension directory (`cache_extension_magic` in glibc's

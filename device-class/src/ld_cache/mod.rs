@@ -25,6 +25,7 @@
 mod abi;
 mod error;
 mod extension;
+mod image;
 mod merge;
 mod order;
 mod parse;

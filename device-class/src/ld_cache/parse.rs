@@ -1,10 +1,9 @@
 //! Parses the bytes of ld.so.cache.
 
-use std::ffi::CStr;
-
+use super::image::Image;
 use super::{
     ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_CACHE_BYTES,
-    MAX_ENTRIES, MAX_NAME_BYTES, MAX_PATH_BYTES, extension, work,
+    MAX_ENTRIES, MAX_NAME_BYTES, MAX_PATH_BYTES, extension,
 };
 
 /// The magic string of the older format. In a file, the older format may precede the newer one. It
@@ -17,41 +16,6 @@ const OLD_ENTRY_SIZE: usize = 12;
 const BYTE_ORDER_MASK: u8 = 3;
 const BYTE_ORDER_INVALID: u8 = 1;
 const BYTE_ORDER_BIG: u8 = 3;
-
-/// The bytes of a file from the header of the newer format to the end. Offsets of strings count
-/// from this header. Reading past the end returns `None`.
-#[derive(Clone, Copy)]
-pub(super) struct Image<'a>(pub(super) &'a [u8]);
-
-impl<'a> Image<'a> {
-    /// Returns `N` bytes from `offset` on, or `None` if there are fewer bytes.
-    pub(super) fn read_bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
-        self.0.get(offset..)?.first_chunk().copied()
-    }
-
-    /// Reads a little-endian 32-bit number.
-    pub(super) fn read_u32(self, offset: usize) -> Option<u32> {
-        self.read_bytes(offset).map(u32::from_le_bytes)
-    }
-
-    /// Reads the NUL-terminated string at `offset`. It may have at most `max_length` bytes,
-    /// including the NUL.
-    pub(super) fn read_string(
-        self,
-        offset: u32,
-        max_length: usize,
-    ) -> Result<&'a CStr, LdCacheError> {
-        let offset = offset as usize;
-        let error = LdCacheError::BadString { offset, max_length };
-        let bytes_from_offset = self.0.get(offset..).ok_or_else(|| error.clone())?;
-        let string = CStr::from_bytes_until_nul(
-            &bytes_from_offset[..bytes_from_offset.len().min(max_length)],
-        )
-        .map_err(|_| error)?;
-        work::add_bytes(string.count_bytes() + 1);
-        Ok(string)
-    }
-}
 
 impl LdCache {
     /// Parses a cache in the format `glibc-ld.so.cache1.1`. The older format may precede it in the

@@ -7,13 +7,45 @@
 
 use device_class::name::{ClassName, DeviceId};
 
-use super::prepare::{PrepareError, ResolvedDevice};
 use super::record::{ClaimUid, Record};
+use super::resolved_device::ResolvedDevice;
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
 /// The maximum number of claims that are listed in an error message.
 const MAX_NAMED_CLAIMS: usize = 5;
+
+/// The reason why a device cannot be prepared for a claim: other claims have it.
+#[derive(Debug, thiserror::Error)]
+pub enum Conflict {
+    /// Another claim still has the device, and the device cannot be shared. This should not happen,
+    /// because the scheduler allocates such a device to one claim only.
+    #[error(
+        "device {device} of pool {pool} is still prepared for the claim {holder}: end the pod of \
+         that, or delete this one, so that it is scheduled again"
+    )]
+    DeviceInUse {
+        pool: String,
+        device: String,
+        /// The name of the claim that has the device, as `NAMESPACE/NAME`.
+        holder: String,
+        uids: Vec<ClaimUid>,
+    },
+    #[error(
+        "device {device} of pool {pool} may be shared by {total}, and {used} shares are prepared \
+         for claims ({}): end the pod of one, or delete this one, so that it is scheduled again",
+        holders.join(", ")
+    )]
+    TooFewShares {
+        pool: String,
+        device: String,
+        total: u16,
+        used: u64,
+        /// The names of the claims that have shares of the device, each as `NAMESPACE/NAME`.
+        holders: Vec<String>,
+        uids: Vec<ClaimUid>,
+    },
+}
 
 /// A device of a claim, combined with the current state of the device in its class.
 struct ClaimedDevice<'a> {
@@ -144,7 +176,7 @@ pub(super) fn check_conflicts(
     devices: &[ResolvedDevice<'_>],
     previous_record: Option<&Record>,
     other_records: &[Record],
-) -> Result<(), PrepareError> {
+) -> Result<(), Conflict> {
     // Devices with admin access are not checked, because several claims may have such a device at
     // the same time.
     let exclusive_devices = || {
@@ -171,7 +203,7 @@ pub(super) fn check_conflicts(
         }
         let pool = device.allocated_device.pool.clone();
         if let Some((record, name)) = conflicting_records.first() {
-            return Err(PrepareError::DeviceInUse {
+            return Err(Conflict::DeviceInUse {
                 pool,
                 device: (*name).to_owned(),
                 holder: record.qualified_name(),
@@ -191,7 +223,7 @@ pub(super) fn check_conflicts(
             .and_then(|present| present.replicas)
             .unwrap_or(1);
         if used_count > 0 && requested_count.saturating_add(used_count) > u64::from(total_count) {
-            return Err(PrepareError::TooFewShares {
+            return Err(Conflict::TooFewShares {
                 pool,
                 device: device.allocated_device.device.clone(),
                 total: total_count,

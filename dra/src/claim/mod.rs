@@ -8,10 +8,12 @@ mod part_maker;
 mod part_steps;
 mod prepare;
 mod record;
+mod resolved_device;
 mod specification;
 mod store;
 
 pub use allocation::{AllocatedDevice, AllocationError, list_allocated_devices};
+pub use conflicts::Conflict;
 pub use parameters::{ParameterError, Parameters};
 pub use part_maker::{PartError, PartMaker};
 pub use prepare::{NodeClaims, PrepareError, UnprepareError};

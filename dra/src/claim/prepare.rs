@@ -18,10 +18,11 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use super::allocation::{
     AllocatedDevice, AllocationError, list_allocated_devices, list_reserving_pods,
 };
-use super::conflicts;
+use super::conflicts::{self, Conflict};
 use super::parameters::ParameterError;
 use super::part_maker::{OtherClaims, PartError, PartMaker};
-use super::record::{ClaimUid, PendingDevice, PreparedDevice, Record};
+use super::record::{ClaimUid, PreparedDevice, Record};
+use super::resolved_device::ResolvedDevice;
 use super::specification::{self, SpecificationError};
 use super::store::{ClaimStore, RecordFile, StoreError, StoreLock, UnreadableRecords};
 use crate::class_devices::{ClassDevices, NamedDevice};
@@ -42,33 +43,8 @@ pub enum PrepareError {
          [[parts]] of the class, or delete the pod, so that it is scheduled again"
     )]
     NoDevice { pool: String, device: String },
-    /// Another claim still has the device, and the device cannot be shared. This should not happen,
-    /// because the scheduler allocates such a device to one claim only.
-    #[error(
-        "device {device} of pool {pool} is still prepared for the claim {holder}: end the pod of \
-         that, or delete this one, so that it is scheduled again"
-    )]
-    DeviceInUse {
-        pool: String,
-        device: String,
-        /// The name of the claim that has the device, as `NAMESPACE/NAME`.
-        holder: String,
-        uids: Vec<ClaimUid>,
-    },
-    #[error(
-        "device {device} of pool {pool} may be shared by {total}, and {used} shares are prepared \
-         for claims ({}): end the pod of one, or delete this one, so that it is scheduled again",
-        holders.join(", ")
-    )]
-    TooFewShares {
-        pool: String,
-        device: String,
-        total: u16,
-        used: u64,
-        /// The names of the claims that have shares of the device, each as `NAMESPACE/NAME`.
-        holders: Vec<String>,
-        uids: Vec<ClaimUid>,
-    },
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
     #[error(transparent)]
     Part(#[from] PartError),
     #[error(transparent)]
@@ -101,25 +77,6 @@ pub struct NodeClaims {
     /// The host's root directory, as engines see it.
     pub host_root: PathBuf,
     pub part_maker: PartMaker,
-}
-
-/// A device of an allocation result, together with its class on this node.
-pub(super) struct ResolvedDevice<'a> {
-    pub(super) allocated_device: &'a AllocatedDevice,
-    pub(super) class: &'a ClassDevices,
-    /// The device's entry in the claim record. `None` means that the device is not ready yet,
-    /// because the part must be created first or existing parts must be removed.
-    pub(super) prepared_device: Option<PreparedDevice>,
-}
-
-impl ResolvedDevice<'_> {
-    fn to_pending_device(&self) -> PendingDevice {
-        PendingDevice {
-            pool: self.allocated_device.pool.clone(),
-            device: self.allocated_device.device.clone(),
-            class: self.class.class.name.clone(),
-        }
-    }
 }
 
 impl NodeClaims {

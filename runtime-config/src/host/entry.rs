@@ -16,7 +16,7 @@ use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 
-use super::walk::OpenDir;
+use super::open_dir::OpenDir;
 use super::{is_dir, list_names, read_text};
 use crate::error::Error;
 

@@ -2,6 +2,7 @@
 //! such as `/host`.
 
 mod entry;
+mod open_dir;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -21,7 +22,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag};
 use crate::error::Error;
 
 pub use entry::HostEntry;
-use walk::{DirectoryPolicy, OpenDir, ResolvedEntry};
+use open_dir::OpenDir;
+use walk::{DirectoryPolicy, ResolvedEntry};
 
 /// The maximum size in bytes of a file that is read. A larger file is an error. The configuration
 /// files of engines have a few kilobytes.

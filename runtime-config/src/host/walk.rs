@@ -2,44 +2,17 @@
 
 use std::ffi::OsString;
 use std::iter;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use host_files::rooted_path;
-use host_files::rooted_path::{FileKind, LastLink, OpenedComponent, Resolver, RootDir};
+use host_files::rooted_path::{FileKind, LastLink};
 use nix::sys::stat::fstat;
 
 use super::entry::HostEntry;
+use super::open_dir::OpenDir;
 use super::trust;
 use crate::error::Error;
-
-/// An open directory, and its name in its parent directory. For the root, `name` is the path with
-/// which it was opened.
-#[derive(Debug, Clone)]
-pub(super) struct OpenDir {
-    pub(super) fd: Arc<OwnedFd>,
-    pub(super) name: OsString,
-}
-
-impl OpenDir {
-    pub(super) fn open(path: &Path) -> rooted_path::Result<Self> {
-        let root = RootDir::open(path, Resolver::Walk)?.into_handle(path)?;
-        Ok(Self {
-            fd: Arc::new(root.into_fd()),
-            name: path.into(),
-        })
-    }
-}
-
-impl From<OpenedComponent> for OpenDir {
-    fn from(component: OpenedComponent) -> Self {
-        Self {
-            fd: Arc::new(component.handle.into_fd()),
-            name: component.name,
-        }
-    }
-}
 
 /// What owners and modes the directories on a path must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
