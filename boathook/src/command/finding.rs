@@ -19,6 +19,17 @@ pub(super) enum Severity {
     Error,
 }
 
+/// What a finding is about, for commands that treat some findings in another way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum FindingKind {
+    #[default]
+    Other,
+    /// The devices that a class finds: their number, their health, or what was left out.
+    Devices,
+    /// The class finds no device on this host.
+    NoDevice,
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     #[serde(rename = "verdict")]
@@ -27,6 +38,8 @@ pub(super) struct Finding {
     pub(super) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
+    #[serde(skip)]
+    pub(super) kind: FindingKind,
     /// The exit code that `boathook doctor` returns for this finding. It is `None` if the finding
     /// is not a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +61,7 @@ impl Finding {
             subject: subject.into(),
             text: text.into(),
             fix: None,
+            kind: FindingKind::Other,
             fault: None,
             summary: None,
         }
@@ -92,6 +106,11 @@ impl Finding {
         } else {
             finding
         }
+    }
+
+    pub(super) fn with_kind(mut self, kind: FindingKind) -> Self {
+        self.kind = kind;
+        self
     }
 
     pub(super) fn with_fix(mut self, fix: impl Into<String>) -> Self {

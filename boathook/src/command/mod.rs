@@ -46,7 +46,7 @@ use hook::planner::{self, Caller, PlannerError};
 use hook::start::{self, StartError};
 use host_files::printable;
 use host_files::printable::{OutputForm, Printable};
-use injection_plan::plan::{Grant, InjectionPlan, optional_files};
+use injection_plan::plan::{Grant, InjectionPlan, Note};
 use serde::Serialize;
 
 use class::TargetError;
@@ -403,7 +403,7 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
             plan.notes = plan
                 .notes
                 .iter()
-                .map(|note| optional_files::shorten_note(note).into_owned())
+                .map(|note| Note::Text(note.to_short_text()))
                 .collect();
         }
         // Control characters are escaped, because the plan contains texts that the image's author

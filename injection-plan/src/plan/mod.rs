@@ -11,7 +11,7 @@ mod grant_origin;
 mod library_path;
 mod masked_paths;
 mod mount;
-pub mod optional_files;
+mod note;
 mod parts;
 mod prepare;
 mod remarks;
@@ -44,6 +44,7 @@ pub use grant_origin::GrantOrigin;
 pub use library_path::LIBRARY_PATH_ENV;
 pub use masked_paths::HiddenPaths;
 pub use mount::{BindMount, MountAttributes, SourceKind};
+pub use note::Note;
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 pub use step_owner::StepOwner;
@@ -78,7 +79,7 @@ pub struct InjectionPlan {
     pub warnings: Vec<String>,
     /// Messages about devices and files that were left out. Each message is one line and has the
     /// reason.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// The devices of one class that a container gets for one request.

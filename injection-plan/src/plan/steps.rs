@@ -10,19 +10,15 @@ use device_class::discover::{NodeForm, has_only_links};
 use device_class::host::ProgramAbi;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
-use super::optional_files;
 use super::parts::library_dir_path;
-use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
+use super::{Action, BindMount, InjectionPlan, InjectionStep, Note, SpecDevices, StepOwner};
 
 impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
-        let mut notes = self.notes;
-        let missing_files = self.missing_files.iter();
-        notes.extend(
-            missing_files
-                .map(|(owner, paths)| optional_files::describe_missing_files(owner, paths)),
-        );
+        let mut notes: Vec<Note> = self.notes.into_iter().map(Note::Text).collect();
+        let missing_files = self.missing_files.into_iter();
+        notes.extend(missing_files.map(|(owner, paths)| Note::MissingFiles { owner, paths }));
         for (number, rule) in self.rules {
             steps.extend(make_allow_step(number, rule, spec));
         }
@@ -57,7 +53,8 @@ impl PlanBuilder {
         links.retain(|path, _| !self.nodes.contains_key(path));
         for (path, (node, owners)) in self.nodes {
             if spec.has_node(&path, node.number) {
-                notes.push(format!("{} is made by the runtime already", path.display()));
+                let text = format!("{} is made by the runtime already", path.display());
+                notes.push(Note::Text(text));
                 continue;
             }
             let number = node.number;

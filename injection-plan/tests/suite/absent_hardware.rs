@@ -181,7 +181,8 @@ fn what_a_host_lacks_is_a_note_for_a_switch_and_else_a_warning() {
         let env = vec!["CLASS=all".to_owned(), "FURTHER=on".to_owned()];
         let request = Request::find(&class, &env.into(), |_| None).unwrap();
         let plan = planning::plan(&class, &request.unwrap(), &host, &asker()).unwrap();
-        (plan.warnings, plan.notes)
+        let notes = plan.notes.iter().map(ToString::to_string);
+        (plan.warnings, notes.collect::<Vec<_>>())
     };
     let usual = "class: /dev/usual does not exist, and computing fails without it; load it";
     let further = "class: /dev/further does not exist, and copying fails without it";

@@ -64,7 +64,8 @@ fn given(root: &TempDir, lists: &str) -> Result<String, String> {
         other => panic!("{other:?}"),
     };
     let places = plan.steps.iter().map(|step| place(&step.action));
-    Ok(places.chain(plan.notes).collect::<Vec<_>>().join("; "))
+    let notes = plan.notes.iter().map(ToString::to_string);
+    Ok(places.chain(notes).collect::<Vec<_>>().join("; "))
 }
 
 #[test]

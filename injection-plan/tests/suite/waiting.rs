@@ -145,7 +145,10 @@ fn others_who_choose_the_devices_do_not_wait() {
     let request = request(&class, "x9?").unwrap().unwrap();
     let notes = plan(&class, &request, &host, &pod).unwrap().notes;
     let reason = "a device cannot come later in a pod, which has those that the kubelet recorded";
-    assert!(notes.iter().any(|note| note.contains(reason)), "{notes:?}");
+    assert!(
+        notes.iter().any(|note| note.to_string().contains(reason)),
+        "{notes:?}"
+    );
     let devices = || DeviceList::parse("x9?").unwrap();
     for (source, reason) in [
         (

@@ -15,7 +15,7 @@ use super::read;
 const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepOwner CapabilityNeed \
     SpecificationChange SystemdReport UnitOutcome LinkReport CgroupReport RuleChangeOutcome \
     PresentNode DeviceHolder Pod FileErrorDetails DeviceError Health Inventory Candidate Entry \
-    SimilarDevice";
+    SimilarDevice Note";
 
 /// The types whose `Display` is a format that is read again, by the kernel, by systemd, by engines
 /// or by the type itself. A program's own files, such as attachment records, have formats of their
@@ -43,6 +43,9 @@ const FIELDS: [&str; 7] = [
     "reason",
     "subject",
 ];
+
+/// A field that has a text for people in this type alone, with the usual name of its variable.
+const FIELD_OF_FINDING: &str = "finding.text";
 
 /// The functions that compare, search or parse a text, beside those that split it.
 const READERS: [&str; 16] = [
@@ -159,6 +162,9 @@ fn uses_of_texts_are_found_across_lines() {
         ("if step.owner_labels == \"libraries\" {}", 1),
         ("if \"a\" != grant.requested_by {}", 1),
         ("reason == NO_DEVICE", 0),
+        ("[finding] if finding.text == NO_DEVICE => {}", 1),
+        ("finding.text.starts_with(\"no\")", 1),
+        ("item.text == \"all\"", 0),
         ("error\n    .to_string()\n    .contains(\"x\")", 1),
         ("format!(\"{followed:?} {}\", told(1)) == last", 1),
         ("last == format!(\"{followed:?}\")", 1),
@@ -229,6 +235,9 @@ fn find_texts(code: &str) -> Vec<(usize, usize)> {
         if is_whole && rest.starts_with('(') {
             texts.push((at, arguments + find_end(rest)));
         }
+    }
+    for (at, name) in code.match_indices(FIELD_OF_FINDING) {
+        texts.push((at, at + name.len()));
     }
     for field in FIELDS {
         for (at, name) in code.match_indices(field) {

@@ -18,7 +18,7 @@ use hook::planner;
 use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
-use crate::command::finding::{Finding, Severity};
+use crate::command::finding::{Finding, FindingKind, Severity};
 use crate::command::{CommandError, select_sources};
 
 const NO_DEVICE_TEXT: &str = "no device on this host";
@@ -51,7 +51,7 @@ pub(super) fn check_classes(
         match class_findings.as_slice() {
             // Most hosts have devices of only a few classes. One finding lists all classes that
             // have no devices.
-            [finding] if class_names.is_empty() && finding.text == NO_DEVICE_TEXT => {
+            [finding] if class_names.is_empty() && finding.kind == FindingKind::NoDevice => {
                 classes_without_devices.extend(class_name);
             }
             _ => findings.extend(class_findings),
@@ -162,13 +162,15 @@ fn check_devices(
     offered_inventory.refuse_mixed_devices(class);
     let devices = &offered_inventory.devices;
     if devices.is_empty() {
-        let text = match offered_inventory.hidden_ids.len() {
-            0 => NO_DEVICE_TEXT.to_owned(),
-            hidden_count => {
-                format!("{NO_DEVICE_TEXT} that config.toml does not hide (it hides {hidden_count})")
-            }
-        };
-        findings.push(Finding::new(Severity::Ok, subject, text));
+        let hidden_count = offered_inventory.hidden_ids.len();
+        findings.push(if hidden_count > 0 {
+            let text = format!(
+                "{NO_DEVICE_TEXT} that config.toml does not hide (it hides {hidden_count})"
+            );
+            Finding::new(Severity::Ok, subject, text)
+        } else {
+            Finding::new(Severity::Ok, subject, NO_DEVICE_TEXT).with_kind(FindingKind::NoDevice)
+        });
         return findings;
     }
     for device in &inventory.inaccessible_devices {

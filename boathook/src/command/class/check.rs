@@ -29,7 +29,7 @@ use name_conflicts::find_name_conflicts;
 
 use crate::cli::CheckArguments;
 use crate::command::devices::{self, ListedDevice};
-use crate::command::finding::{Finding, Severity, print_table, to_exit_code};
+use crate::command::finding::{Finding, FindingKind, Severity, print_table, to_exit_code};
 use crate::command::output::Style;
 use crate::command::{CommandError, print_json};
 
@@ -43,9 +43,6 @@ pub(crate) const PLUGIN_HOST_DIRS: [&str; 6] = [
     "/etc/boathook",
     "/opt/boathook",
 ];
-
-/// The beginning of the finding's text if the class finds no device.
-const NO_DEVICE_PREFIX: &str = "no device of this class on this host";
 
 /// Checks a class file, and prints the devices that the class finds on this host or on a recorded
 /// host.
@@ -142,13 +139,13 @@ fn apply_strictness(
 ) {
     let expected_count = arguments.expected_device_count;
     for finding in &mut *findings {
-        let is_about_devices = ["discover", "health"].contains(&finding.subject.as_str());
+        let is_about_devices = finding.kind != FindingKind::Other;
         let is_error = match finding.severity {
             Severity::Warning => {
                 arguments.is_strict || expected_count.is_some() && is_about_devices
             }
             Severity::Note => {
-                let says_no_device = finding.text.starts_with(NO_DEVICE_PREFIX);
+                let says_no_device = finding.kind == FindingKind::NoDevice;
                 arguments.is_strict && says_no_device && expected_count != Some(0)
             }
             Severity::Ok | Severity::Error => false,
@@ -228,7 +225,9 @@ fn examine_class(
     host: &dyn HostView,
 ) -> Vec<Finding> {
     let FoundClass { inventory, edits } = found_class;
-    let to_warning = |text: &String| Finding::new(Severity::Warning, "discover", text);
+    let to_warning = |text: &String| {
+        Finding::new(Severity::Warning, "discover", text).with_kind(FindingKind::Devices)
+    };
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(to_warning).collect();
     if inventory.devices.is_empty() {
         let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
@@ -255,7 +254,8 @@ fn examine_class(
             ),
         };
         let create_note = |text: String| Finding::new(Severity::Note, "discover", text);
-        findings.push(create_note(format!("{NO_DEVICE_PREFIX}: {reason}")));
+        let text = format!("no device of this class on this host: {reason}");
+        findings.push(create_note(text).with_kind(FindingKind::NoDevice));
         findings.extend(
             refused_candidates
                 .descriptions
@@ -268,7 +268,8 @@ fn examine_class(
     for device in &inventory.devices {
         if let discover::Health::Unhealthy { reason } = &device.health {
             let text = format!("{} is unhealthy: {reason}", device.id);
-            findings.push(Finding::new(Severity::Warning, "health", text));
+            let finding = Finding::new(Severity::Warning, "health", text);
+            findings.push(finding.with_kind(FindingKind::Devices));
         }
     }
     if class.spec.device.numa.is_some() && inventory.devices.iter().all(|d| d.numa.is_none()) {

@@ -5,7 +5,7 @@ use device_class::config::Config;
 use device_class::name::excerpt;
 use hook::exit::ExitCode;
 use hook::planner::PlannerError;
-use injection_plan::plan::{Grant, InjectionPlan, optional_files};
+use injection_plan::plan::{Grant, InjectionPlan};
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Severity};
@@ -83,9 +83,9 @@ pub(super) fn examine_grants(
     findings.extend(plan.warnings.iter().map(to_warning));
     let notes = plan.notes.iter().map(|note| {
         if is_verbose {
-            note.into()
+            note.to_string()
         } else {
-            optional_files::shorten_note(note)
+            note.to_short_text()
         }
     });
     findings.extend(notes.map(|text| Finding::new(Severity::Note, SUBJECT, text)));
