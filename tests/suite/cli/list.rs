@@ -409,6 +409,25 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
     }
 }
 
+/// Of all classes only the names are listed.
+#[test]
+fn a_check_of_a_class_names_the_driver_that_the_host_lacks() {
+    let host = host_with_thing(
+        "driver_path = '/sys/module/thing'\ndiscover = [{ count = 2 }]\n\
+         device = { id = 'thing-{index}' }\n",
+    );
+    let check = |arguments: &[&str]| boathook(&host, arguments, b"").stdout;
+    let named = check(&["check", "thing"]);
+    let reason = "no device on this host: the host has no /sys/module/thing";
+    assert!(named.contains(reason), "{named}");
+    let all = check(&["check"]);
+    let mut lines = all.lines();
+    let line = lines.find(|line| line.contains("no device on this host: "));
+    let (_, names) = line.unwrap().split_once(": ").unwrap();
+    assert!(names.split(", ").any(|name| name == "thing"), "{all}");
+    assert!(!all.contains("/sys/module/thing"), "{all}");
+}
+
 /// Each line has its verdict, and each problem a fix.
 #[test]
 fn a_check_reports_on_this_host() {

@@ -169,7 +169,11 @@ fn check_devices(
             );
             Finding::new(Severity::Ok, subject, text)
         } else {
-            Finding::new(Severity::Ok, subject, NO_DEVICE_TEXT).with_kind(FindingKind::NoDevice)
+            let text = match &inventory.missing_driver_message {
+                Some(reason) => format!("{NO_DEVICE_TEXT}: {reason}"),
+                None => NO_DEVICE_TEXT.to_owned(),
+            };
+            Finding::new(Severity::Ok, subject, text).with_kind(FindingKind::NoDevice)
         });
         return findings;
     }
