@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use hook::exit::ExitCode;
-use hook::log::{self, contains_container_id};
+use hook::log::{self, LogLine, contains_container_id};
 use serde_json::json;
 
 use super::{CommandError, containers, print_json};
@@ -86,16 +86,8 @@ pub(super) fn insert_container_names(lines: &mut [String], host_root: &Path) {
     ContainerNames::new(host_root).insert_names(lines);
 }
 
-/// Returns the container id in a log line of the form `TIME boathook: [LEVEL: ]container ID: ...`.
 fn find_container_id(line: &str) -> Option<&str> {
-    let (_, message) = line.split_once(" boathook: ")?;
-    let message = ["info: ", "warning: "]
-        .iter()
-        .find_map(|level| message.strip_prefix(level))
-        .unwrap_or(message);
-    let after_keyword = message.strip_prefix("container ")?;
-    let id_end = after_keyword.find([':', ' '])?;
-    Some(&after_keyword[..id_end])
+    LogLine::parse(line)?.container_id
 }
 
 /// Prints the log lines that meet the user's conditions. With `--follow`, continues to print new

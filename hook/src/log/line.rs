@@ -1,8 +1,61 @@
-//! Selects lines of the node's log by time and by container.
+//! Formats and parses the lines of the node's log, and selects them by time and by container.
 
+use device_class::config::LogLevel;
 use device_class::name::is_random_container_id;
 
 use super::time;
+
+/// The beginnings of a message by its level. That of errors is also the beginning of the others.
+const LEVEL_PREFIXES: [(LogLevel, &str); 3] = [
+    (LogLevel::Info, "boathook: info: "),
+    (LogLevel::Warning, "boathook: warning: "),
+    (LogLevel::Error, "boathook: "),
+];
+
+/// A line of the node's log: `TIME boathook: [LEVEL: ][container ID: ]TEXT`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LogLine<'a> {
+    /// The time stamp, as [`format_time`](super::format_time) formats it.
+    pub time: &'a str,
+    pub level: LogLevel,
+    /// The id of the container that the message is about.
+    pub container_id: Option<&'a str>,
+    /// The message without the container's id.
+    pub text: &'a str,
+}
+
+impl<'a> LogLine<'a> {
+    /// Parses a line. Returns `None` if no program of Boathook has written it.
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let (time, message) = line.split_once(' ')?;
+        let (level, message) = LEVEL_PREFIXES
+            .into_iter()
+            .find_map(|(level, prefix)| Some((level, message.strip_prefix(prefix)?)))?;
+        let after_keyword = message.strip_prefix("container ");
+        let (container_id, text) = match after_keyword.and_then(|text| text.split_once(": ")) {
+            Some((id, text)) if !id.contains(' ') => (Some(id), text),
+            // A sentence about a container, such as `container ID has ended`.
+            _ => {
+                let id = after_keyword.and_then(|text| text.split([':', ' ']).next());
+                (id, message)
+            }
+        };
+        Some(LogLine {
+            time,
+            level,
+            container_id,
+            text,
+        })
+    }
+}
+
+/// Returns the beginning of messages of a level.
+pub(super) fn level_prefix(level: LogLevel) -> &'static str {
+    let mut prefixes = LEVEL_PREFIXES.into_iter();
+    prefixes
+        .find(|(prefix_level, _)| *prefix_level == level)
+        .map_or("", |(_, prefix)| prefix)
+}
 
 /// Returns whether a log line contains `container_id` as a whole word. A part of a word does not
 /// match, because another container's longer id may contain `container_id`.
@@ -65,6 +118,44 @@ mod tests {
             "boathook: container 4fc1aa: no device",
             "c1"
         ));
+    }
+
+    /// What is written is read again.
+    #[test]
+    fn a_line_of_each_level_is_parsed() {
+        const TIME: &str = "2026-11-22T10:00:00Z";
+        for level in [LogLevel::Error, LogLevel::Warning, LogLevel::Info] {
+            for (message, container_id, text) in [
+                (
+                    "container c1: no device `7`: see x",
+                    Some("c1"),
+                    "no device `7`: see x",
+                ),
+                (
+                    "container c1 has ended: x",
+                    Some("c1"),
+                    "container c1 has ended: x",
+                ),
+                ("container c1", Some("c1"), "container c1"),
+                ("cannot read /x: denied", None, "cannot read /x: denied"),
+            ] {
+                let line = format!("{TIME} {}{message}", level_prefix(level));
+                let expected = LogLine {
+                    time: TIME,
+                    level,
+                    container_id,
+                    text,
+                };
+                assert_eq!(LogLine::parse(&line), Some(expected), "{line}");
+            }
+        }
+        for line in [
+            "",
+            "boathook: x",
+            "2026-11-22T10:00:00Z runc: container c1: x",
+        ] {
+            assert_eq!(LogLine::parse(line), None, "{line}");
+        }
     }
 
     #[test]

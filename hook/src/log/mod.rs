@@ -21,7 +21,7 @@ use device_class::name::shorten_container_id;
 use host_files::printable;
 use node::NodeLog;
 
-pub use line::{contains_container_id, parse_since};
+pub use line::{LogLine, contains_container_id, parse_since};
 pub use node::read_lines as read_node_log;
 pub use node::{create_own_directory, list_log_directories, read_lines_with_follower};
 pub use time::{describe_age, format_current_time, format_time};
@@ -33,14 +33,6 @@ pub enum LogReader {
     /// A container engine started this program and may discard its stderr. Messages are also
     /// written to the node's log and to syslog.
     Engine,
-}
-
-fn level_prefix(level: LogLevel) -> &'static str {
-    match level {
-        LogLevel::Error => "boathook: ",
-        LogLevel::Warning => "boathook: warning: ",
-        LogLevel::Info => "boathook: info: ",
-    }
 }
 
 /// Where messages are written, and the level that a message must have to be written.
@@ -177,7 +169,7 @@ fn write_to_all(level: LogLevel, message: &str, label: &dyn Fn(&str) -> String) 
 }
 
 fn format_line(level: LogLevel, message: &str) -> String {
-    format!("{}{}", level_prefix(level), printable::line(message))
+    format!("{}{}", line::level_prefix(level), printable::line(message))
 }
 
 fn write_to_node_log(level: LogLevel, line: &str) {

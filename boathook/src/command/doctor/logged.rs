@@ -5,8 +5,8 @@
 use std::error::Error;
 use std::fmt;
 
-use device_class::config::Config;
-use hook::log::{self, contains_container_id};
+use device_class::config::{Config, LogLevel};
+use hook::log::{self, LogLine, contains_container_id};
 
 use crate::command::containers::{self, format_label};
 use crate::command::finding::{Finding, Severity};
@@ -81,15 +81,13 @@ struct Refusal<'a> {
 }
 
 impl<'a> Refusal<'a> {
-    /// Parses a line of the form `TIME boathook: container ID: REASON`. Messages that are not
-    /// errors have their level before `container`.
+    /// Parses a line with an error about a container. Returns `None` for another line.
     fn parse(line: &'a str) -> Option<Self> {
-        let (timestamp, message) = line.split_once(" boathook: ")?;
-        let (container_id, reason) = message.strip_prefix("container ")?.split_once(": ")?;
+        let line = LogLine::parse(line).filter(|line| line.level == LogLevel::Error)?;
         Some(Refusal {
-            timestamp,
-            container_id,
-            reason,
+            timestamp: line.time,
+            container_id: line.container_id?,
+            reason: line.text,
         })
     }
 }
