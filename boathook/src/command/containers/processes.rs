@@ -21,6 +21,9 @@ const SHIM_NAME_PREFIX: &str = "containerd-shim";
 const CONMON_NAME: &str = "conmon";
 const MONITOR_NAMES: [&str; 2] = [SHIM_NAME_PREFIX, CONMON_NAME];
 
+/// The suffix that the kernel appends to the path of an executable that was removed.
+const REMOVED_SUFFIX: &str = " (deleted)";
+
 /// The prefixes of the names that engines and runtimes give to a container's systemd scope. Such a
 /// name is, for example, `docker-ID.scope`.
 const SCOPE_PREFIXES: [&str; 8] = [
@@ -144,15 +147,34 @@ fn find_program_name(pid: i32) -> Option<String> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         stat_device_and_inode(&path).ok()
     };
+    let name = path.file_name()?.to_str()?;
+    // An upgrade of an engine replaces the programs of monitors that run. A process that sees the
+    // same mounts as this one executes a file of the host, also if the file was removed.
+    if let Some(removed_name) = name.strip_suffix(REMOVED_SUFFIX) {
+        return has_own_mount_namespace(pid).then(|| removed_name.to_owned());
+    }
     let is_on_host = device_and_inode(&exe).is_some_and(|exe| device_and_inode(&path) == Some(exe));
-    is_on_host.then(|| path.file_name()?.to_str().map(str::to_owned))?
+    is_on_host.then(|| name.to_owned())
+}
+
+/// Returns whether a process is in the mount namespace of this process.
+fn has_own_mount_namespace(pid: i32) -> bool {
+    let read_namespace = |dir: PathBuf| fs::read_link(dir.join("ns/mnt")).ok();
+    let own_namespace = read_namespace("/proc/self".into());
+    own_namespace.is_some() && read_namespace(process_dir(pid)) == own_namespace
 }
 
 fn find_option_value<'a>(command_line: &'a str, option_names: &[&str]) -> Option<&'a str> {
     let mut arguments = command_line.split('\0');
     while let Some(argument) = arguments.next() {
-        if option_names.contains(&argument) {
-            return arguments.next();
+        for option_name in option_names {
+            match argument.strip_prefix(option_name) {
+                Some("") => return arguments.next(),
+                Some(value) if option_name.starts_with("--") && value.starts_with('=') => {
+                    return Some(&value[1..]);
+                }
+                _ => {}
+            }
         }
     }
     None
@@ -171,6 +193,9 @@ fn process_dir(pid: i32) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -180,6 +205,55 @@ mod tests {
         assert!(processes.cgroup_lines(me).is_some());
         assert!(start_time(me).unwrap() >= start_time(1).unwrap());
         assert_eq!(processes.cgroup_lines(0x3fff_ffff), None);
+    }
+
+    /// An upgrade of the engine replaces the program of a monitor that runs.
+    #[test]
+    fn a_monitor_is_found_after_its_program_was_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("conmon");
+        let mut shells = vec![vec!["sh"]];
+        if geteuid().is_root() {
+            shells.push(vec!["unshare", "--mount", "sh"]);
+        }
+        for words in shells {
+            // `cp` writes the copy, because a process that another test starts meanwhile would
+            // inherit the open file, and the copy could not be executed.
+            let mut cp = Command::new("cp");
+            assert!(cp.arg("/bin/sh").arg(&program).status().unwrap().success());
+            let is_on_host = words.len() == 1;
+            let mut command = Command::new(words[0]);
+            let script = "exec \"$0\" -c 'read line'";
+            command.args(&words[1..]).args(["-c", script]).arg(&program);
+            let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
+            let pid = process.id().cast_signed();
+            while read_process_file(pid, "comm").as_deref() != Some("conmon\n") {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let name = find_program_name(pid);
+            fs::remove_file(&program).unwrap();
+            let name_after_removal = find_program_name(pid);
+            process.kill().unwrap();
+            process.wait().unwrap();
+            assert_eq!(name.as_deref(), Some("conmon"), "{words:?}");
+            let expected = is_on_host.then_some("conmon");
+            assert_eq!(name_after_removal.as_deref(), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_value_of_an_option_is_found_in_each_form() {
+        for (command_line, value) in [
+            ("conmon\0-c\0abc\0-b\0/run/a\0", Some("/run/a")),
+            ("conmon\0--bundle\0/run/a\0", Some("/run/a")),
+            ("conmon\0--bundle=/run/a\0-c\0", Some("/run/a")),
+            ("conmon\0--bundled\0/run/a\0", None),
+            ("conmon\0-bundle\0/run/a\0", None),
+            ("conmon\0", None),
+        ] {
+            let found = find_option_value(command_line, &["-b", "--bundle"]);
+            assert_eq!(found, value, "{command_line:?}");
+        }
     }
 
     #[test]
@@ -209,16 +283,6 @@ mod tests {
         assert!(!is_in_container_cgroup("0::/", ""));
     }
 
-    #[test]
-    fn an_option_has_the_next_argument_as_its_value() {
-        let line = "/usr/bin/conmon\0-c\0abc\0-b\0/bundle\0";
-        assert_eq!(
-            find_option_value(line, &["-b", "--bundle"]),
-            Some("/bundle")
-        );
-        assert_eq!(find_option_value(line, &["-x"]), None);
-    }
-
     /// Another user cannot fake a monitor by a process with the same name as an engine's.
     #[test]
     fn only_a_process_of_this_user_watches_over_a_container() {
@@ -230,14 +294,14 @@ mod tests {
         let conmon = directory.path().join("conmon");
         // The copy is made by another process: a process that another test starts meanwhile would
         // inherit the open copy, which then could not be executed (ETXTBSY).
-        let mut cp = std::process::Command::new("cp");
+        let mut cp = Command::new("cp");
         let copy_status = cp.args(["--dereference", "/bin/sh"]).arg(&conmon).status();
         assert!(copy_status.unwrap().success());
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(directory.path(), permissions).unwrap();
         for (uid, is_trusted) in [(0, true), (1000, false)] {
             let bundle = directory.path().join(uid.to_string());
-            let mut process = std::process::Command::new(&conmon);
+            let mut process = Command::new(&conmon);
             process.args(["-c", "sleep 60; exit", "-b"]).arg(&bundle);
             let mut process = process.uid(uid).process_group(0).spawn().unwrap();
             let found: Vec<_> = ProcessSnapshot::read().find_monitored_bundles().collect();
