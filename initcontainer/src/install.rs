@@ -50,8 +50,9 @@ pub struct InstallationPlan {
     pub engine_plans: Vec<Plan>,
     /// Notes for the operator.
     pub notes: Vec<String>,
-    /// Whether the steps change programs for which Docker searches only when it starts.
-    pub changes_docker_programs: bool,
+    /// Whether the steps change programs for which Docker searches only when it starts, or earlier
+    /// steps have changed them since Docker was started.
+    pub needs_docker_restart: bool,
 }
 
 /// Plans the installation of a payload, and the configuration of `engines`, each with its options.
@@ -160,7 +161,9 @@ pub fn plan(
     }
     steps.extend(file_steps.into_iter().chain(link_steps));
     let toolkit_links = compatibility::plan_links(host, &old_manifest, names, offered_links)?;
-    let changes_docker_programs = !toolkit_links.is_empty();
+    let offered_paths = offered_links.iter().map(|(link, _)| link);
+    let needs_docker_restart =
+        !toolkit_links.is_empty() || runtime_config::is_docker_older_than(host, offered_paths);
     steps.extend(toolkit_links);
     steps.extend(plan_old_link_removal(host, payload)?);
     for link in links {
@@ -176,7 +179,7 @@ pub fn plan(
         steps,
         engine_plans: plans,
         notes,
-        changes_docker_programs,
+        needs_docker_restart,
     })
 }
 

@@ -3,13 +3,117 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, bail};
 use initcontainer::host::Host;
+use initcontainer::install::InstallationPlan;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, InstallationRecord, LoadState, Plan, ReloadMethod, RuntimeUse, find_runtime_use,
-    is_running,
+    Engine, InstallationRecord, LoadState, Plan, ReloadMethod, RuntimeUse,
+    does_docker_restart_keep_containers, find_runtime_use, has_systemd, is_running, run_systemctl,
 };
+
+use crate::output::Output;
+
+/// What the engines that run have not read yet.
+pub(crate) struct PendingRestarts {
+    /// The engines that have not read their new configuration.
+    pub(crate) engines: Vec<Engine>,
+    /// Whether Docker was started before programs were changed for which it searches only when it
+    /// starts. A reload is not enough for these.
+    pub(crate) needs_docker_restart: bool,
+}
+
+impl PendingRestarts {
+    /// Finds what is pending after the plan was executed.
+    pub(crate) fn find(host: &Host, plan: &InstallationPlan) -> Self {
+        Self::find_by(host, plan, needs_restart)
+    }
+
+    /// Finds what would be pending if the plan were executed. A dry run uses this.
+    pub(crate) fn predict(host: &Host, plan: &InstallationPlan) -> Self {
+        Self::find_by(host, plan, would_need_restart)
+    }
+
+    fn find_by(
+        host: &Host,
+        plan: &InstallationPlan,
+        is_pending: impl Fn(&Host, &Plan) -> bool,
+    ) -> Self {
+        let engine_plans = plan.engine_plans.iter();
+        Self {
+            engines: engine_plans
+                .filter(|plan| is_pending(host, plan))
+                .map(|plan| plan.engine)
+                .collect(),
+            needs_docker_restart: plan.needs_docker_restart && is_running(host, Engine::Docker),
+        }
+    }
+}
+
+/// Restarts or reloads the engines that have not read their new configuration. If one fails, the
+/// others are restarted nevertheless. Returns what is still pending, and the failures.
+pub(crate) fn restart_engines(
+    host: &Host,
+    plans: &[Plan],
+    mut pending: PendingRestarts,
+    output: &mut Output,
+) -> (PendingRestarts, Vec<Error>) {
+    let mut failures = Vec::new();
+    let plans = plans
+        .iter()
+        .filter(|plan| pending.engines.contains(&plan.engine));
+    let mut failed_engines = Vec::new();
+    for plan in plans {
+        if let Err(failure) = restart_engine(host, plan, output) {
+            failed_engines.push(plan.engine);
+            failures.push(failure);
+        }
+    }
+    pending.engines = failed_engines;
+    if pending.needs_docker_restart {
+        match restart_docker(host, output) {
+            Ok(is_restarted) => pending.needs_docker_restart = !is_restarted,
+            Err(failure) => failures.push(failure),
+        }
+    }
+    (pending, failures)
+}
+
+/// Returns the failures of all engines as one error, after everything else is done.
+pub(crate) fn report_failures(failures: Vec<Error>) -> Result<()> {
+    let descriptions: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
+    if !descriptions.is_empty() {
+        bail!("{}", descriptions.join("; "));
+    }
+    Ok(())
+}
+
+/// Restarts Docker, so that it searches for programs again, if its containers continue to run
+/// meanwhile. Otherwise reports what does not work until an operator restarts it. Returns whether it
+/// was restarted.
+fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
+    let command = format_restart_command(Engine::Docker, true);
+    let describe_failure =
+        || format!("docker is not restarted, and may lack the option --gpus; run `{command}`");
+    enter_root(host).with_context(describe_failure)?;
+    let reason = if !does_docker_restart_keep_containers(host) {
+        "its containers would end, because `live-restore` is not set"
+    } else if !has_systemd() {
+        "systemd does not run here"
+    } else {
+        let ReloadMethod::Hangup { unit, .. } = Engine::Docker.properties().reload_method else {
+            return Ok(false);
+        };
+        let action = run_systemctl("restart", &[unit]).with_context(describe_failure)?;
+        output.report_restart(Engine::Docker, action);
+        return Ok(true);
+    };
+    output.report_note(&format!(
+        "docker was not restarted: {reason}; until it is, --gpus of `docker run` does not find \
+         boathook: run `{command}` when that suits"
+    ));
+    Ok(false)
+}
 
 /// Returns whether an engine runs that has not read the planned configuration yet.
 pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
@@ -27,13 +131,13 @@ pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
 
 /// Returns whether an engine would have to be restarted if the plan were executed. A dry run uses
 /// this.
-pub(crate) fn would_need_restart(host: &Host, plan: &Plan) -> bool {
+fn would_need_restart(host: &Host, plan: &Plan) -> bool {
     needs_restart(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
 }
 
-/// Restarts or reloads an engine, and waits until it has read the planned configuration. Returns
-/// the command or signal that was used.
-pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
+/// Restarts or reloads an engine, and waits until it has read the planned configuration. Reports the
+/// command or signal that was used.
+pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> Result<()> {
     let engine = plan.engine;
     let describe_failure = || {
         let command = format_restart_command(engine, plan.record.is_none());
@@ -45,7 +149,8 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
             || runtime_config::find_load_state(host, engine, record) != LoadState::NotLoaded;
         runtime_config::wait_for_reload(engine, is_loaded).with_context(describe_failure)?;
     }
-    Ok(action)
+    output.report_restart(engine, action);
+    Ok(())
 }
 
 /// Returns the command with which an operator restarts or reloads the engine. `is_removal` tells

@@ -60,6 +60,20 @@ impl Daemon {
             })
     }
 
+    /// Returns whether the unit or the variable files set the option `flag`, which needs no value. If
+    /// the host has neither, the processes of root are searched.
+    pub(crate) fn has_flag(&self, host: &HostRoot, flag: &str) -> bool {
+        let is_set = |(_, words): &(String, Vec<String>)| {
+            let values = words.iter().filter_map(|word| word.strip_prefix(flag));
+            matches!(values.last(), Some("" | "=true"))
+        };
+        let command_lines = self.read_command_lines(host);
+        if command_lines.is_empty() {
+            return self.find_process_command_lines(host).iter().any(is_set);
+        }
+        command_lines.iter().any(is_set)
+    }
+
     /// Returns the path of the daemon's configuration file, as the unit or the variables of the
     /// init script set it. If the host has neither, the processes of root are searched. If one of
     /// them reads the default file, the path of the default file is returned.

@@ -78,8 +78,7 @@ pub use change::Change;
 #[cfg(feature = "configure")]
 pub use default_runtime::{ReplacedRuntime, find_common_runtime};
 #[cfg(feature = "configure")]
-#[cfg(feature = "configure")]
-pub use docker::{find_docker_config_path, find_docker_snap};
+pub use docker::{does_docker_restart_keep_containers, find_docker_config_path, find_docker_snap};
 pub use engine_properties::{
     ANNOTATION_PATTERN, Engine, EngineProperties, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS,
     INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, ReloadMethod,
@@ -101,8 +100,8 @@ pub use record::InstallationRecord;
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
 pub use state::{
-    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload_engine,
-    run_systemctl, wait_for_reload,
+    LoadState, RuntimeUse, find_load_state, find_runtime_use, has_systemd, is_docker_older_than,
+    is_running, reload_engine, run_systemctl, wait_for_reload,
 };
 pub use versions::{
     PACKAGED_VERSION_PATH, RunningProgram, VersionMismatch, compare_versions, find_running_programs,

@@ -108,6 +108,25 @@ fn get_change_time(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
+/// Returns whether dockerd was started before one of the links `paths` was made. dockerd writes its
+/// pid file each time it starts. Without a pid file at the default path the result is `false`.
+pub fn is_docker_older_than<'p>(
+    host: &HostRoot,
+    mut paths: impl Iterator<Item = &'p PathBuf>,
+) -> bool {
+    let start_time = match Engine::Docker.properties().reload_method {
+        ReloadMethod::Hangup { pid_file, .. } => get_change_time(host, Path::new(pid_file)),
+        _ => None,
+    };
+    let get_link_time = |path: &Path| {
+        let stat = host.find_entry(path)?.stat().ok()??;
+        Some((stat.st_ctime, stat.st_ctime_nsec))
+    };
+    start_time.is_some_and(|start_time| {
+        paths.any(|path| get_link_time(path).is_some_and(|time| time > start_time))
+    })
+}
+
 /// Says how a running engine can still use Boathook's runtime, whose program is about to be
 /// removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,11 +181,10 @@ pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result
 /// Fails if systemctl fails. Also fails if the host does not run systemd and the engine has no
 /// signal for a reload.
 pub fn reload_engine(engine: Engine) -> Result<String, Error> {
-    let has_systemd = Path::new("/run/systemd/system").is_dir();
     match engine.properties().reload_method {
         ReloadMethod::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
-        ReloadMethod::Restart(units) if has_systemd => run_systemctl("try-restart", units),
-        ReloadMethod::Hangup { unit, .. } if has_systemd => run_systemctl("reload", &[unit]),
+        ReloadMethod::Restart(units) if has_systemd() => run_systemctl("try-restart", units),
+        ReloadMethod::Hangup { unit, .. } if has_systemd() => run_systemctl("reload", &[unit]),
         ReloadMethod::Hangup { pid_file, .. } => send_hangup(Path::new(pid_file)),
         ReloadMethod::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
@@ -174,6 +192,11 @@ pub fn reload_engine(engine: Engine) -> Result<String, Error> {
             cause: std::io::ErrorKind::NotFound.into(),
         }),
     }
+}
+
+/// Returns whether systemd runs on the host whose root directory this process has.
+pub fn has_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
 }
 
 /// Runs systemctl, and returns its command line. The root directory of this process must be the

@@ -11,11 +11,12 @@ use initcontainer::layout::{PACKAGED_PROGRAMS_DIR, PROGRAM_LINKS_DIR};
 use initcontainer::lock::InstallerLock;
 use initcontainer::payload::Payload;
 use initcontainer::step::{self, Step};
-use runtime_config::{Engine, Options, Plan, is_running};
+use runtime_config::{Engine, Options};
 
 use super::{pod_status, release_installer_lock};
 use crate::output::{InstalledRelease, Output};
-use crate::{restart, running_services, selinux};
+use crate::restart::{self, PendingRestarts};
+use crate::{running_services, selinux};
 
 /// The input of an installation or upgrade.
 pub(super) struct InstallRequest {
@@ -49,14 +50,9 @@ pub(super) fn execute_request(
     output.set_installed_release(describe_release(host, payload, &plan));
     if lock.is_none() {
         print_steps(&plan.steps, output);
-        let engines_to_restart: Vec<Engine> = plan
-            .engine_plans
-            .iter()
-            .filter(|plan| restart::would_need_restart(host, plan))
-            .map(|plan| plan.engine)
-            .collect();
+        let pending = PendingRestarts::predict(host, &plan);
         let toolkits = find_unoffered_toolkits(host, payload, names);
-        let commands = list_next_commands(host, &plan, &engines_to_restart, &toolkits);
+        let commands = list_next_commands(host, &plan, &pending, &toolkits);
         output.set_next_commands(commands);
         return Ok(());
     }
@@ -77,14 +73,17 @@ pub(super) fn execute_request(
     selinux::label_files(host, &payload.version, &plan.steps, output)?;
     running_services::start_services(host, &plan.steps, &payload.options.services, output)?;
     output.print_text(&format_summary(host, payload, &plan));
-    let engines_to_restart =
-        restart_engines(host, &plan.engine_plans, request.should_restart, output)?;
+    let mut pending = PendingRestarts::find(host, &plan);
+    let mut failures = Vec::new();
+    if request.should_restart {
+        (pending, failures) = restart::restart_engines(host, &plan.engine_plans, pending, output);
+    }
     let toolkits = find_unoffered_toolkits(host, payload, names);
-    let commands = list_next_commands(host, &plan, &engines_to_restart, &toolkits);
+    let commands = list_next_commands(host, &plan, &pending, &toolkits);
     let lines: String = commands.iter().map(|line| format!("  {line}\n")).collect();
     output.print_text(&format!("\nnext:\n{lines}"));
     output.set_next_commands(commands);
-    Ok(())
+    restart::report_failures(failures)
 }
 
 /// Prints the steps that a dry run has planned.
@@ -140,33 +139,12 @@ fn format_summary(host: &Host, payload: &Payload, plan: &install::InstallationPl
     )
 }
 
-/// If `should_restart` is set, restarts the engines that have not read their new configuration.
-/// Otherwise returns these engines, which the operator has to restart.
-fn restart_engines(
-    host: &Host,
-    plans: &[Plan],
-    should_restart: bool,
-    output: &mut Output,
-) -> Result<Vec<Engine>> {
-    let plans_to_load: Vec<&Plan> = plans
-        .iter()
-        .filter(|plan| restart::needs_restart(host, plan))
-        .collect();
-    if !should_restart {
-        return Ok(plans_to_load.iter().map(|plan| plan.engine).collect());
-    }
-    for plan in plans_to_load {
-        output.report_restart(plan.engine, restart::restart_engine(host, plan)?);
-    }
-    Ok(Vec::new())
-}
-
 /// Returns the commands that the operator should run next. Each pair in `unoffered_toolkits` is the
 /// name of a toolkit and the description of its devices.
 fn list_next_commands(
     host: &Host,
     plan: &install::InstallationPlan,
-    engines_to_restart: &[Engine],
+    pending: &PendingRestarts,
     unoffered_toolkits: &[(String, String)],
 ) -> Vec<String> {
     let link = Path::new(PROGRAM_LINKS_DIR).join("boathook");
@@ -180,11 +158,12 @@ fn list_next_commands(
         &installed_path
     }
     .display();
-    let mut commands: Vec<String> = engines_to_restart
+    let mut commands: Vec<String> = pending
+        .engines
         .iter()
         .map(|engine| restart::format_restart_command(*engine, false))
         .collect();
-    if plan.changes_docker_programs && is_running(host, Engine::Docker) {
+    if pending.needs_docker_restart {
         commands.push(format!(
             "{}   # it looks for programs for --gpus only when it starts",
             restart::format_restart_command(Engine::Docker, true)

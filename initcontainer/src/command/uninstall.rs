@@ -94,13 +94,13 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         running_services::forget_units(host, &plan.steps, output)?;
         output.print_text("boathook is uninstalled\n");
     }
-    let mut next_commands = Vec::new();
+    let (mut next_commands, mut failures) = (Vec::new(), Vec::new());
     let plans_to_load = plan.engine_plans.iter().filter(|plan| {
         !engines_without_runtime.contains(&plan.engine) && restart::needs_restart(host, plan)
     });
     for plan in plans_to_load {
         if args.restart {
-            output.report_restart(plan.engine, restart::restart_engine(host, plan)?);
+            failures.extend(restart::restart_engine(host, plan, output).err());
         } else {
             let command = restart::format_restart_command(plan.engine, true);
             output.print_text(&format!("next: {command}\n"));
@@ -108,7 +108,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         }
     }
     output.set_next_commands(next_commands);
-    Ok(())
+    restart::report_failures(failures)
 }
 
 fn report_stranded_containers(names: &[String], output: &mut Output) {

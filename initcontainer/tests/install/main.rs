@@ -20,6 +20,7 @@ mod packages;
 mod payload;
 mod planted;
 mod program;
+mod restarts;
 mod round_trip;
 mod selinux;
 mod services;

@@ -17,8 +17,8 @@ const IO_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of bytes of dockerd's response that are read.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// The runtimes and the default runtime that a running dockerd reports in its response to `GET
-/// /info`.
+/// The runtimes, the default runtime and the setting `live-restore` that a running dockerd reports
+/// in its response to `GET /info`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Runtimes {
@@ -26,6 +26,8 @@ pub(crate) struct Runtimes {
     runtimes: serde_json::Map<String, serde_json::Value>,
     #[serde(default)]
     default_runtime: String,
+    #[serde(default)]
+    live_restore_enabled: bool,
 }
 
 impl Runtimes {
@@ -49,6 +51,11 @@ impl Runtimes {
     /// Returns whether Boathook's runtime is the default runtime.
     pub(crate) fn is_boathook_default(&self) -> bool {
         self.default_runtime == HANDLER
+    }
+
+    /// Returns whether the daemon leaves its containers running when it ends.
+    pub(crate) fn leaves_containers_running(&self) -> bool {
+        self.live_restore_enabled
     }
 }
 

@@ -1,0 +1,150 @@
+//! `--restart` on a host with Docker and containerd, where systemctl is a program of the test.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::process::Output;
+
+use serde_json::json;
+
+use crate::site::{Site, docker_daemon, with_mounts, write};
+
+const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
+const LIVE_RESTORE: &str = "{\"live-restore\": true}\n";
+const RESTART: &str = "restart docker.service";
+const PROGRAMS_NOTE: &str = "--gpus of `docker run` does not find boathook";
+
+/// Makes a host with two engines that run, and a release with the names of the toolkit `vendor`.
+/// systemctl fails for the unit whose name is in the file `fails`.
+fn site(daemon_json: &str, keeps_containers: bool) -> (Site, UnixListener) {
+    let site = Site::with_containerd();
+    site.add_program("dockerd");
+    site.write("etc/docker/daemon.json", daemon_json);
+    site.write("etc/crictl.yaml", "");
+    site.add_toolkit();
+    site.make_dirs(&["run/systemd/system", "run/containerd", "proc"]);
+    site.write("run/docker.pid", "70\n");
+    let systemctl = "#!/bin/sh\necho \"$*\" >>/calls\n\
+         while read -r name; do case \"$*\" in *$name*) echo broken >&2; exit 1;; esac; done </fails\n\
+         /bin/chmod 600 /run/containerd/containerd.sock\n";
+    let program = site.path("usr/bin/systemctl");
+    write(&program, systemctl);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for file in ["calls", "fails"] {
+        site.write(file, "");
+    }
+    let daemon = UnixListener::bind(site.path("run/containerd/containerd.sock")).unwrap();
+    let ours = json!({"path": RUNTIME});
+    let answer = json!({
+        "Runtimes": {"boathook": ours, "vendor": ours},
+        "DefaultRuntime": "runc",
+        "LiveRestoreEnabled": keeps_containers,
+    });
+    docker_daemon(&site.path("run/docker.sock"), vec![answer.to_string(); 200]);
+    // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    (site, daemon)
+}
+
+/// Runs an installation on a host whose programs can be executed. Returns its output and the calls of
+/// systemctl for the engines. Returns `None`, and the test is skipped, if this process may not
+/// mount.
+fn install(site: &Site, options: &str) -> Option<(Output, Vec<String>)> {
+    let (root, install) = (site.root().display(), site.install_line());
+    let line = format!(
+        "cd {root}; mkdir -p bin dev lib lib64 usr/lib; cp /bin/sh /bin/chmod bin; \
+         for dir in lib lib64 usr/lib; do [ ! -d /$dir ] || mount --bind /$dir $dir; done; \
+         touch dev/null; mount --bind /dev/null dev/null; mount -t proc none proc; \
+         {install} {options}"
+    );
+    let output = with_mounts(&line)?;
+    let calls = site.read("calls");
+    site.write("calls", "");
+    let is_of_engine = |call: &&str| ["docker", "containerd"].iter().any(|e| call.contains(e));
+    Some((
+        output,
+        calls
+            .lines()
+            .filter(is_of_engine)
+            .map(str::to_owned)
+            .collect(),
+    ))
+}
+
+#[test]
+fn docker_is_restarted_for_new_programs_if_its_containers_stay() {
+    let containerd = "try-restart containerd.service";
+    for (daemon_json, keeps_containers, options, calls, note) in [
+        (
+            LIVE_RESTORE,
+            true,
+            "--as vendor",
+            &[containerd, RESTART][..],
+            false,
+        ),
+        ("{}\n", false, "--as vendor", &[containerd], true),
+        // The key was removed, and the daemon was reloaded and not restarted since.
+        ("{}\n", true, "--as vendor", &[containerd], true),
+        // The key was added, and the daemon has not read it.
+        (LIVE_RESTORE, false, "--as vendor", &[containerd], true),
+        (LIVE_RESTORE, true, "", &[containerd], false),
+    ] {
+        let case = format!("{daemon_json} {keeps_containers} {options}");
+        let (site, _daemon) = site(daemon_json, keeps_containers);
+        let Some((output, made_calls)) = install(&site, &format!("--restart {options}")) else {
+            return;
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{case}: {output:?}");
+        assert_eq!(made_calls, calls, "{case}");
+        assert_eq!(text.contains(PROGRAMS_NOTE), note, "{case}: {text}");
+        let next = text.split("\nnext:\n").nth(1).unwrap();
+        assert_eq!(next.contains(RESTART), note, "{case}: {next}");
+    }
+}
+
+/// The links are there, and nothing is left to do but the restart.
+#[test]
+fn a_later_run_restarts_docker_for_programs_of_an_earlier_one() {
+    let (site, _daemon) = site(LIVE_RESTORE, true);
+    let Some((_, calls)) = install(&site, "--as vendor") else {
+        return;
+    };
+    assert_eq!(calls, [""; 0]);
+    let restart = |options| install(&site, options).unwrap().1;
+    let calls = restart("--as vendor --restart");
+    assert!(calls.contains(&RESTART.to_owned()), "{calls:?}");
+    // dockerd writes its pid file when it starts.
+    site.write("run/docker.pid", "71\n");
+    assert_eq!(restart("--as vendor --restart"), [""; 0]);
+}
+
+#[test]
+fn a_restart_that_fails_does_not_stop_the_others() {
+    for (failing, failure) in [
+        ("containerd", "containerd is configured but not restarted"),
+        (
+            "docker",
+            "docker is not restarted, and may lack the option --gpus",
+        ),
+    ] {
+        let (site, _daemon) = site(LIVE_RESTORE, true);
+        site.write("fails", &format!("{failing}\n"));
+        let Some((output, calls)) = install(&site, "--as vendor --restart") else {
+            return;
+        };
+        let expected = ["try-restart containerd.service", RESTART];
+        assert_eq!(calls, expected, "{failing}");
+        assert_eq!(output.status.code(), Some(1), "{failing}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(failure), "{text}");
+        assert!(text.contains("broken"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let next = text.split("\nnext:\n").nth(1).unwrap();
+        assert!(
+            next.contains(&format!("restart {failing}.service")),
+            "{next}"
+        );
+    }
+}
