@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
 use crate::server::{
-    Context, OtherInstances, PendingHandovers, Timing, YieldedResources, is_served,
+    Context, OtherInstances, PendingHandovers, Socket, Timing, YieldedResources, is_served,
     remove_stale_sockets,
 };
 use crate::service::OpenStreamCounts;
@@ -60,6 +60,10 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         remove_stale_sockets(directory);
     }
     let other_instances = OtherInstances::connect(socket_directories.to_vec()).await;
+    // The socket exists before the first scan writes CDI files, so that another instance removes the
+    // files of this one if it is killed before it serves a resource. If the directory cannot be
+    // written to, no resource is served either, and that is reported.
+    let _instance_socket = Socket::bind_in(&kubelet_dir.device_plugins_dir());
     let metrics = Metrics::default();
     let checkpoint_path = kubelet_dir
         .device_plugins_dir()

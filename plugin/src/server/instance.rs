@@ -93,15 +93,21 @@ impl Peer {
 }
 
 /// The other instances of `boathook-plugin` on this node, whatever resources they serve. An instance
-/// is found only when it has a socket: if it is killed after its first scan and before that, the end
-/// is not noticed, and a CDI file that only it wrote stays until another instance starts and ends.
+/// has a socket before its first scan writes CDI files. If it is killed before this one has
+/// connected to it, its socket file tells that it was there.
 #[derive(Debug)]
 pub(crate) struct OtherInstances {
     directories: Vec<PathBuf>,
     peers: Vec<(SocketId, Peer)>,
     /// The sockets of this process, which need no connection to be recognised again.
     own_sockets: Vec<SocketId>,
+    /// The socket files that instances have left because they were killed.
+    left_sockets: Vec<SocketId>,
 }
+
+/// The time after which a socket without a listener counts as one whose instance was killed. A socket
+/// has no listener for some microseconds after its file was created.
+const BIND_TIME: Duration = Duration::from_millis(100);
 
 impl OtherInstances {
     /// Finds the instances by their sockets in `directories`. This process must not have a socket
@@ -111,10 +117,13 @@ impl OtherInstances {
             directories,
             peers: Vec::new(),
             own_sockets: Vec::new(),
+            left_sockets: Vec::new(),
         };
         for (id, path) in instances.list_sockets() {
-            let peer = Peer::connect(&path).await;
-            instances.peers.extend(peer.map(|peer| (id, peer)));
+            match Peer::connect(&path).await {
+                Some(peer) => instances.peers.push((id, peer)),
+                None => instances.left_sockets.push(id),
+            }
         }
         instances
     }
@@ -125,10 +134,11 @@ impl OtherInstances {
         loop {
             socket_notifications.clear();
             let had_peers = !self.peers.is_empty();
-            self.peers.retain(|(_, peer)| !peer.has_ended());
-            self.find_started_instances().await;
+            let ended_peers = self.peers.extract_if(.., |(_, peer)| peer.has_ended());
+            self.left_sockets.extend(ended_peers.map(|(id, _)| id));
+            let was_one_killed = self.find_started_instances().await;
             let Some((_, peer)) = self.peers.first() else {
-                if had_peers {
+                if had_peers || was_one_killed {
                     return;
                 }
                 let _ = timeout(SEARCH_INTERVAL, socket_notifications.wait()).await;
@@ -142,25 +152,46 @@ impl OtherInstances {
         }
     }
 
-    async fn find_started_instances(&mut self) {
+    /// Connects to instances that have started. Returns whether one has started and was killed since
+    /// the last call.
+    async fn find_started_instances(&mut self) -> bool {
         let sockets = self.list_sockets();
-        let is_present = |own: &SocketId| sockets.iter().any(|(id, _)| id == own);
+        let is_present = |known: &SocketId| sockets.iter().any(|(id, _)| id == known);
         self.own_sockets.retain(is_present);
+        self.left_sockets.retain(is_present);
+        let mut was_one_killed = false;
         for (id, path) in sockets {
-            let is_known = self.peers.iter().any(|(known, _)| *known == id);
-            if is_known || self.own_sockets.contains(&id) {
+            let is_known = self.peers.iter().any(|(known, _)| *known == id)
+                || self.own_sockets.contains(&id)
+                || self.left_sockets.contains(&id);
+            if is_known {
                 continue;
             }
-            // An unresponsive socket may be one of this process, so it is tried again later.
-            if let Some(Peer::Connected(stream)) = Peer::connect(&path).await {
-                if is_from_this_process(&stream) {
+            let mut peer = Peer::connect(&path).await;
+            if peer.is_none() {
+                sleep(BIND_TIME).await;
+                peer = Peer::connect(&path).await;
+            }
+            match peer {
+                Some(Peer::Connected(stream)) if is_from_this_process(&stream) => {
                     self.own_sockets.push(id);
-                } else {
+                }
+                Some(Peer::Connected(stream)) => {
                     tracing::info!("another boathook-plugin has started: {}", path.display());
                     self.peers.push((id, Peer::Connected(stream)));
                 }
+                // The socket may be one of this process, so it is tried again later.
+                Some(Peer::Unresponsive(_)) => {}
+                // Its process has renamed or removed the socket meanwhile.
+                None if SocketId::read(&path) != Some(id) => {}
+                None => {
+                    tracing::info!("another boathook-plugin was killed: {}", path.display());
+                    self.left_sockets.push(id);
+                    was_one_killed = true;
+                }
             }
         }
+        was_one_killed
     }
 
     fn list_sockets(&self) -> Vec<(SocketId, PathBuf)> {
@@ -195,11 +226,33 @@ pub(super) enum Predecessor {
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use daemon::host_inventory::Notifier;
     use nix::sys::socket::{
         AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
     };
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_instance_that_was_killed_at_once_is_noticed_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let leave_socket = |name: &str| {
+            drop(std::os::unix::net::UnixListener::bind(directory.path().join(name)).unwrap());
+        };
+        leave_socket(".boathook-of-before");
+        let (notifier, mut notifications) = Notifier::new();
+        let mut instances = OtherInstances::connect(vec![directory.path().to_owned()]).await;
+        for name in [".boathook-1", "boathook-dummy.com_npu.sock"] {
+            let ends = async |instances: &mut OtherInstances, notifications: &mut _| {
+                notifier.notify();
+                let wait = instances.wait_for_end(notifications);
+                timeout(5 * BIND_TIME, wait).await.is_ok()
+            };
+            assert!(!ends(&mut instances, &mut notifications).await, "{name}");
+            leave_socket(name);
+            assert!(ends(&mut instances, &mut notifications).await, "{name}");
+        }
+    }
 
     #[tokio::test]
     async fn an_instance_with_a_full_queue_runs_until_it_ends() {

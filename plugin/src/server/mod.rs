@@ -28,7 +28,7 @@ pub(crate) use instance::OtherInstances;
 pub(crate) use other_plugin::YieldedResources;
 pub(crate) use pending_handovers::PendingHandovers;
 use register::register;
-pub(crate) use socket::{is_served, remove_stale_sockets};
+pub(crate) use socket::{Socket, is_served, remove_stale_sockets};
 
 use crate::catalog::{Resource, ScanPause};
 use crate::holders::AllocationReporter;

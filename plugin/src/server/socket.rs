@@ -16,7 +16,8 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
-/// The prefix of the temporary name that a socket has until it is ready. The kubelet's plugin
+/// The prefix of the temporary name that a socket has until it is ready, and that the socket of an
+/// instance keeps. The kubelet's plugin
 /// watcher ignores names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
@@ -115,24 +116,39 @@ impl Socket {
                 "a file that is not a socket exists there",
             ));
         }
-        let suffix = RandomState::new().hash_one(&path);
-        let temporary_path = path.with_file_name(format!("{TEMPORARY_PREFIX}{suffix:016x}"));
-        let listener = Arc::new(UnixListener::bind(&temporary_path)?);
-        let id = SocketId::read(&temporary_path).ok_or(io::ErrorKind::NotFound)?;
         // If one of the next steps fails, dropping this value removes the temporary file.
-        let mut socket = Socket {
-            path: temporary_path,
-            inode: id.inode,
-            listener,
-        };
-        fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
+        let mut socket = Self::bind_temporary(&path)?;
         if let Some(peer_time) = newest_peer_time
-            && id.modification_time <= peer_time
+            && modification_time(&socket.path).is_some_and(|time| time <= peer_time)
         {
             set_modification_time(&socket.path, peer_time + MIN_AGE_DIFFERENCE)?;
         }
         fs::rename(&socket.path, &path)?;
         socket.path = path;
+        Ok(socket)
+    }
+
+    /// Creates a socket in `directory` by which other instances find this one before it serves a
+    /// resource. It keeps a temporary name, which the kubelet ignores. No connection is accepted.
+    ///
+    /// # Errors
+    /// Returns an error if the directory is missing or not writable.
+    pub(crate) fn bind_in(directory: &Path) -> io::Result<Self> {
+        Self::bind_temporary(&directory.join("instance"))
+    }
+
+    /// Creates a socket with a temporary name in the directory of `path`.
+    fn bind_temporary(path: &Path) -> io::Result<Self> {
+        let suffix = RandomState::new().hash_one(path);
+        let temporary_path = path.with_file_name(format!("{TEMPORARY_PREFIX}{suffix:016x}"));
+        let listener = Arc::new(UnixListener::bind(&temporary_path)?);
+        let id = SocketId::read(&temporary_path).ok_or(io::ErrorKind::NotFound)?;
+        let socket = Socket {
+            path: temporary_path,
+            inode: id.inode,
+            listener,
+        };
+        fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
         Ok(socket)
     }
 

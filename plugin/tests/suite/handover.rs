@@ -1,6 +1,7 @@
 //! Tests of two instances of the plugin on one node, of which the newer one replaces the earlier
 //! one, as in an update of the DaemonSet with `maxSurge`.
 
+use std::fs;
 use std::process::Command;
 
 use harness::kubelet::{Allocation, Config, Event, FakeKubelet, PluginTracking};
@@ -243,10 +244,34 @@ fn a_class_that_an_undone_update_enabled_loses_its_file() {
         let mut newer = node.second_plugin();
         kubelet.wait_devices(PATIENCE, "cards.example/big").unwrap();
         assert!(file.exists());
-        // An instance that ends before the earlier one has found its socket may leave its file.
-        node.wait_log("another boathook-plugin has started");
         newer.end(end);
         wait_until("the file is gone", || !file.exists());
         wait_until("the other file is there", || kept.exists());
     }
+}
+
+/// The sockets of its resource cannot be made, so it is killed after its first scan and before its
+/// first registration.
+#[test]
+fn an_instance_that_is_killed_before_it_serves_leaves_no_file() {
+    let disable = |class: &str| format!("[class.{class}]\nenabled = false\n");
+    let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]).without_rescans();
+    node.add_card(0, "big", 0);
+    for slot in ["", "@2"] {
+        let path = format!("kubelet/device-plugins/boathook-cards.example_big{slot}.sock");
+        fs::create_dir_all(node.path(&path)).unwrap();
+    }
+    let [kept, file] = [
+        "dummy.com.pods.boathook.dev-npu",
+        "cards.example.pods.boathook.dev-big",
+    ]
+    .map(|name| node.path(&format!("cdi/boathook-{name}.json")));
+    node.configure(&disable("cards"));
+    let _kubelet = node.serve(NPU);
+    node.configure(&disable("dummy-npu"));
+    let mut newer = node.second_plugin();
+    wait_until("the newer instance has written its file", || file.exists());
+    newer.end(Signal::SIGKILL);
+    wait_until("the file is gone", || !file.exists());
+    wait_until("the other file is there", || kept.exists());
 }
