@@ -232,20 +232,60 @@ not start the pods. */ -}}
 {{- if or (eq $wanted "true") (and (ne $wanted "false") $namesGroup) }}true{{ end }}
 {{- end }}
 
-{{- /* Whether the programs or the configuration are at places of their own. What calls the programs
-at their usual place cannot be used then. */ -}}
+{{- /* Whether the programs or the configuration are at places of their own. boathook-init records them in
+/var/lib/boathook.toml on the node, by which the hook, the wrapper runtime, units and `boathook follow`
+find them. */ -}}
 {{- define "boathook.moved" -}}
 {{- if or (ne .Values.installDir "/opt/boathook") (ne .Values.configDir "/etc/boathook") -}}
-{{- range $value, $isSet := dict
-    "engine" (ne .Values.engine "cdi")
-    "follow.enabled" .Values.follow.enabled
-    "plugin.hostService" .Values.plugin.hostService }}
-{{- if $isSet }}
-{{- fail (printf "installDir and configDir can be set with the engine cdi, the plugin in its pod and claims alone: leave out %s" $value) }}
+{{- $directories := dict "installDir" .Values.installDir "configDir" .Values.configDir }}
+{{- range $value, $directory := $directories }}
+{{- range list "/tmp" "/var/tmp" "/run" "/var/run" "/dev/shm" }}
+{{- if hasPrefix (printf "%s/" .) $directory }}
+{{- fail (printf "%s is in %s, which nodes empty when they boot, or by a timer: choose another directory, such as /var/lib/boathook" $value .) }}
+{{- end }}
+{{- end }}
+{{- range $other, $otherDirectory := $directories }}
+{{- if and (ne $value $other) (hasPrefix (printf "%s/" $otherDirectory) (printf "%s/" $directory)) }}
+{{- fail (printf "%s is in %s, and an uninstallation would remove both: choose another directory, such as /var/lib/boathook-config/boathook for configDir" $value $other) }}
+{{- end }}
 {{- end }}
 {{- end -}}
 true
 {{- end -}}
+{{- end }}
+
+{{- /* The directories of the node that the init container has at the same paths below /host, by the
+names of their volumes, of which the first may contain the others. For an uninstallation those above, where empty directories can be removed: a
+volume's own directory cannot. A directory in another one is mounted with that. */ -}}
+{{- define "boathook.installDirectories" -}}
+{{- if not .Values.uninstall }}
+programs: {{ .Values.installDir }}
+config: {{ .Values.configDir }}
+{{- if include "boathook.moved" . }}
+boathook-record: /var/lib
+{{- end }}
+{{- else }}
+{{- $directories := dict "opt" (dir .Values.installDir) "etc" (dir .Values.configDir) }}
+{{- if include "boathook.moved" . }}
+{{- $_ := set $directories "boathook-record" "/var/lib" }}
+{{- end }}
+{{- $mounted := list }}
+{{- range $directory := values $directories | uniq | sortAlpha }}
+{{- $isMounted := false }}
+{{- range $mounted }}
+{{- if hasPrefix (printf "%s/" .) $directory }}{{ $isMounted = true }}{{ end }}
+{{- end }}
+{{- if not $isMounted }}
+{{- $mounted = append $mounted $directory }}
+{{- end }}
+{{- end }}
+{{- range $name, $directory := $directories }}
+{{- if has $directory $mounted }}
+{{- $mounted = without $mounted $directory }}
+{{ $name }}: {{ $directory }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* The config.toml of the nodes. It is read once more as a whole, since the tables of config and

@@ -47,8 +47,8 @@ fn on_host(directories: &BTreeMap<String, String>, path: &str) -> PathBuf {
     Path::new(directory).join(Path::new(path).strip_prefix(mount).unwrap())
 }
 
-/// boathook-init writes to the usual paths of its container, which are other directories of the
-/// host. The plugin, the hook and the engine have to find these.
+/// boathook-init writes below /host, at the paths that the host has. The plugin, the hook and the engine
+/// have to find what it writes.
 #[test]
 fn what_is_installed_is_where_hook_and_plugin_look() {
     let Some(objects) = render(&json!({})) else {
@@ -62,9 +62,22 @@ fn what_is_installed_is_where_hook_and_plugin_look() {
         let mut found = arguments.iter().filter_map(|word| word.strip_prefix(name));
         found.next().unwrap().to_owned()
     };
-    let hook = on_host(&installed, "/host/opt/boathook/current/bin/boathook-hook");
+    let installer = words(&objects.init()["args"]);
+    assert!(
+        installer.contains(&"--prefix=/var/lib/boathook"),
+        "{installer:?}"
+    );
+    let configuration = "--config-dir=/var/lib/boathook-config/boathook";
+    assert!(installer.contains(&configuration), "{installer:?}");
+    let hook = on_host(
+        &installed,
+        "/host/var/lib/boathook/current/bin/boathook-hook",
+    );
     assert_eq!(Path::new(&option("--hook=")), hook);
-    let config = on_host(&installed, "/host/etc/boathook/config.toml");
+    let config = on_host(
+        &installed,
+        "/host/var/lib/boathook-config/boathook/config.toml",
+    );
     assert_eq!(Path::new(&option("--hook-config=")), config);
     // The plugin uses the installed configuration in place of a given one with a mistake.
     let seen = format!("/host{}", config.display());
@@ -76,8 +89,8 @@ fn what_is_installed_is_where_hook_and_plugin_look() {
     fs::write(&file, written).unwrap();
     let config = Config::load(Some(&file)).unwrap();
     let classes = [
-        "/host/opt/boathook/current/classes.d",
-        "/host/etc/boathook/classes.d",
+        "/host/var/lib/boathook/current/classes.d",
+        "/host/var/lib/boathook-config/boathook/classes.d",
     ];
     let classes = classes.map(|path| on_host(&installed, path));
     assert_eq!(config.classes, classes);
@@ -119,23 +132,81 @@ fn the_driver_of_claims_looks_there_too() {
     }
 }
 
+/// The record of the directories tells the wrapper runtime, units and the follower where they are.
 #[test]
-fn the_uninstallation_finds_it_there() {
-    let Some(objects) = render(&json!({"uninstall": true, "nodeLabels": true})) else {
-        return;
+fn what_the_engine_and_services_call_is_there_with_each_way_of_installing() {
+    let ways = [
+        json!({"engine": "containerd", "restartEngine": true}),
+        json!({"engine": "crio"}),
+        json!({"engine": "k3s", "follow": {"enabled": true}}),
+        json!({"follow": {"enabled": true}}),
+        json!({"plugin": {"hostService": true}, "cdiDir": "/var/run/cdi"}),
+        json!({"engine": "rke2", "plugin": {"hostService": true}, "cdiDir": "/var/run/cdi"}),
+    ];
+    let uninstall = |way: &Value| {
+        let mut way = way.clone();
+        way["uninstall"] = json!(true);
+        way["nodeLabels"] = json!(way["plugin"].is_null());
+        way
     };
-    references::check_volumes(objects.pod(), &config_maps(&objects));
-    let mounted = host_directories(&objects, objects.init());
-    for (path, directory) in [
-        ("/host/opt/boathook", "/var/lib/boathook"),
-        ("/host/etc/boathook", "/var/lib/boathook-config/boathook"),
-        ("/host/var/run/cdi", "/var/cdi/dynamic"),
-        (
-            "/host/etc/kubernetes/node-feature-discovery/features.d",
-            "/etc/kubernetes/node-feature-discovery/features.d",
-        ),
+    for way in ways.iter().cloned().chain(ways.iter().map(uninstall)) {
+        let Some(objects) = render(&way) else {
+            return;
+        };
+        references::check_volumes(objects.pod(), &config_maps(&objects));
+        let mounted = host_directories(&objects, objects.init());
+        for (path, directory) in [
+            ("/host/var/lib/boathook", "/var/lib/boathook"),
+            (
+                "/host/var/lib/boathook-config/boathook",
+                "/var/lib/boathook-config/boathook",
+            ),
+            ("/host/var/lib/boathook.toml", "/var/lib/boathook.toml"),
+        ] {
+            assert_eq!(on_host(&mounted, path), Path::new(directory), "{way}");
+        }
+        if way["uninstall"] == true {
+            // A directory that is mounted by itself cannot be removed.
+            let is_own = |path: &String| path.ends_with("/boathook");
+            assert_eq!(mounted.keys().find(|path| is_own(path)), None, "{way}");
+            let specifications = way["cdiDir"].as_str().unwrap_or("/var/cdi/dynamic");
+            assert_eq!(mounted["/host/var/run/cdi"], specifications, "{way}");
+            let labels = "/etc/kubernetes/node-feature-discovery/features.d";
+            let labels_mount = mounted.get(&format!("/host{labels}"));
+            let has_labels = way["nodeLabels"] == true;
+            assert_eq!(labels_mount.is_some(), has_labels, "{way}");
+        } else {
+            let installer = words(&objects.init()["args"]);
+            assert!(installer.contains(&"--prefix=/var/lib/boathook"), "{way}");
+        }
+    }
+}
+
+/// Kubernetes refuses two mounts at one path, and a mount would hide those in it that come before.
+#[test]
+fn directories_in_one_another_are_mounted_in_order() {
+    for (programs, configuration) in [
+        ("/var/lib/boathook", "/var/lib/boathook-config/boathook"),
+        ("/data/boathook", "/data/etc/boathook"),
+        ("/opt/boathook", "/var/lib/c/boathook"),
+        ("/var/lib/x/boathook", "/etc/boathook"),
     ] {
-        assert_eq!(on_host(&mounted, path), Path::new(directory), "{path}");
+        for is_uninstallation in [false, true] {
+            let Some(objects) = render(&json!({
+                "installDir": programs, "configDir": configuration, "uninstall": is_uninstallation,
+            })) else {
+                return;
+            };
+            let mounts = list(&objects.init()["volumeMounts"]);
+            let paths: Vec<&str> = mounts.map(|mount| text(&mount["mountPath"])).collect();
+            for (index, path) in paths.iter().enumerate() {
+                let is_hidden = |later: &&str| Path::new(path).starts_with(later);
+                assert_eq!(
+                    paths[index + 1..].iter().find(|later| is_hidden(later)),
+                    None
+                );
+            }
+        }
     }
 }
 
@@ -149,17 +220,16 @@ fn directories_of_your_own_are_kept_in_the_configuration() {
     assert_eq!(written.matches("classes =").count(), 1, "{written}");
 }
 
-/// What calls the programs at their usual place would not find them.
 #[test]
-fn what_needs_the_usual_place_is_refused() {
-    let with = |key: &str, value: Value| json!({"installDir": "/var/lib/boathook", key: value});
+fn directories_that_the_installer_would_refuse_are_refused() {
     let wrong = [
-        with("engine", json!("containerd")),
-        with("follow", json!({"enabled": true})),
-        with("plugin", json!({"hostService": true})),
         json!({"installDir": "/var/lib/other"}),
         json!({"configDir": "boathook"}),
         json!({"cdiDir": "/var/run/cdi/"}),
+        json!({"installDir": "/run/boathook"}),
+        json!({"installDir": "/var/lib/boathook", "configDir": "/tmp/boathook"}),
+        json!({"installDir": "/var/lib/boathook", "configDir": "/var/lib/boathook/c/boathook"}),
+        json!({"installDir": "/etc/boathook", "configDir": "/etc/boathook"}),
     ];
     assert_eq!(accepted(&wrong).unwrap(), None);
 }

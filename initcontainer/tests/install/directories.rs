@@ -401,3 +401,60 @@ fn a_container_chooses_no_directory_that_is_not_mounted() {
     }
     assert!(!site.path("var/lib/boathook").exists());
 }
+
+/// The chart mounts single directories of the host into the init container or, for a restart of the
+/// engine, all of it. What the engine calls has the path that the host has, and so has its
+/// configuration.
+#[test]
+fn an_init_container_configures_an_engine_for_other_directories() {
+    let programs = "/home/kubernetes/bin/boathook";
+    let configuration = "/home/kubernetes/bin/boathook-config/boathook";
+    for sees_whole_host in [false, true] {
+        let site = Site::with_containerd();
+        // The kubelet makes the directories of volumes.
+        let made = [programs, configuration].map(|path| path.trim_start_matches('/'));
+        site.make_dirs(&[made[0], made[1], "var/lib", "opt", "run/containerd"]);
+        let before = tree::snapshot(site.root());
+        let view = site.release().with_file_name("view");
+        let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
+        let run = |volumes: &[&str], arguments: &str| {
+            let view = view.display();
+            let mut line = format!("mkdir -p {view}; cd {view}");
+            if sees_whole_host {
+                line += &format!("; mount --bind {root} {view}; mount -o remount,bind,ro {view}");
+            }
+            for volume in volumes {
+                line += &format!(
+                    "; mkdir -p {view}{volume}; mount --bind {root}{volume} {view}{volume}"
+                );
+            }
+            line += &format!("; ! touch {view}/opt/file; {program} --host-root {view} {arguments}");
+            with_mounts(&line)
+        };
+        let directories = format!("--prefix {programs} --config-dir {configuration}");
+        let install = format!("{} {directories}", install_arguments(&site, "containerd"));
+        let volumes = ["/var/lib", programs, configuration, "/etc/containerd"];
+        let Some(output) = run(&volumes, &install) else {
+            return;
+        };
+        said(&output);
+        let engine = site.read("etc/containerd/config.toml");
+        let runtime = format!("BinaryName = \"{programs}/current/bin/boathook-runtime\"");
+        assert!(engine.contains(&runtime), "{engine}");
+        assert!(
+            site.path(made[0])
+                .join("current/bin/boathook-runtime")
+                .exists()
+        );
+        assert!(site.path(made[1]).join("config.toml").exists());
+        assert!(site.read(RECORD).contains(configuration));
+        let again = said(&run(&volumes, &install).unwrap());
+        assert!(again.contains("nothing to do"), "{again}");
+
+        let volumes = ["/home/kubernetes/bin", "/var/lib", "/etc/containerd"];
+        said(&run(&volumes, "uninstall").unwrap());
+        fs::create_dir_all(site.path(made[0])).unwrap();
+        fs::create_dir_all(site.path(made[1])).unwrap();
+        assert_eq!(tree::snapshot(site.root()), before);
+    }
+}

@@ -14,9 +14,8 @@ use super::ctr;
 use super::engine::printed;
 use super::machine::Machine;
 
-/// The directories that the chart mounts into the init container, in place of all of the host.
-const OPT: &str = "/run/init/host/opt/boathook";
-const ETC: &str = "/run/init/host/etc/boathook";
+/// The root under which the chart mounts directories of the host into the init container.
+const HOST: &str = "/run/init/host";
 
 /// A platform, with the places for programs, configuration and CDI specifications there.
 struct Platform {
@@ -188,9 +187,12 @@ impl Platform {
         let (programs, configuration) = (self.programs, self.configuration);
         let lines = if self.by_init_container {
             format!(
-                "mkdir -p {programs} {configuration} {OPT} {ETC} {}
-                 mount --bind {programs} {OPT}; mount --bind {configuration} {ETC}
-                 {install} --host-root /run/init/host",
+                "mkdir -p {programs} {configuration} {HOST}/var/lib {}
+                 mount --bind /var/lib {HOST}/var/lib
+                 for dir in {programs} {configuration}; do
+                     mkdir -p {HOST}$dir; mount --bind $dir {HOST}$dir
+                 done
+                 {install} --host-root {HOST} --prefix {programs} --config-dir {configuration}",
                 self.specifications
             )
         } else {

@@ -471,6 +471,8 @@ mod tests {
         let chart = include_str!("../../../../deploy/helm/templates/daemon-set.yaml")
             .replace("{{ .Values.configDir }}", "/etc/boathook")
             .replace("{{ .Values.installDir }}", "/opt/boathook")
+            // Those of the installation are not the plugin's.
+            .replace("mountPath: /host{{ $path }}", "")
             // This file is mounted only if a class names a group.
             .replace("mountPath: /host/etc/group", "");
         for manifest in [
