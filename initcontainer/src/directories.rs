@@ -47,6 +47,24 @@ pub fn choose_directories(
     host: &Host,
     requested_directories: &RequestedDirectories,
 ) -> Result<Host> {
+    // A shell appends a slash to a directory that it completes.
+    let without_last_slash = |path: &PathBuf| {
+        let text = path.to_string_lossy();
+        match text.trim_end_matches('/') {
+            "" => path.clone(),
+            shortened => PathBuf::from(shortened),
+        }
+    };
+    let requested_directories = &RequestedDirectories {
+        programs: requested_directories
+            .programs
+            .as_ref()
+            .map(without_last_slash),
+        configuration: requested_directories
+            .configuration
+            .as_ref()
+            .map(without_last_slash),
+    };
     check_directory_path("--prefix", requested_directories.programs.as_deref())?;
     check_directory_path(
         "--config-dir",
@@ -255,8 +273,21 @@ fn find_directory_problem(
     let nearest_dir = ancestors
         .find(|dir| host.exists(dir))
         .unwrap_or(Path::new("/"));
-    let entry = host.resolve(&nearest_dir.join("any"))?;
     let dir = nearest_dir.display();
+    if !host.is_dir(nearest_dir) {
+        return Ok(Some(format!("{dir} is a file")));
+    }
+    let links = directory.ancestors().take_while(|dir| *dir != nearest_dir);
+    for link in links {
+        if let Ok(Some(target)) = host.read_link(link) {
+            return Ok(Some(format!(
+                "{} is a link to {}, which is not there",
+                link.display(),
+                target.display()
+            )));
+        }
+    }
+    let entry = host.resolve(&nearest_dir.join("any"))?;
     match entry.check_dir_writable() {
         Err(error) if error.kind() == Some(ErrorKind::ReadOnlyFilesystem) => {
             return Ok(Some(format!("{dir} is on a read-only file system")));

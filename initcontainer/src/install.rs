@@ -14,7 +14,7 @@ mod versions;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use runtime_config::{
     Change, Engine, HostEntry, InstallationRecord, Options, Plan, find_common_runtime,
 };
@@ -90,7 +90,8 @@ pub fn plan(
     for (engine, options) in engines {
         let record = InstallationRecord::load(host, &host.record_path(*engine))?;
         let snapshot = engine.read_snapshot(host, record.as_ref())?;
-        plans.push(engine.plan_install(&snapshot, record.as_ref(), options)?);
+        let plan = engine.plan_install(&snapshot, record.as_ref(), options);
+        plans.push(plan.map_err(|error| describe_failure(&error, *engine, engines))?);
     }
     let replaced_runtimes = plans
         .iter()
@@ -174,6 +175,11 @@ pub fn plan(
         });
     }
     steps.extend(plan_unused_version_removal(host, &payload.version)?);
+    for plan in &plans {
+        let changes: Vec<Step> = plan.changes.iter().cloned().map(Step::Change).collect();
+        refuse_unwritable_dirs(host, &changes)
+            .map_err(|error| describe_failure(&*error, plan.engine, engines))?;
+    }
     refuse_unwritable_dirs(host, &steps)?;
     Ok(InstallationPlan {
         steps,
@@ -181,6 +187,28 @@ pub fn plan(
         notes,
         needs_docker_restart,
     })
+}
+
+/// Describes why an engine cannot be configured, and how the other engines are configured without
+/// it. Nothing is changed until that is decided.
+fn describe_failure(
+    error: &dyn std::fmt::Display,
+    engine: Engine,
+    engines: &[(Engine, Options)],
+) -> anyhow::Error {
+    let text = error.to_string();
+    let prefix = format!("{engine}: ");
+    let text = text.strip_prefix(&prefix).unwrap_or(&text);
+    let others: Vec<&str> = engines
+        .iter()
+        .map(|(other, _)| other.name())
+        .filter(|name| *name != engine.name())
+        .collect();
+    let advice = match others.as_slice() {
+        [] => "or place the programs alone by --engine none, and use CDI (docs/cdi.md)".to_owned(),
+        names => format!("or leave it out by --engine {}", names.join(",")),
+    };
+    anyhow!("{prefix}{text}; {advice}")
 }
 
 /// Plans the record of an engine's files, and then the changes of these files. The record comes

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use device_class::config::DIRECTORIES_FILE_PATH;
-use nix::sys::stat::FileStat;
 use runtime_config::{
     Change, Engine, HostEntry, InstallationRecord, Plan, scratch_entry, scratch_path,
 };
@@ -63,10 +62,11 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         format_ids(&claims)
     );
     let mut steps = services::plan_removal(host)?;
-    let mut engine_plans = Vec::new();
+    let (mut engine_plans, mut kept_files) = (Vec::new(), Vec::new());
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if record.is_none() && !named_engines.contains(&engine) {
+            kept_files.extend(describe_unrecorded_part(host, engine));
             continue;
         }
         if !force
@@ -83,13 +83,18 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         }
         let snapshot = engine.read_snapshot(host, record.as_ref())?;
         let plan = engine.plan_undo(&snapshot, record.as_ref());
+        let recorded_paths = record.iter().flat_map(InstallationRecord::paths);
+        kept_files.extend(
+            recorded_paths
+                .filter_map(|path| describe_remaining_program(host, &plan, path).transpose())
+                .collect::<Result<Vec<_>>>()?,
+        );
         steps.extend(plan_scratch_file_removal(host, record.as_ref())?);
         steps.extend(plan.changes.iter().cloned().map(Step::Change));
         steps.extend(plan_file_removal(host, &host.record_path(engine))?);
         engine_plans.push(plan);
     }
     let manifest = Manifest::load(host)?.unwrap_or_default();
-    let mut kept_files = Vec::new();
     let mut removed_paths: BTreeSet<PathBuf> = find_removed_paths(&engine_plans)
         .map(Path::to_path_buf)
         .collect();
@@ -163,13 +168,11 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         let becomes_empty = names
             .iter()
             .all(|name| removed_paths.contains(&dir.join(name)));
-        if becomes_empty {
+        // A volume of this container cannot be removed, nor a directory in one that is read-only.
+        if becomes_empty && host.exists(dir) && can_be_removed(&host.resolve_nofollow(dir)?)? {
             removed_paths.insert(dir.clone());
             let path = dir.clone();
-            steps.extend(
-                host.exists(dir)
-                    .then_some(Step::Change(Change::RemoveDir { path })),
-            );
+            steps.push(Step::Change(Change::RemoveDir { path }));
         }
     }
     // The removal of these directories cannot be undone, but an installation works without their
@@ -228,6 +231,41 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     })
 }
 
+/// Describes a file of an engine that was edited so that the plan does not find all of the
+/// installation's part in it, or cannot read it: it names a program that will be gone.
+fn describe_remaining_program(host: &Host, plan: &Plan, path: &Path) -> Result<Option<String>> {
+    let change = plan.changes.iter().find(|change| change.path() == path);
+    let text = match change {
+        Some(Change::Write { new_text, .. }) => Some(new_text.clone()),
+        Some(_) => None,
+        None => host.read(path)?,
+    };
+    let text = text.unwrap_or_default();
+    let programs = [host.runtime_path(), host.directories().hook_path()];
+    let mut names = programs.iter().map(|program| program.display().to_string());
+    let remaining_program = names.find(|name| text.contains(name));
+    Ok(remaining_program.map(|program| {
+        format!(
+            "{}: it was edited and still names {program}, which is gone: take that out",
+            path.display()
+        )
+    }))
+}
+
+/// Describes the installation's part in the files of an engine without a record, which went with the
+/// program directory. The files may be those of another installation, so they are only named. A file that
+/// cannot be read is none.
+fn describe_unrecorded_part(host: &Host, engine: Engine) -> Option<String> {
+    let snapshot = engine.read_snapshot(host, None).ok()?;
+    let plan = engine.plan_undo(&snapshot, None);
+    let path = plan.changes.first()?.path();
+    Some(format!(
+        "{}: no record tells who configured {engine} to call boathook; to take that out, run \
+         boathook-init uninstall --engine {engine}",
+        path.display()
+    ))
+}
+
 /// Returns the directories to remove if they are empty. These are the directories that the
 /// installation made, and Boathook's own directories, which a kubelet may have made for a volume
 /// before the installation.
@@ -239,15 +277,8 @@ fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
         directories.config_dir.clone(),
         directories.admin_classes_dir(),
     ] {
-        if made_dirs.contains(&dir) || !host.is_dir(&dir) {
-            continue;
-        }
-        // A mount point, such as a volume of this container, cannot be removed. The device number
-        // of its file system differs from that of its parent directory.
-        let parent_stat = dir.parent().and_then(|parent| host.stat(parent));
-        let device_number = |stat: &FileStat| stat.st_dev;
-        let dir_stat = host.stat(&dir);
-        if dir_stat.as_ref().map(device_number) == parent_stat.as_ref().map(device_number) {
+        let is_link = || host.read_link(&dir).is_ok_and(|target| target.is_some());
+        if !made_dirs.contains(&dir) && host.is_dir(&dir) && !is_link() {
             made_dirs.push(dir);
         }
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+
 /// An error while an engine's configuration is read, planned or changed. Each message names the
 /// file, the line if it is known, and what the administrator can do.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +99,9 @@ fn format_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount the host's file system writable",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room and try again",
+        io::ErrorKind::PermissionDenied if error.raw_os_error() == Some(Errno::EPERM as i32) => {
+            "; run as root, and see whether the file or its directory is immutable (lsattr)"
+        }
         io::ErrorKind::PermissionDenied => "; run as root",
         io::ErrorKind::CrossesDevices => {
             "; mount the directory above it as well, so that a new file can be renamed into place"

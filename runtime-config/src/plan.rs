@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::change::Change;
 use crate::default_runtime::ReplacedRuntime;
 use crate::docker;
+use crate::drop_in::DROP_IN_HEADER;
 use crate::engine_properties::Engine;
 use crate::error::Error;
 use crate::options::Options;
@@ -77,6 +78,14 @@ impl Engine {
             .map(|record| record.made_dirs.clone())
             .unwrap_or_default();
         for (path, text) in &files {
+            if is_boathook_file(path) && original_snapshot.get_text(path).is_some() {
+                return Err(Error::Other(format!(
+                    "{engine}: {} is there, and boathook-init did not write it: move it away, or give it \
+                     another name, and try again",
+                    path.display(),
+                    engine = self
+                )));
+            }
             // After an earlier installation, the administrator may have formatted daemon.json
             // differently. If the content is the same, the file is not written again.
             let text = match current_snapshot.get_text(path) {
@@ -228,7 +237,11 @@ fn remove_installation(
             {
                 file.old_text.clone()
             }
-            _ if is_boathook_file(path) => None,
+            _ if is_boathook_file(path)
+                && (recorded_file.is_some() || is_installer_text(path, text)) =>
+            {
+                None
+            }
             _ if path
                 .extension()
                 .is_some_and(|extension| extension == "json") =>
@@ -246,6 +259,17 @@ fn remove_installation(
 fn is_boathook_file(path: &Path) -> bool {
     path.file_stem()
         .is_some_and(|stem| stem == BOATHOOK_FILE_STEM)
+}
+
+/// Returns whether an installation has written a file whose name is one of Boathook's: by its first
+/// line, or in JSON, which has no comments, by the program that it names.
+fn is_installer_text(path: &Path, text: &str) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension {
+        Some("json") => text.contains("boathook-hook"),
+        Some("conf" | "toml") => text.starts_with(DROP_IN_HEADER),
+        _ => true,
+    }
 }
 
 /// Returns the texts that the record must list for a file. These are the new text, and the current

@@ -16,6 +16,7 @@ mod json;
 mod killed;
 mod links;
 mod mounts;
+mod odd_hosts;
 mod packages;
 mod payload;
 mod planted;
