@@ -1,13 +1,19 @@
 //! Two versions of the packages, one after the other, on a private copy of this machine's root.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::binaries;
+use harness::bundle::Bundle;
 use harness::captured::Captured;
+use harness::cgroup_parent::CgroupParent;
+use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
 use harness::private_host::PrivateHost;
+use harness::rootfs::Rootfs;
 use harness::scratch;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -68,10 +74,18 @@ impl Packages {
             fs::write(&file, [&header[..64], version.as_bytes()].concat()).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        // The scripts of the packages run it.
-        let mut strip = Command::new("strip");
-        strip.arg("-o").arg(programs.join("boathook-init"));
-        printed(strip.arg(binaries::program("boathook-init").unwrap()));
+        // The scripts of the packages run the first, and containers the others.
+        for name in ["boathook-init", "boathook-hook", "boathook-runtime"] {
+            let mut strip = Command::new("strip");
+            strip.arg("-o").arg(programs.join(name));
+            printed(strip.arg(binaries::program(name).unwrap()));
+            let mut program = File::options().append(true).open(programs.join(name));
+            program
+                .as_mut()
+                .unwrap()
+                .write_all(version.as_bytes())
+                .unwrap();
+        }
         let mut dist = Command::new(binaries::source_tree().join("scripts/dist"));
         dist.arg(self.directory(version))
             .arg(format!("amd64={}", programs.display()))
@@ -153,6 +167,7 @@ fn an_upgrade_of_the_package_reaches_the_engines() {
             continue;
         };
         upgrade_own_installation(format, &old, &new);
+        upgrade_under_a_container(format, &old, &new);
         upgrade_in_other_directories(format, &old, &new);
         keep_other_installation(format, &old, &new);
         keep_other_installation_at_removal(format, &old);
@@ -205,6 +220,73 @@ fn upgrade_own_installation(format: &Format, old: &Path, new: &Path) {
     assert_eq!(machine.run(ENABLED), "");
     assert!(!machine.0.file("/opt/boathook").exists());
     assert_eq!(machine.read("/etc/docker/daemon.json"), "{}\n");
+}
+
+/// A container that runs keeps its device, and an exec in it works. The next container gets its device
+/// from the new hook: the earlier one is not there any more.
+fn upgrade_under_a_container(format: &Format, old: &Path, new: &Path) {
+    let Some(runc) = harness::runc::program() else {
+        return skip::report("an upgrade under a container", "needs runc");
+    };
+    let host = DemoHost::new().unwrap();
+    host.write_config(&format!("[runtime]\npath = {runc:?}\n"))
+        .unwrap();
+    let machine = Machine::new();
+    machine.run(&format!(
+        "mkdir -p /etc/boathook && cp {} /etc/boathook/config.toml",
+        host.config_file().display()
+    ));
+    machine.run(&with_package(format.install, old));
+    machine.run("boathook-init install --engine docker --classes none");
+    let parent = CgroupParent::new();
+    let bundle = || {
+        let builder = Bundle::builder(Rootfs::Busybox).env(DemoHost::VARIABLE, "npu-3");
+        let builder = builder.args(["sleep", "1000"]);
+        builder.cgroups_path(parent.unique_child()).build().unwrap()
+    };
+    let runtime = |arguments: &str| {
+        machine.run(&format!(
+            "/opt/boathook/current/bin/boathook-runtime --root /root/state {arguments} \
+             </dev/null >/root/output 2>&1 || {{ cat /root/output >&2; exit 1; }}; cat /root/output"
+        ))
+    };
+    let start = |bundle: &Bundle| {
+        let directory = bundle.directory().display();
+        runtime(&format!(
+            "run --detach --bundle {directory} {}",
+            bundle.id()
+        ));
+    };
+    let open_device = |bundle: &Bundle| {
+        let open = format!("exec {} sh -c ': <{} && echo opened'", bundle.id(), node(3));
+        assert_eq!(runtime(&open), "opened\n", "{}", format.name);
+        let other = format!("exec {} ls /dev", bundle.id());
+        assert!(!runtime(&other).contains("dummy-npu4"), "{}", format.name);
+    };
+    let (first, second) = (bundle(), bundle());
+    start(&first);
+    open_device(&first);
+
+    machine.run(&with_package(format.upgrade, new));
+    assert_eq!(machine.installed_version(), NEW, "{}", format.name);
+    open_device(&first);
+    machine.run(&format!("mv /opt/boathook/{OLD} /root/earlier"));
+    open_device(&first);
+    start(&second);
+    open_device(&second);
+    for container in [&first, &second] {
+        runtime(&format!("delete --force {}", container.id()));
+    }
+    // Without the new hook there would have been no device.
+    machine.run(&format!("rm /opt/boathook/{NEW}/bin/boathook-hook"));
+    let start_again = format!(
+        "! /opt/boathook/current/bin/boathook-runtime --root /root/state run --detach \
+         --bundle {} {} </dev/null >/root/output 2>&1",
+        second.directory().display(),
+        second.id()
+    );
+    machine.run(&start_again);
+    assert!(machine.read("/root/output").contains("boathook-hook"));
 }
 
 /// The scripts of the package find an installation that is not in /opt.
