@@ -131,7 +131,7 @@ the keys of this version, and the types of those of config. Returns the table of
 {{- $table := include "boathook.readToml" (dict "root" $ "text" $text "place" $place) | fromJson }}
 {{- include "boathook.checkKeys" (dict "table" $table "known" $keys.file "place" $place) }}
 {{- end }}
-{{- $config := include "boathook.readToml" (dict "root" . "text" .Values.config "place" "config") | fromJson }}
+{{- $config := include "boathook.readToml" (dict "root" . "text" (.Values.config | default "") "place" "config") | fromJson }}
 {{- with $config.class }}
 {{- if not (kindIs "map" .) }}
 {{- fail "config has class, which is no table: write [class.NAME] for each class" }}
@@ -247,6 +247,63 @@ they are enabled. */}}
 {{- if not (has $name $known) }}
 {{- fail (printf "%s names the class %s, which the image does not have: correct it, add its class file to classes.own, or name it in classes.onNodes if the nodes or an image of your own have it" $place $name) }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses an update strategy that the API server refuses, or that leaves a node with two instances
+which the kubelet cannot tell apart. Without a value Kubernetes takes 1 for maxUnavailable and 0 for
+maxSurge. */ -}}
+{{- define "boathook.checkUpdateStrategy" -}}
+{{- $update := get .Values.updateStrategy "rollingUpdate" | default dict }}
+{{- if and $update (ne (get .Values.updateStrategy "type") "OnDelete") }}
+{{- $isNone := list "0" "0%" "00%" }}
+{{- $isSurge := not (has (toString (get $update "maxSurge" | default 0)) $isNone) }}
+{{- $isUnavailable := not (has (toString (hasKey $update "maxUnavailable" | ternary (get $update "maxUnavailable") 1)) $isNone) }}
+{{- if eq $isSurge $isUnavailable }}
+{{- fail (printf "updateStrategy.rollingUpdate has maxSurge and maxUnavailable (1 if it is left out) both %s, and Kubernetes wants one of them to be 0" ($isSurge | ternary "above 0" "0")) }}
+{{- end }}
+{{- if and $isSurge (eq .Values.register "watcher") }}
+{{- fail "updateStrategy has maxSurge, and register is watcher: the kubelet's plugin watcher takes the end of the earlier pod for that of both; set maxUnavailable" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses a directory for CDI specifications that the plugin's container has for something else. */ -}}
+{{- define "boathook.checkCdiDir" -}}
+{{- $directory := printf "%s/" .Values.cdiDir }}
+{{- range $value, $other := dict "kubeletDir" .Values.kubeletDir "installDir" .Values.installDir "configDir" .Values.configDir }}
+{{- if hasPrefix (printf "%s/" $other) $directory }}
+{{- fail (printf "cdiDir is in %s, which has other files: name the directory from which the engine reads CDI specifications, such as /var/run/cdi" $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses an option that the chart sets: a program wants each once. */ -}}
+{{- define "boathook.checkArguments" -}}
+{{- $own := dict
+    "install" (list "--host-root" "--engine" "--classes" "--own-classes" "--config" "--release" "--prefix" "--config-dir")
+    "plugin" (list "--config" "--host-root" "--release" "--probes")
+    "dra" (list "--node-name" "--pod-uid" "--pod-name" "--config" "--host-root" "--release" "--probes")
+    "follow" (list "--from-pod") }}
+{{- range $container, $arguments := .Values.extraArgs }}
+{{- range $arguments }}
+{{- $option := first (splitList "=" .) }}
+{{- if has $option (get $own $container) }}
+{{- fail (printf "extraArgs.%s has %s, which the chart sets: leave it out" $container $option) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses two variables of one name: with "variables", the value of extraEnv, "own", the names that
+the chart sets, and "place". */ -}}
+{{- define "boathook.checkVariables" -}}
+{{- $seen := .own }}
+{{- range .variables }}
+{{- if has .name $seen }}
+{{- fail (printf "%s has the variable %s, which the container has already: leave it out" $.place .name) }}
+{{- end }}
+{{- $seen = append $seen .name }}
 {{- end }}
 {{- end }}
 

@@ -34,6 +34,10 @@ which is mounted under its name. */ -}}
 {{- if not $values.allowFrom }}
 {{- fail (printf "set %s.allowFrom to the addresses of the control plane" .name) }}
 {{- end }}
+{{- $name := include "boathook.component" . }}
+{{- if not (regexMatch "^[a-z][a-z0-9-]*$" $name) }}
+{{- fail (printf "%s.enabled makes a Service, which cannot have the name %s: it begins with a letter, and has no dot; set fullnameOverride" .name $name) }}
+{{- end }}
 apiVersion: v1
 kind: ServiceAccount
 {{ include "boathook.metadata" . }}

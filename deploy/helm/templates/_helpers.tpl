@@ -12,7 +12,7 @@ plugin. */ -}}
 {{- $base := $values.nameOverride | default .root.Chart.Name -}}
 {{- $full := printf "%s-%s" .root.Release.Name $base -}}
 {{- if contains $base .root.Release.Name }}{{ $full = .root.Release.Name }}{{ end -}}
-{{- $values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}{{ with .name }}-{{ . }}{{ end }}
+{{- $values.fullnameOverride | default $full | trunc 50 | trimAll "-." }}{{ with .name }}-{{ . }}{{ end }}
 {{- end }}
 
 {{- define "boathook.selector" -}}
@@ -20,14 +20,18 @@ app.kubernetes.io/name: {{ include "boathook.label" . }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- end }}
 
+{{- /* With "labels", those of the object's own, which are written beside these. */ -}}
 {{- define "boathook.labels" -}}
 {{ include "boathook.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: boathook
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
+{{- $own := .labels | default dict }}
+{{- range $label, $value := .root.Values.commonLabels }}
+{{- if not (hasKey $own $label) }}
+{{ $label }}: {{ $value | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -57,6 +61,9 @@ metadata:
 {{- end }}
 
 {{- define "boathook.serviceAccount" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) }}
+{{- fail "serviceAccount.create is false, and serviceAccount.name is empty: name the account that there is, or no pod is created" }}
+{{- end -}}
 {{ .Values.serviceAccount.name | default (include "boathook.fullname" .) }}
 {{- end }}
 
@@ -76,14 +83,14 @@ these those that the values choose. Terms are alternatives, so each gets the req
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with concat .Values.tolerations .Values.extraTolerations }}
+{{- with concat (.Values.tolerations | default list) (.Values.extraTolerations | default list) }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $built := list
     (dict "key" "kubernetes.io/os" "operator" "In" "values" (list "linux"))
     (dict "key" "kubernetes.io/arch" "operator" "In" "values" (list "amd64" "arm64")) }}
-{{- $affinity := deepCopy .Values.affinity }}
+{{- $affinity := deepCopy (.Values.affinity | default dict) }}
 {{- $node := get $affinity "nodeAffinity" | default dict }}
 {{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict }}
 {{- $terms := list }}
@@ -139,7 +146,7 @@ updateStrategy:
 {{- define "boathook.podMetadata" -}}
 metadata:
   labels:
-    {{- include "boathook.labels" . | nindent 4 }}
+    {{- include "boathook.labels" (merge (dict "labels" .root.Values.podLabels) .) | nindent 4 }}
     {{- with .root.Values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -227,7 +234,7 @@ group of devices on one board, in [device], is a template with braces. A node wi
 not start the pods. */ -}}
 {{- define "boathook.readsGroups" -}}
 {{- $wanted := toString .Values.hostGroups }}
-{{- $text := concat (list .Values.config) (values .Values.classes.own) | join "\n" }}
+{{- $text := concat (list (.Values.config | default "")) (values .Values.classes.own) | join "\n" }}
 {{- $namesGroup := regexMatch `(?m)^[^#\n]*\b(?:node_)?group["']?[ \t]*=[ \t]*["'][^"'{\n]+["']` $text }}
 {{- if or (eq $wanted "true") (and (ne $wanted "false") $namesGroup) }}true{{ end }}
 {{- end }}
@@ -300,7 +307,7 @@ those that other values write may not fit together. */ -}}
 {{- define "boathook.configText" -}}
 # The configuration of the nodes, of the plugin and of the hook. Paths are the node's.
 {{- /* Keys without a table come before all tables. */}}
-{{- $parts := regexSplit "(?m)^[ \\t]*\\[" .Values.config 2 }}
+{{- $parts := regexSplit "(?m)^[ \\t]*\\[" (.Values.config | default "") 2 }}
 {{- with first $parts | trim }}
 {{ . }}
 {{- end }}
@@ -329,12 +336,12 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{- fail (printf "class %s is in classes.enabled and in classes.disabled: leave it in one of them" .) }}
 {{- end }}
 {{- end }}
-{{- if and $tables (regexMatch "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\]" .Values.config) }}
+{{- if and $tables (regexMatch "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\]" (.Values.config | default "")) }}
 {{- fail "config has the table [class] beside classes, replicas or dra.classes, which write tables of it: write [class.NAME] for each class" }}
 {{- end }}
 {{- range $class, $lines := $tables }}
 {{- /* TOML allows spaces and quotes in the header of a table. */}}
-{{- if regexMatch (printf "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?%s[\"']?[ \\t]*\\]" $class) $.Values.config }}
+{{- if regexMatch (printf "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?%s[\"']?[ \\t]*\\]" $class) ($.Values.config | default "") }}
 {{- fail (printf "config has the table [class.%s], which classes, replicas or dra.classes write: set all of this class in config%s" $class (has $class $.Values.dra.classes | ternary ", with serve = \"dra\"" "")) }}
 {{- end }}
 
@@ -342,11 +349,11 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{ join "\n" $lines }}
 {{- end }}
 {{- if ne .Values.kubeletDir "/var/lib/kubelet" }}
-{{- if not (contains "[trust]" .Values.config) }}
+{{- if not (contains "[trust]" (.Values.config | default "")) }}
 
 [trust]
 kubelet_checkpoint = "{{ .Values.kubeletDir }}/device-plugins/kubelet_internal_checkpoint"
-{{- else if not (contains "kubelet_checkpoint" .Values.config) }}
+{{- else if not (contains "kubelet_checkpoint" (.Values.config | default "")) }}
 {{- fail "kubeletDir is set: set kubelet_checkpoint in the table [trust] of config, too" }}
 {{- end }}
 {{- end }}

@@ -13,6 +13,7 @@ mod notes;
 mod openshift;
 mod places;
 mod references;
+mod refused;
 mod releases;
 mod rendered;
 mod schemas;
