@@ -22,6 +22,7 @@ mod linked;
 mod manual;
 mod notes;
 mod registry;
+mod signature;
 mod texts;
 mod vendored;
 
@@ -87,6 +88,16 @@ enum Command {
         #[command(flatten)]
         chart: chart::PackedChart,
     },
+    /// Print the bytes whose signature is that of an image
+    SignaturePayload(signature::SignedImage),
+    /// Write the signature of an image as an OCI layout in the form of cosign, and print its tag
+    Signature {
+        /// The directory of the layout
+        dir: PathBuf,
+        /// The signature.
+        #[command(flatten)]
+        signature: signature::ImageSignature,
+    },
     /// Remove compiled files, and crates that Linux does not compile, from the directory of `cargo
     /// vendor --versioned-dirs`
     PruneVendored {
@@ -139,6 +150,11 @@ fn main() -> Result<()> {
         Command::Image { dir, image } => image::write_layout(&dir, &image),
         Command::CheckImage(expected) => {
             println!("{}", layout::check_image(&expected)?);
+            Ok(())
+        }
+        Command::SignaturePayload(image) => signature::print_payload(&image),
+        Command::Signature { dir, signature } => {
+            println!("{}", signature::write_layout(&dir, &signature)?);
             Ok(())
         }
         Command::Chart { dir, chart } => {

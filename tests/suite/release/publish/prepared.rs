@@ -1,6 +1,8 @@
 //! What a rehearsal prepares: everything that would be published.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -54,6 +56,8 @@ pub(super) fn prepare_all_that_is_published(publication: &Publication) {
     // Nobody has the private key.
     assert!(!files.iter().any(|name| name.contains("key")), "{files:?}");
 
+    assert_images_are_signed(publication, &rehearsed.stdout);
+
     let notes = fs::read_to_string(publication.published("notes.md")).unwrap();
     assert_says(&notes, &["### Hook", "](https://"]);
     assert!(!notes.contains("](docs/"), "{notes}");
@@ -69,6 +73,81 @@ pub(super) fn prepare_all_that_is_published(publication: &Publication) {
         assert_says(&rehearsed.stdout, &[&line]);
     }
     assert_eq!(publication.commands(), "");
+
+    // cosign signs what is in the registry, by itself.
+    let rehearsed = publication.rehearse(" --cosign").success().unwrap();
+    for image in ["boathook", "boathook-cluster", "charts/boathook"] {
+        let line = format!("+ cosign sign --yes --recursive {REGISTRY}/{image}@sha256:");
+        assert_says(&rehearsed.stdout, &[&line]);
+    }
+    assert_says(&rehearsed.stdout, &["+ cosign sign-blob --yes --bundle "]);
+    assert_eq!(find_signatures(publication).len(), 0);
+    publication.rehearse("").success().unwrap();
+}
+
+/// Returns the layouts of the signatures of images.
+fn find_signatures(publication: &Publication) -> Vec<PathBuf> {
+    let names = names_in(&publication.published("layouts"));
+    let names = names.iter().filter(|name| name.starts_with("signature-"));
+    names
+        .map(|name| publication.published("layouts").join(name))
+        .collect()
+}
+
+/// The two images, the manifest of each for its one architecture, and the chart have a signature, as
+/// cosign has it: the key has signed the layer, which names the image and its digest.
+fn assert_images_are_signed(publication: &Publication, printed_commands: &str) {
+    let layouts = ["boathook", "boathook-cluster", "chart"];
+    let mut expected: BTreeSet<String> = layouts
+        .iter()
+        .map(|name| digest_of_manifest(&publication.published("layouts").join(name)))
+        .collect();
+    for name in &layouts[..2] {
+        let layout = publication.published("layouts").join(name);
+        let index = read_blob(&layout, &digest_of_manifest(&layout));
+        let index: Value = serde_json::from_slice(&index).unwrap();
+        let manifests = index["manifests"].as_array().unwrap().iter();
+        expected.extend(manifests.map(|entry| entry["digest"].as_str().unwrap().to_owned()));
+    }
+    let mut signed = BTreeSet::new();
+    for layout in find_signatures(publication) {
+        let manifest = read_blob(&layout, &digest_of_manifest(&layout));
+        let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+        let layer = &manifest["layers"][0];
+        let payload = read_blob(&layout, layer["digest"].as_str().unwrap());
+        let signature = layer["annotations"]["dev.cosignproject.cosign/signature"]
+            .as_str()
+            .unwrap();
+        let directory = publication.path("signature");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("payload"), &payload).unwrap();
+        fs::write(directory.join("base64"), signature).unwrap();
+        let public = publication.published("rehearsal.pub");
+        let mut verify = Command::new("sh");
+        verify
+            .args(["-ec", "openssl base64 -d -A -in base64 -out raw; openssl dgst -sha256 -verify \"$0\" -signature raw payload"])
+            .arg(public)
+            .current_dir(&directory);
+        assert_says(&printed(&mut verify), &["Verified OK"]);
+
+        let payload: Value = serde_json::from_slice(&payload).unwrap();
+        let critical = &payload["critical"];
+        let name = critical["identity"]["docker-reference"].as_str().unwrap();
+        let digest = critical["image"]["docker-manifest-digest"]
+            .as_str()
+            .unwrap();
+        let tag = format!("{}.sig", digest.replace(':', "-"));
+        let layout = layout.display();
+        let line = format!("oci:{layout}:{tag} docker://{name}:{tag}\n");
+        assert_says(printed_commands, &[&line]);
+        assert!(signed.insert(digest.to_owned()), "{digest} twice");
+    }
+    assert_eq!(signed, expected);
+}
+
+fn read_blob(layout: &Path, digest: &str) -> Vec<u8> {
+    let name = digest.trim_start_matches("sha256:");
+    fs::read(layout.join("blobs/sha256").join(name)).unwrap()
 }
 
 /// The layout of the chart is what `helm push` makes, and its values name the images.
