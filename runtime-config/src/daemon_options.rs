@@ -64,8 +64,8 @@ impl Daemon {
     /// the host has neither, the processes of root are searched.
     pub(crate) fn has_flag(&self, host: &HostRoot, flag: &str) -> bool {
         let is_set = |(_, words): &(String, Vec<String>)| {
-            let values = words.iter().filter_map(|word| word.strip_prefix(flag));
-            matches!(values.last(), Some("" | "=true"))
+            let mut values = words.iter().filter_map(|word| word.strip_prefix(flag));
+            matches!(values.next_back(), Some("" | "=true"))
         };
         let command_lines = self.read_command_lines(host);
         if command_lines.is_empty() {

@@ -148,3 +148,26 @@ fn a_restart_that_fails_does_not_stop_the_others() {
         );
     }
 }
+
+/// dockerd has the setting on its command line, in its unit.
+#[test]
+fn docker_is_restarted_if_its_unit_says_that_containers_stay() {
+    for (option, is_restarted) in [
+        ("--live-restore", true),
+        ("--live-restore=true --debug", true),
+        ("--live-restore=false", false),
+        ("--live-restore --live-restore=false", false),
+    ] {
+        let (site, _daemon) = site("{}\n", true);
+        let unit = format!("[Service]\nExecStart=/usr/bin/dockerd -H fd:// {option}\n");
+        site.write("etc/systemd/system/docker.service", &unit);
+        let Some((_, calls)) = install(&site, "--as vendor --restart") else {
+            return;
+        };
+        assert_eq!(
+            calls.contains(&RESTART.to_owned()),
+            is_restarted,
+            "{option}"
+        );
+    }
+}
