@@ -4,6 +4,7 @@
 //! `index`. If `index` is already known, the capture matches only the known value. So a pattern can
 //! find the files of a known device in another directory.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::path::Path;
 
@@ -147,6 +148,31 @@ impl Component {
         matches_tokens(&self.0, name, known_attributes, &mut captured_attributes)
             .then_some(captured_attributes)
     }
+
+    /// Compares two file names that match the component, by what it captures from them: numbers as
+    /// numbers, so that `card9` comes before `card10`, and other texts as texts. So hexadecimal
+    /// addresses, which are no numbers of a pattern, keep their order.
+    pub(crate) fn compare_captures(&self, a: &Attributes, b: &Attributes) -> Ordering {
+        let captures = self.0.iter().filter_map(|token| match token {
+            Token::Capture {
+                name,
+                is_digits_only,
+            } => Some((a.get(name)?, b.get(name)?, *is_digits_only)),
+            _ => None,
+        });
+        captures.fold(Ordering::Equal, |order, (a, b, is_digits_only)| {
+            order.then_with(|| match is_digits_only {
+                true => compare_numbers(a, b),
+                false => a.cmp(b),
+            })
+        })
+    }
+}
+
+/// Compares two texts of digits as numbers. They may be longer than any integer type.
+fn compare_numbers(a: &str, b: &str) -> Ordering {
+    let [a, b] = [a, b].map(|digits| digits.trim_start_matches('0'));
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
 /// Returns whether the tokens match the whole name. Stores the attributes that the tokens capture
@@ -387,6 +413,38 @@ mod tests {
             let parsed = PathPattern::try_from(pattern.to_owned()).unwrap();
             let found = parsed.components()[0].capture_attributes(name, &attributes(known));
             assert_eq!(found, wanted.map(attributes), "{pattern} on {name}");
+        }
+    }
+
+    #[test]
+    fn names_are_compared_by_their_numbers_and_texts() {
+        for (pattern, names) in [
+            ("/card{n:number}", ["card9", "card10", "card100"]),
+            ("/card{n:number}", ["card007", "card8", "card09"]),
+            (
+                "/spi{bus:number}.{chip:number}",
+                ["spi2.10", "spi10.2", "spi10.10"],
+            ),
+            ("/{name}-{n:number}", ["a-10", "b-2", "b-10"]),
+            (
+                "/{slot}.{n:number}",
+                ["0000:09:00.1", "0000:0a:00.0", "0000:10:00.0"],
+            ),
+            (
+                "/n{n:number}",
+                ["n9", "n18446744073709551616", "n99999999999999999999"],
+            ),
+            ("/{name}", ["card10", "card100", "card9"]),
+        ] {
+            let parsed = PathPattern::try_from(pattern.to_owned()).unwrap();
+            let component = &parsed.components()[0];
+            let captures = names.map(|name| {
+                let captures = component.capture_attributes(name, &Attributes::new());
+                captures.unwrap()
+            });
+            let is_in_order =
+                captures.is_sorted_by(|a, b| component.compare_captures(a, b).is_lt());
+            assert!(is_in_order, "{pattern}: {names:?}");
         }
     }
 

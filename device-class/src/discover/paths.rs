@@ -28,7 +28,8 @@ pub(super) fn list_attribute_sets<'a>(
     ))
 }
 
-/// Returns the paths that match a pattern, sorted by name, but no more than [`MAX_DEVICES`].
+/// Returns the paths that match a pattern, in the order of [`search::find_matches`], but no more than
+/// [`MAX_DEVICES`].
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,

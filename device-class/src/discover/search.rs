@@ -15,8 +15,8 @@ pub(super) struct Match {
     pub(super) attributes: Attributes,
 }
 
-/// Returns the existing paths that match a pattern, sorted by name. Stops after `limit` paths.
-/// `attributes` are filled into the pattern.
+/// Returns the existing paths that match a pattern, sorted by what the pattern captures, numbers as
+/// numbers, and then by name. Stops after `limit` paths. `attributes` are filled into the pattern.
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,
@@ -84,7 +84,10 @@ fn add_descendant_matches(
         })
     });
     let mut matches: Vec<Match> = matches.collect();
-    matches.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
+    matches.sort_unstable_by(|a, b| {
+        let by_captures = component.compare_captures(&a.attributes, &b.attributes);
+        by_captures.then_with(|| a.path.as_os_str().cmp(b.path.as_os_str()))
+    });
     for path_match in matches {
         if found_matches.len() >= limit {
             break;
