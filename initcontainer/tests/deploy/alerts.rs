@@ -310,6 +310,22 @@ const CASES: &[AlertCase] = &[
         expected: None,
     },
     AlertCase {
+        alert: "BoathookKernelLogUnreadable",
+        series: &[(r#"boathook_kernel_log_unreadable{node="a"}"#, "0 1x19")],
+        minute: 17,
+        expected: Some((
+            &[("node", "a")],
+            "the plugin on a does not see faults of 1 classes, which are in the kernel's log",
+        )),
+    },
+    // A plugin that has read the log from its second start on.
+    AlertCase {
+        alert: "BoathookKernelLogUnreadable",
+        series: &[(r#"boathook_kernel_log_unreadable{node="a"}"#, "1x9 0x10")],
+        minute: 17,
+        expected: None,
+    },
+    AlertCase {
         alert: "BoathookVersionsDiffer",
         series: &[
             (r#"boathook_versions{node="a", place="running", version="0.2.0"}"#, "1x40"),
