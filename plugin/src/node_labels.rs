@@ -35,6 +35,7 @@ impl NodeLabels {
     /// first member, and differ from those of a class that offers the same hardware one by one.
     pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
         let mut values_by_label: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut numbers_by_label: BTreeMap<String, BTreeMap<&DeviceId, u128>> = BTreeMap::new();
         let mut ids_by_resource: BTreeMap<String, BTreeSet<&DeviceId>> = BTreeMap::new();
         for ClassScan {
             class, inventory, ..
@@ -51,9 +52,16 @@ impl NodeLabels {
                 }
                 let attributes = discover::list_label_attributes(device);
                 for (name, label) in &class.spec.labels {
-                    if let Some(value) = label.fill(&attributes) {
-                        let name = name.for_resource(resource);
+                    let Some(value) = label.fill(&attributes) else {
+                        continue;
+                    };
+                    let name = name.for_resource(resource);
+                    if !label.is_sum {
                         values_by_label.entry(name).or_default().insert(value);
+                    } else if let Ok(number) = value.parse() {
+                        // Another class may offer the same device.
+                        let numbers = numbers_by_label.entry(name).or_default();
+                        numbers.insert(&device.id, number);
                     }
                 }
             }
@@ -67,7 +75,11 @@ impl NodeLabels {
             .into_iter()
             .filter(|(_, values)| values.len() == 1)
             .filter_map(|(name, values)| Some((name, values.into_iter().next()?)));
-        let labels = count_labels.chain(common_labels);
+        let sum_labels = numbers_by_label.into_iter().map(|(name, numbers)| {
+            let sum = numbers.into_values().fold(0, u128::saturating_add);
+            (name, sum.to_string())
+        });
+        let labels = count_labels.chain(common_labels).chain(sum_labels);
         NodeLabels(
             labels
                 .filter(|(name, _)| has_valid_name_length(name))

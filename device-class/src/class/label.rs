@@ -72,6 +72,10 @@ pub struct Label {
     /// Values that are not used: a device with one of them does not have the label.
     #[serde(default, rename = "none_of")]
     pub excluded_values: Vec<String>,
+    /// Whether the label is the sum of the values of all devices of the node, such as their memory.
+    /// The values are whole numbers; others are not added.
+    #[serde(default, rename = "sum")]
+    pub is_sum: bool,
 }
 
 impl LabelName {

@@ -458,3 +458,48 @@ fn a_label_that_no_device_can_have_is_refused() {
     }
     parse("chip", &format!("{CLASS}'x.example/model' = '{{index}}'\n")).unwrap();
 }
+
+/// The vendor's build of i915, xe with two tiles, and drivers that show no memory.
+#[test]
+fn the_memory_of_a_card_is_that_of_all_its_tiles() {
+    let intel = class("intel-gpu");
+    for (files, expected) in [
+        (
+            "file CARD/lmem_total_bytes\n| 8000\ndir CARD/gt/gt0\n",
+            Some("8000"),
+        ),
+        (
+            "file CARD/lmem_total_bytes\n| 8000\ndir CARD/gt/gt0\ndir CARD/gt/gt1\n",
+            Some("16000"),
+        ),
+        (
+            "file PCI/tile0/physical_vram_size_bytes\n| 9000\n",
+            Some("9000"),
+        ),
+        (
+            "file PCI/tile0/physical_vram_size_bytes\n| 9000\nfile PCI/tile1/physical_vram_size_bytes\n| 9000\n",
+            Some("18000"),
+        ),
+        ("dir PCI/tile0\ndir CARD/gt/gt0\n", None),
+        (
+            "file CARD/lmem_total_bytes\n| much\ndir CARD/gt/gt0\n",
+            None,
+        ),
+    ] {
+        let host = "file PCI/vendor\n| 0x8086\nlink CARD/device ../../../0000:03:00.0\nlink /sys/class/drm/card0 \
+                    ../../devices/pci0000:00/0000:03:00.0/drm/card0\nlink PCI/driver ../../../bus/pci/drivers/xe\n\
+                    link /sys/bus/pci/devices/0000:03:00.0 ../../../devices/pci0000:00/0000:03:00.0\n\
+                    char /dev/dri/card0 226:0\n"
+            .to_owned()
+            + files;
+        let host = host
+            .replace("CARD", "PCI/drm/card0")
+            .replace("PCI", "/sys/devices/pci0000:00/0000:03:00.0");
+        let host = device_class::host::RecordedHost::parse(&host).unwrap();
+        let devices = discover::find_devices(&intel, &host).devices;
+        let attributes = discover::list_label_attributes(&devices[0]);
+        let labels = labels_of(&intel, "gpu.intel.com/xe", &attributes);
+        let memory = labels.get("gpu.intel.com/memory.max");
+        assert_eq!(memory.map(String::as_str), expected, "{files}");
+    }
+}

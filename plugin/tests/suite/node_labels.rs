@@ -58,6 +58,34 @@ fn the_file_has_the_labels_in_which_all_devices_agree() {
     wait_until("no file without devices", || read(&node).is_none());
 }
 
+/// The sum of all devices, each of which counts once; values that are no numbers are not added.
+#[test]
+fn a_label_may_be_the_sum_of_all_devices() {
+    let class = format!(
+        "{CARDS}[sharing]\nreplicas = 4\n[labels]\n\
+         'cards.example/memory' = {{ value = '{{index}}', map = {{ 1 = '16', 2 = '32', 3 = 'unknown' }}, sum = true, none_of = ['0'] }}\n"
+    );
+    let other =
+        "extends = 'cards'\nresource = 'cards.example/other'\n[request]\nenv = 'OTHER_CARDS'\n";
+    let mut node = node(&[("cards", &class), ("other", other)]);
+    node.add_card(0, "mark-1", 0);
+    let _kubelet = node.serve(MARK_1);
+    for (card, memory) in [(0, None), (1, Some(16)), (2, Some(48)), (3, Some(48))] {
+        if card > 0 {
+            node.add_card(card, "mark-1", 0);
+        }
+        let count = card + 1;
+        let memory = memory.map(|memory| format!("cards.example/memory={memory}\n"));
+        wait_for(
+            &node,
+            &format!(
+                "cards.example/mark-1.count={count}\n{}cards.example/other.count={count}\n",
+                memory.unwrap_or_default()
+            ),
+        );
+    }
+}
+
 /// Shares are no devices, and an unhealthy device is still in the node.
 #[test]
 fn shares_count_as_one_device_whatever_its_health() {
