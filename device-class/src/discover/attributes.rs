@@ -169,8 +169,10 @@ fn read_source(
             };
             let value = match regex {
                 None => first_line(&text),
+                // The last line of a file of the kernel ends with a line feed, and a string of the
+                // device tree with a NUL byte, before which `$` does not match.
                 Some(Pattern(regex)) => regex
-                    .captures(&text)
+                    .captures(text.trim_end_matches(['\n', '\0']))
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())
                     .ok_or_else(|| to_no_match_error(regex))?,

@@ -44,6 +44,27 @@ fn properties_of_the_device_tree_are_read_as_strings() {
     }
 }
 
+/// The line feed or the NUL byte at the end of a file is no part of what an expression is about.
+#[test]
+fn an_expression_may_require_the_end_of_the_text() {
+    let class = parse(
+        "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
+         [[discover]]\npath = '/sys/chips/{name}'\nattributes = [\n\
+         { name = 'model', file = 'model', regex = '^chip ([a-z]+)$', default = 'none' },\n]\n\
+         [device]\nid = '{name}-{model}'\nnodes = []\n",
+    );
+    for (model, id) in [
+        ("chip fast", "a-fast"),
+        ("chip fast\0", "a-fast"),
+        ("chip fast\n| more", "a-none"),
+        ("chip fast2", "a-none"),
+    ] {
+        let host = format!("file /sys/chips/a/model\n| {model}\n");
+        let found = discover::find_devices(&class, &RecordedHost::parse(&host).unwrap());
+        assert_eq!(found.devices[0].id.as_str(), id, "{model:?}");
+    }
+}
+
 /// docs/class-reference.md: only a symbolic link.
 #[test]
 fn a_node_is_no_link_to_itself() {
