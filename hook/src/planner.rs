@@ -2,6 +2,7 @@
 
 mod apparmor;
 mod container_requests;
+mod image_modules;
 mod masked_paths;
 mod other_classes;
 mod spec_device_links;
@@ -249,8 +250,8 @@ fn compute_plan(
     })
 }
 
-/// Makes a plan that regards what config.json has: the container's `LD_LIBRARY_PATH`, and its
-/// devices.
+/// Makes a plan that regards what config.json has, the container's `LD_LIBRARY_PATH` and its devices,
+/// and where the image has libraries.
 fn plan_for_bundle(
     inputs: &[PlanInput<'_>],
     bundle: &Bundle,
@@ -266,6 +267,7 @@ fn plan_for_bundle(
         plan.add_library_path_dirs(value);
     }
     spec_device_links::show_spec_devices(&mut plan, &bundle.spec_devices, host);
+    image_modules::place_modules(&mut plan, &bundle.rootfs);
     Ok(plan)
 }
 

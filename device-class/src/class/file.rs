@@ -45,6 +45,12 @@ pub struct File {
     /// manifest of Vulkan, at these paths. Libraries that the host lacks are omitted.
     #[serde(default)]
     pub names_libraries: bool,
+    /// Whether the file is a module that a library of the image looks for beside itself, such as a
+    /// backend of GBM. If the path in the container is in a directory within a library directory of
+    /// another distribution, the library directory of the image takes its place. A CDI file without
+    /// the hook has the path as it is.
+    #[serde(default, rename = "beside_image_libraries")]
+    pub is_image_module: bool,
     /// Whether the file may be missing on the host.
     #[serde(default)]
     pub optional: bool,

@@ -52,6 +52,7 @@ pub(super) fn find_file(
     let mut file = look_up_file(&path, &[spec.kind], is_optional, driver_root);
     if let Presence::Found(source) = &mut file {
         source.is_writable = spec.writable && source.kind == FileKind::Socket;
+        source.is_image_module = spec.is_image_module;
     }
     Ok(FoundFile {
         path,
@@ -88,6 +89,7 @@ pub(super) fn look_up_file(
                 path,
                 kind,
                 is_writable: false,
+                is_image_module: false,
             })
         },
     )

@@ -185,6 +185,8 @@ pub struct FileSource {
     pub kind: FileKind,
     /// For a socket: whether the container may write to its mount.
     pub is_writable: bool,
+    /// Whether libraries of the image look for the file beside themselves.
+    pub is_image_module: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

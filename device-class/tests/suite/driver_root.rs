@@ -66,6 +66,7 @@ fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {
             path,
             kind,
             is_writable: false,
+            is_image_module: false,
         })
     };
     assert_eq!(edits.files[0].file, file_in_root("/usr/bin/chip-info"));

@@ -25,7 +25,7 @@ use crate::mount::{self, Mounter};
 /// The library directories of images, in the layouts of the distributions: Debian and Ubuntu;
 /// Fedora, SUSE and Arch; Alpine and images without a loader. The first directory that exists is
 /// used.
-pub(super) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
+pub(crate) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
     ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
 } else {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]

@@ -38,6 +38,7 @@ use net_interfaces::{NetInterfaceError, NetInterfaceMoves};
 use prepare::PrepareError;
 
 pub use comparison::{FileOpener, differs_from_host_file, find_missing_file, is_outdated};
+pub(crate) use image_names::IMAGE_LIBRARY_DIRS;
 pub use image_names::{MAX_LINK_DEPTH, find_image_directory, is_same_library};
 pub use injected_dir::InjectedDir;
 pub use rules::list_rules;

@@ -262,6 +262,7 @@ mod tests {
             recursive: false,
             attributes: MountAttributes::default(),
             is_optional: false,
+            is_image_module: false,
         }
     }
 

@@ -87,6 +87,7 @@ mod tests {
                 recursive: false,
                 attributes: MountAttributes::FILE,
                 is_optional: false,
+                is_image_module: false,
             };
             let mut plan = InjectionPlan {
                 steps: vec![InjectionStep {

@@ -203,6 +203,7 @@ mod tests {
             path: path.into(),
             kind: FileKind::File,
             is_writable: false,
+            is_image_module: false,
         };
         step(Action::File(BindMount::file(source, path.into())))
     }

@@ -25,6 +25,9 @@ pub struct BindMount {
     /// at the path.
     #[serde(skip)]
     pub is_optional: bool,
+    /// Whether libraries of the image look for the file beside themselves.
+    #[serde(skip)]
+    pub is_image_module: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -113,6 +116,7 @@ impl BindMount {
             recursive: false,
             attributes: MountAttributes::DEVICE,
             is_optional: false,
+            is_image_module: false,
         }
     }
 
@@ -127,6 +131,7 @@ impl BindMount {
             } else {
                 MountAttributes::FILE
             },
+            is_image_module: source.is_image_module,
             ..Self::library(source.path, path)
         }
     }
@@ -139,6 +144,7 @@ impl BindMount {
             recursive: false,
             attributes: MountAttributes::FILE,
             is_optional: false,
+            is_image_module: false,
         }
     }
 

@@ -194,6 +194,7 @@ impl RequiredNode<'_> {
             recursive: false,
             attributes: MountAttributes::default(),
             is_optional: false,
+            is_image_module: false,
         };
         let number = self.number;
         let node = Action::Node {
