@@ -9,7 +9,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// Returns the device number of an open file. Returns `None` if the file is not a device node.
-pub(crate) fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
+pub fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
         FileKind::BlockDevice => DeviceKind::Block,

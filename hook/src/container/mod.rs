@@ -32,7 +32,7 @@ mod writable;
 
 pub(crate) use creator::FileOwner;
 pub use device::DeviceAccess;
-pub(crate) use device::find_device_number;
+pub use device::find_device_number;
 pub(crate) use directory::Directory;
 pub use error::Error;
 pub(crate) use file::WritableFile;

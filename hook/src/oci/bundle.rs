@@ -29,6 +29,7 @@ pub struct Bundle {
     /// The paths in the container at which the runtime mounts a new tmpfs.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
+    pub bound_nodes: Vec<BoundNode>,
     /// The host's directory that is mounted at /dev. It is `None` if a new tmpfs is mounted there.
     dev_source: Option<PathBuf>,
     /// The value of `linux.cgroupsPath`. The engine uses it to choose the container's cgroup.
@@ -55,6 +56,16 @@ pub struct Bundle {
     /// The requests of the container that `boathook detach` has ended. They are read from the
     /// attachment record, and only by commands that inspect a running container.
     pub detached_requests: Vec<DetachedRequest>,
+}
+
+/// A file below the host's /dev that config.json mounts into the container. Rootless engines do this
+/// for `--device`, because they cannot create device nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundNode {
+    /// The path in the container.
+    pub path: PathBuf,
+    /// The path on the host.
+    pub source: PathBuf,
 }
 
 /// A device that a user attached to a running container, or wants to attach.
@@ -124,8 +135,12 @@ struct Mount {
 
 impl Mount {
     fn is_new_tmpfs(&self) -> bool {
+        self.fs_type == "tmpfs" && !self.is_bind_mount()
+    }
+
+    fn is_bind_mount(&self) -> bool {
         let mut options = self.options.iter().flatten();
-        self.fs_type == "tmpfs" && !options.any(|option| option == "bind" || option == "rbind")
+        options.any(|option| option == "bind" || option == "rbind")
     }
 }
 
@@ -139,6 +154,19 @@ fn find_dev_source(mounts: &[Mount]) -> Option<PathBuf> {
         .filter(|mount| mount.destination == Path::new(DEV_DIR));
     let mount = dev_mounts.next_back().filter(|mount| !mount.is_new_tmpfs());
     mount?.source.clone()
+}
+
+fn list_bound_nodes(mounts: &[Mount]) -> Vec<BoundNode> {
+    let bind_mounts = mounts.iter().filter(|mount| mount.is_bind_mount());
+    let bound_nodes = bind_mounts.filter_map(|mount| {
+        let source = mount.source.as_ref()?;
+        let is_below_dev = source.starts_with(DEV_DIR) && source != Path::new(DEV_DIR);
+        is_below_dev.then(|| BoundNode {
+            path: mount.destination.clone(),
+            source: source.clone(),
+        })
+    });
+    bound_nodes.collect()
 }
 
 /// Returns the mount points at and below /dev. Leaves out /dev itself if a new tmpfs is mounted
@@ -332,6 +360,7 @@ impl Bundle {
                 nodes: devices::convert_nodes(&linux.devices),
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
+            bound_nodes: list_bound_nodes(&config.mounts),
             dev_source: find_dev_source(&config.mounts),
             tmpfs_paths: config
                 .mounts

@@ -159,6 +159,41 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
     }
 }
 
+/// A rootless engine mounts the host's node for `--device`: without the node it cannot start the
+/// container again.
+#[test]
+fn a_mounted_node_that_the_host_has_no_more_is_named() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nfollow = true\nresource = 'example.com/modem'\nrequest = { env = 'MODEMS' }\n\
+         discover = [{ path = '/dev/ttyACM{n}' }]\n\
+         device = { id = 'modem-{n}', nodes = ['/dev/ttyACM{n}'] }\n";
+    host.add_class("modem", class).unwrap();
+    host.add_file("/dev/ttyACM1", "").unwrap();
+    for (source, options, code) in [
+        ("/dev/ttyACM0", ["bind", "rprivate"], 15),
+        ("/dev/ttyACM1", ["bind", "rprivate"], 11),
+        ("/dev/ttyACM0", ["ro", "nosuid"], 11),
+        ("/srv/ttyACM0", ["bind", "rprivate"], 11),
+    ] {
+        let mut config = config(&["PATH=/bin"]);
+        config["mounts"] = json!([
+            { "destination": "/dev", "type": "tmpfs", "source": "tmpfs" },
+            { "destination": "/dev/modem", "type": "bind", "source": source, "options": options },
+        ]);
+        let bundle = bundle_of(&config);
+        let (found, text) = doctor(&host, bundle.path());
+        assert_eq!(found, Some(code), "{source} {options:?}: {text}");
+        let words = [
+            "config.json mounts /dev/ttyACM0, which this host does not have: the container cannot start",
+            "set MODEMS=NAME? with a name that stays",
+        ];
+        match code {
+            15 => assert_says(&text, &words),
+            _ => assert!(!text.contains("config.json mounts"), "{text}"),
+        }
+    }
+}
+
 /// Of several that a misspelled variable may mean, the nearest is named.
 #[test]
 fn variables_are_tried_without_a_container() {

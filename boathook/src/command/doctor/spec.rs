@@ -6,10 +6,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use hook::attachment;
+use hook::container::find_device_number;
 use hook::oci::{Bundle, BundleError, read_capped};
 use hook::trust::{Origin, OriginError};
+use injection_plan::plan::SpecNode;
 
 use crate::command::containers::Container;
+use crate::command::running_root::RunningRoot;
 
 /// What is known about the specification of a container.
 pub(super) struct ContainerSpec {
@@ -17,6 +20,18 @@ pub(super) struct ContainerSpec {
     /// True if config.json was read. If it was not, it is unknown whether the runtime calls the
     /// hook.
     pub(super) has_config: bool,
+    /// The device nodes that config.json mounts, as rootless engines do for `--device`. They are
+    /// known only for a container that runs.
+    pub(super) mounted_nodes: Vec<MountedNode>,
+    pub(super) is_running: bool,
+}
+
+/// A device node of the host that config.json mounts into the container.
+pub(super) struct MountedNode {
+    /// The node with its path in the container, and its number there.
+    pub(super) node: SpecNode,
+    /// The path on the host.
+    pub(super) source: PathBuf,
 }
 
 impl ContainerSpec {
@@ -32,7 +47,12 @@ impl ContainerSpec {
         if let Some(directory) = &container.bundle {
             let mut bundle = Bundle::read(directory)?;
             attachment::add_recorded_requests(&mut bundle, directory, host_root);
-            return Ok(Self::new(bundle, true));
+            return Ok(ContainerSpec {
+                mounted_nodes: find_mounted_nodes(container, &bundle),
+                is_running: container.pid.is_some(),
+                bundle,
+                has_config: true,
+            });
         }
         let (root, env) = match container.pid {
             None => (PathBuf::from("/"), env.to_vec()),
@@ -48,11 +68,12 @@ impl ContainerSpec {
                 (process_dir.join("root"), entries.collect())
             }
         };
-        Ok(Self::new(Bundle::from_variables(&root, &env)?, false))
-    }
-
-    fn new(bundle: Bundle, has_config: bool) -> Self {
-        ContainerSpec { bundle, has_config }
+        Ok(ContainerSpec {
+            bundle: Bundle::from_variables(&root, &env)?,
+            has_config: false,
+            mounted_nodes: Vec::new(),
+            is_running: container.pid.is_some(),
+        })
     }
 
     pub(super) fn origin(&self) -> Result<Origin, OriginError> {
@@ -62,4 +83,23 @@ impl ContainerSpec {
     pub(super) fn is_in_a_pod(&self) -> bool {
         matches!(self.origin(), Ok(Origin::Pod(_)))
     }
+}
+
+/// Looks up in a running container which device nodes the mounts of its config.json are.
+fn find_mounted_nodes(container: &Container, bundle: &Bundle) -> Vec<MountedNode> {
+    let Some(root) = container.pid.map(RunningRoot::from_pid) else {
+        return Vec::new();
+    };
+    let mounted_nodes = bundle.bound_nodes.iter().filter_map(|bound_node| {
+        let handle = root.look_up(&bound_node.path).ok().flatten()?;
+        let node = SpecNode {
+            path: bound_node.path.clone(),
+            number: find_device_number(&handle)?,
+        };
+        Some(MountedNode {
+            node,
+            source: bound_node.source.clone(),
+        })
+    });
+    mounted_nodes.collect()
 }

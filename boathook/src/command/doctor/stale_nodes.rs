@@ -1,6 +1,6 @@
 //! Finds device nodes in config.json whose device number is no longer valid on the host. For
-//! `--device`, the engine writes the device number when it creates the container. Later the device
-//! may be unplugged or get another number.
+//! `--device`, the engine writes the device number when it creates the container, and a rootless
+//! engine mounts the host's node. Later the device may be unplugged or get another number.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use hook::log::format_error_chain;
 use hook::planner::{self, Caller};
 use injection_plan::plan::{Action, SpecNode};
 
-use super::spec::ContainerSpec;
+use super::spec::{ContainerSpec, MountedNode};
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::Launcher;
 
@@ -35,17 +35,32 @@ pub(super) fn examine_stale_nodes(
 ) -> Vec<Finding> {
     let launcher = launcher.unwrap_or(Launcher::OciRuntime);
     let nodes = &spec.bundle.spec_devices.nodes;
-    if nodes.is_empty() || !spec.bundle.cdi_grants.is_empty() {
+    let has_nodes = !nodes.is_empty() || !spec.bundle.bound_nodes.is_empty();
+    if !has_nodes || !spec.bundle.cdi_grants.is_empty() {
         return Vec::new();
     }
     let Ok(host) = planner::open_host(config) else {
         return Vec::new();
     };
-    let stale_nodes = nodes.iter().filter_map(|node| {
-        let text = compare_with_host_node(node, &host)?;
-        Some((node, text))
+    let created_nodes = nodes.iter().map(ExaminedNode::from_spec_node);
+    let mounted_nodes = spec
+        .mounted_nodes
+        .iter()
+        .map(ExaminedNode::from_mounted_node);
+    let stale_nodes = created_nodes.chain(mounted_nodes).filter_map(|node| {
+        let text = compare_with_host_node(&node, &host)?;
+        Some((node.node.path.as_path(), node.host_path, text))
     });
-    let stale_nodes: Vec<(&SpecNode, (bool, String))> = stale_nodes.collect();
+    let absent_sources = spec.bundle.bound_nodes.iter().filter_map(|bound_node| {
+        let is_absent = !spec.is_running && matches!(host.entry(&bound_node.source), Ok(None));
+        let text = format!(
+            "config.json mounts {}, which this host does not have: the container cannot start",
+            bound_node.source.display()
+        );
+        is_absent.then_some((&*bound_node.path, &*bound_node.source, (true, text)))
+    });
+    let stale_nodes: Vec<(&Path, &Path, (bool, String))> =
+        stale_nodes.chain(absent_sources).collect();
     let covered_paths = if stale_nodes.is_empty() {
         BTreeSet::new()
     } else {
@@ -53,22 +68,49 @@ pub(super) fn examine_stale_nodes(
     };
     let findings = stale_nodes
         .into_iter()
-        .filter(|(node, _)| !covered_paths.contains(&node.path))
+        .filter(|(path, ..)| !covered_paths.contains(*path))
         .take(MAX_REPORTED_NODES)
-        .map(|(node, (is_gone, text))| {
+        .map(|(_, host_path, (is_gone, text))| {
             let finding = if is_gone {
                 Finding::new_fault(ExitCode::NoDevice, "config.json", text)
             } else {
                 Finding::new(Severity::Warning, "config.json", text)
             };
             finding.with_fix(describe_class_alternative(
-                &node.path,
+                host_path,
                 known_classes,
                 launcher,
                 &host,
             ))
         });
     findings.collect()
+}
+
+/// A device node of a container that is compared with the host.
+struct ExaminedNode<'a> {
+    node: &'a SpecNode,
+    /// The path of the node on the host, if the engine was not told another one.
+    host_path: &'a Path,
+    /// Where the node has this number, for messages.
+    place: &'static str,
+}
+
+impl<'a> ExaminedNode<'a> {
+    fn from_spec_node(node: &'a SpecNode) -> Self {
+        ExaminedNode {
+            node,
+            host_path: &node.path,
+            place: "config.json",
+        }
+    }
+
+    fn from_mounted_node(mounted_node: &'a MountedNode) -> Self {
+        ExaminedNode {
+            node: &mounted_node.node,
+            host_path: &mounted_node.source,
+            place: "the container, which has the host's node of its start",
+        }
+    }
 }
 
 /// Returns the paths in the container at which the hook places the nodes of requested devices. The
@@ -87,12 +129,17 @@ fn find_planned_paths(spec: &ContainerSpec, config: &Config) -> BTreeSet<PathBuf
     paths.collect()
 }
 
-/// Compares a device node of config.json with the host's node at the same path. Returns `None` if
+/// Compares a device node of a container with the host's node at the same path. Returns `None` if
 /// there is no problem. Otherwise returns whether the node is a fault, and a description of the
 /// difference.
-fn compare_with_host_node(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
+fn compare_with_host_node(examined_node: &ExaminedNode, host: &RealHost) -> Option<(bool, String)> {
+    let ExaminedNode {
+        node,
+        host_path,
+        place,
+    } = examined_node;
     let (path, number) = (node.path.display(), node.number);
-    let host_number = match host.find_trusted_file(&node.path) {
+    let host_number = match host.find_trusted_file(host_path) {
         Ok(Some(target)) => match target.entry {
             Entry::Device(host_number) if host_number == number => return None,
             Entry::Device(host_number) => Some(host_number),
@@ -104,18 +151,19 @@ fn compare_with_host_node(node: &SpecNode, host: &RealHost) -> Option<(bool, Str
     match (has_device_with_number(number, host), host_number) {
         (true, Some(host_number)) => {
             let text = format!(
-                "{path} is {number} in config.json, and {host_number} on the host: the container may have \
+                "{path} is {number} in {place}, and {host_number} on the host: the container may have \
                  another device than you expect"
             );
             Some((false, text))
         }
         (false, host_number) => {
+            let host_path = host_path.display();
             let change = host_number.map_or_else(
-                || format!("and it has no {path}"),
-                |host_number| format!("where {path} is {host_number} now"),
+                || format!("and it has no {host_path}"),
+                |host_number| format!("where {host_path} is {host_number} now"),
             );
             let text = format!(
-                "{path} is {number} in config.json, a device that the host has no more, {change}: no \
+                "{path} is {number} in {place}, a device that the host has no more, {change}: no \
                  program can open it"
             );
             Some((true, text))
