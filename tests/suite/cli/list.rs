@@ -59,6 +59,26 @@ fn host_after_an_installation() -> HostDirectory {
     host
 }
 
+/// A container with it would be refused.
+#[test]
+fn no_request_is_proposed_for_an_unhealthy_device() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/card'\nrequest = { env = 'CARDS' }\n\
+         discover = [{ path = '/dev/card{number:number}' }]\n\
+         device = { id = 'card-{number}', health = [{ file = '/sys/card{number}/state', equals = 'ok' }] }\n";
+    host.add_class("card", class).unwrap();
+    host.add_file("/dev/card0", "").unwrap();
+    for (state, is_proposed) in [("ok", true), ("lost", false)] {
+        host.add_file("/sys/card0/state", state).unwrap();
+        let text = succeeds(&host, &["list", "card"]).stdout;
+        assert_eq!(
+            text.contains("a container gets card-0"),
+            is_proposed,
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn without_a_kubelet_the_devices_of_this_host_are_listed_with_their_variables() {
     let host = host_after_an_installation();

@@ -211,8 +211,9 @@ fn print_requests(
         let text = format!("containers request {}", variables.join(", "));
         return style.write_paragraph(out, &text);
     }
-    let devices = scan.devices.iter();
-    let Some(device) = devices.min_by_key(|device| (!device.is_healthy, device.kind)) else {
+    // A container that requests an unhealthy device is refused.
+    let healthy_devices = scan.devices.iter().filter(|device| device.is_healthy);
+    let Some(device) = healthy_devices.min_by_key(|device| device.kind) else {
         return Ok(());
     };
     let methods = DeliveryMethods::find(config);
