@@ -42,6 +42,8 @@ pub(super) struct NodePaths<'a> {
     /// Two entries for each node: one with its path in the class file, and one with this path after
     /// symbolic links are resolved.
     entries: Vec<DevicePath>,
+    /// The links to nodes that the class names, each with the device, for messages about directories.
+    links: Vec<(PathBuf, DeviceId)>,
 }
 
 /// A path of a device node, and the device to which the node belongs.
@@ -60,6 +62,7 @@ impl<'a> NodePaths<'a> {
         let mut paths = Self {
             host,
             entries: Vec::new(),
+            links: Vec::new(),
         };
         for device in devices {
             for node in &device.nodes {
@@ -74,6 +77,10 @@ impl<'a> NodePaths<'a> {
                     id: device.id.clone(),
                 });
                 paths.entries.extend(entries);
+                let links = node.links.iter();
+                paths
+                    .links
+                    .extend(links.map(|link| (link.clone(), device.id.clone())));
             }
         }
         paths
@@ -91,11 +98,18 @@ impl<'a> NodePaths<'a> {
         match node {
             Presence::Found(node) => match self.find_by_exact_path(&node) {
                 Some(devices) => devices,
-                None if node == path => PathTarget::NoDevice("it is a node of none of them".into()),
-                None => PathTarget::NoDevice(format!(
-                    "it leads to {}, which is a node of none of them",
-                    node.display()
-                )),
+                None => {
+                    let subject = if node == path {
+                        "it is".to_owned()
+                    } else {
+                        format!("it leads to {}, which is", node.display())
+                    };
+                    PathTarget::NoDevice(format!(
+                        "{subject} a node of none of them: `boathook list {}` shows the class that has \
+                         it, or how to write one",
+                        node.display()
+                    ))
+                }
             },
             Presence::Optional => PathTarget::Absent("the host does not have it".into()),
             Presence::Unusable(reason) if matches!(self.host.find_trusted_file(path), Ok(None)) => {
@@ -116,9 +130,11 @@ impl<'a> NodePaths<'a> {
     /// [`MAX_LISTED_DEVICES`], as text for a message.
     fn list_devices_below(&self, directory: &Path) -> String {
         let mut ids: Vec<&str> = Vec::new();
-        for entry in &self.entries {
-            let id = entry.id.as_str();
-            if entry.path.starts_with(directory) && !ids.contains(&id) {
+        let entries = self.entries.iter().map(|entry| (&entry.path, &entry.id));
+        let links = self.links.iter().map(|(path, id)| (path, id));
+        for (path, id) in entries.chain(links) {
+            let id = id.as_str();
+            if path.starts_with(directory) && !ids.contains(&id) {
                 ids.push(id);
             }
             if ids.len() > MAX_LISTED_DEVICES {

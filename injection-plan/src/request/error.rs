@@ -27,10 +27,18 @@ pub enum RequestError {
          device with this name"
     )]
     BackwardsRange { first: u32, last: u32 },
+    /// A list with `all` has an item that seems to leave out a device.
     #[error(
-        "`{}` is of the kind {}, which is not a resource of the class",
+        "`{}` leaves out no device; name those that the container is to have, or hide one from all \
+         containers (`except` in config.toml)",
+        excerpt(.0)
+    )]
+    Exclusion(String),
+    #[error(
+        "`{}` is of the kind {}, which is not a resource of the class; write {}",
         excerpt(item),
-        excerpt(kind)
+        excerpt(kind),
+        describe_form_without_kind(item)
     )]
     OtherKind { item: String, kind: String },
     /// The container sets a variable for a feature of the vendor's software that Boathook does not
@@ -277,4 +285,14 @@ pub struct RefusedRequest {
     pub requested_by: String,
     #[source]
     pub error: RequestError,
+}
+
+/// Returns an item with a kind in the form that it has for a device of the requested class: the device
+/// alone, or, if a path follows the equals sign, the device and its path in the container.
+fn describe_form_without_kind(item: &str) -> String {
+    match item.rsplit_once('=') {
+        Some((device, path)) if path.starts_with('/') => excerpt(&format!("{device}:{path}")),
+        Some((_, device)) => excerpt(device),
+        None => excerpt(item),
+    }
 }

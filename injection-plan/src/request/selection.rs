@@ -72,6 +72,10 @@ impl Selection {
                 format!("in a list with `{word}`"),
             ));
         }
+        let leaves_out = |item: &&Item| !item.is_quoted && item.text.starts_with(['-', '!', '^']);
+        if let (Some(_), Some(item)) = (words.first(), items.iter().find(leaves_out)) {
+            return Err(RequestError::Exclusion(item.text.clone()));
+        }
         Ok(match words.first() {
             None => Selection::Items(items),
             Some(first) if first.eq_ignore_ascii_case("all") => Selection::All,

@@ -65,8 +65,14 @@ impl<'a> RequestNames<'a> {
             }
             (device, device.id.as_str())
         } else {
-            // Another address is another place.
-            let is_comparable = |name: &&str| !(has_address(mistyped_name) && has_address(name));
+            // Another address is another place, unless only the domain of the bus is missing.
+            let is_without_domain = |name: &str| {
+                let domain = name.strip_suffix(mistyped_name);
+                domain.is_some_and(|domain| domain.ends_with(':'))
+            };
+            let is_comparable = |name: &&str| {
+                is_without_domain(name) || !(has_address(mistyped_name) && has_address(name))
+            };
             let names = devices.iter().flat_map(list_names).filter(is_comparable);
             let intended_name = similar::find_intended_name(mistyped_name, names)?;
             let device = devices

@@ -80,6 +80,12 @@ fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
 fn a_request_means_what_it_means_in_the_vendors_stack() {
     let class = class(CLASS);
     let devices = devices(&class);
+    let left_out = |item: &str| {
+        format!(
+            "`{item}` leaves out no device; name those that the container is to have, or hide one from \
+             all containers (`except` in config.toml)"
+        )
+    };
     let no_fourth = "class npu has no device `4` on this host; there are 4: 0 (NPU-AbC0), \
                      1 (NPU-AbC1), 2 (NPU-AbC2), 3 (NPU-AbC3)";
     for (value, wanted) in [
@@ -116,8 +122,16 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ("vendor.com/npu=NPU-abc1,vendor.com/npu=3", "1 3"),
         (
             "vendor.org/npu=0",
-            "`vendor.org/npu=0` is of the kind vendor.org/npu, which is not a resource of the class",
+            "`vendor.org/npu=0` is of the kind vendor.org/npu, which is not a resource of the class; \
+             write 0",
         ),
+        (
+            "3=/dev/x",
+            "`3=/dev/x` is of the kind 3, which is not a resource of the class; write 3:/dev/x",
+        ),
+        ("all,-3", &left_out("-3")),
+        ("!3,all", &left_out("!3")),
+        ("all,3", "all"),
         ("4", no_fourth),
         ("2-4294967295", no_fourth),
         (

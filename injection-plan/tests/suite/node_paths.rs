@@ -48,8 +48,14 @@ fn a_path_is_the_node_that_the_host_has_there() {
             "/dev/any/thing/ttyUSB0 does not exist",
         ),
         ("/dev/ttyusb0", "does not exist"),
-        ("/dev/serial/by-id", "is a directory, not a device node"),
-        ("/dev/ttyS0", "it is a node of none of them"),
+        (
+            "/dev/serial/by-id",
+            "is a directory, not a device node; name the devices in it, ",
+        ),
+        (
+            "/dev/ttyS0",
+            "it is a node of none of them: `boathook list /dev/ttyS0` shows",
+        ),
         (
             "/dev/null-link",
             "it leads to /dev/null, which is a node of none of them",
