@@ -259,6 +259,6 @@ async fn the_specification_of_a_claim_names_hook_and_configuration_of_the_host()
     let called = &node.specified("u-1")[0]["containerEdits"]["hooks"][0];
     assert_eq!(called["path"], hook);
     let arguments = called["args"].as_array().unwrap();
-    let is_named = |pair: &[serde_json::Value]| pair == ["--config", config];
+    let is_named = |pair: &[Value]| pair == ["--config", config];
     assert!(arguments.windows(2).any(is_named), "{called}");
 }
