@@ -119,8 +119,26 @@ fn a_pod_has_its_device_on_each_platform() {
     }
 }
 
+/// The engine calls the wrapper runtime where the chart has put it, and the wrapper finds its
+/// configuration by the record of the directories.
+#[test]
+fn a_pod_has_its_device_by_a_handler_where_opt_is_read_only() {
+    if let Some(reason) = ctr::missing(Generation::Forky) {
+        return skip::report("a handler where /opt is read-only", &reason);
+    }
+    let platform = &PLATFORMS[0];
+    assert_eq!(platform.read_only, "/opt");
+    let (machine, record) = platform.machine().unwrap();
+    platform.install(&machine, "containerd").unwrap();
+    let engine = Cri::start(machine, record, How::BinaryName).unwrap();
+    let pod = Pod::new(scratch::number(), Rootfs::Busybox).devices(Some("npu-3"));
+    let container = Container::run_in_pod(&engine, pod, |_| {}).unwrap();
+    assert_eq!(container.devices(), [3]);
+}
+
 impl Platform {
-    fn try_pod(&self) -> Result<()> {
+    /// Makes a machine that is mounted as the platform is, and the kubelet's record on it.
+    fn machine(&self) -> Result<(Machine, Record)> {
         let machine = Machine::new(Generation::Forky, "runc")?;
         let record = Record::new(&machine.path("checkpoint"));
         let given = machine.path("given.toml");
@@ -130,8 +148,12 @@ impl Platform {
         let directories = format!("cdi_spec_dirs = [{:?}]\n", self.specifications);
         Cri::configure(&machine, &directories)?;
         self.mount(&machine)?;
+        Ok((machine, record))
+    }
 
-        self.install(&machine)?;
+    fn try_pod(&self) -> Result<()> {
+        let (machine, record) = self.machine()?;
+        self.install(&machine, "none")?;
         self.write_specifications(&machine)?;
         self.check_hook(&machine)?;
 
@@ -175,11 +197,12 @@ impl Platform {
         printed(shell.args(["-c", &lines])).map(drop)
     }
 
-    fn install(&self, machine: &Machine) -> Result<()> {
+    /// Installs Boathook for an engine, or for none, which is enough for CDI.
+    fn install(&self, machine: &Machine, engine: &str) -> Result<()> {
         let init = binaries::program("boathook-init")?;
         let source = init.parent().context("a program in no directory")?;
         let install = format!(
-            "{} install --engine none --classes none --source {} --config {}",
+            "{} install --engine {engine} --classes none --source {} --config {}",
             init.display(),
             source.display(),
             machine.path("given.toml").display()
@@ -189,7 +212,7 @@ impl Platform {
             format!(
                 "mkdir -p {programs} {configuration} {HOST}/var/lib {}
                  mount --bind /var/lib {HOST}/var/lib
-                 for dir in {programs} {configuration}; do
+                 for dir in {programs} {configuration} /etc/containerd; do
                      mkdir -p {HOST}$dir; mount --bind $dir {HOST}$dir
                  done
                  {install} --host-root {HOST} --prefix {programs} --config-dir {configuration}",
