@@ -92,10 +92,11 @@ fn long() -> bool {
 
 /// All variations in the long run; about `count`, evenly spread, in the short one.
 fn chosen<T>(variations: Vec<T>, count: usize) -> impl Iterator<Item = T> {
-    let step = match long() {
-        true => 1,
+    let step = if long() {
+        1
+    } else {
         // Odd, so that every value of an inner factor of a product comes up.
-        false => (variations.len() / count).max(1) | 1,
+        (variations.len() / count).max(1) | 1
     };
     variations.into_iter().step_by(step)
 }

@@ -65,11 +65,11 @@ fn step(sys: &Path, orders: &mut Orders) {
     for number in 0..COUNT {
         let function = devices(sys).join(address(number));
         let chosen = function.join("driver_override");
-        match orders.without_override {
-            true => drop(fs::remove_file(&chosen)),
+        if orders.without_override {
+            drop(fs::remove_file(&chosen));
+        } else if !chosen.exists() || wanted == 0 {
             // When all functions are removed, their `driver_override` becomes empty.
-            false if !chosen.exists() || wanted == 0 => fs::write(&chosen, "").unwrap(),
-            false => {}
+            fs::write(&chosen, "").unwrap();
         }
         if wanted == 0 {
             let _ = fs::remove_file(function.join("driver"));

@@ -19,9 +19,12 @@ fn the_chart_lists_the_classes_of_the_image() {
     let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names = files.filter_map(|file| Some(file.strip_suffix(".toml")?.to_owned()));
     let is_on = |name: &String| is_enabled(&repository("device-class/classes"), name);
-    let line = |name: String| match is_on(&name) {
-        true => name + "\n",
-        false => name + " off\n",
+    let line = |name: String| {
+        if is_on(&name) {
+            name + "\n"
+        } else {
+            name + " off\n"
+        }
     };
     let mut lines: Vec<String> = names.map(line).collect();
     lines.sort();

@@ -126,9 +126,10 @@ fn an_image_full_of_links(lab: &Lab) {
             .unwrap();
         for number in 0..60 {
             let next = format!("l{}", number + 1);
-            let target = match doubled {
-                true => format!("{next}/../{next}/../{next}"),
-                false => next,
+            let target = if doubled {
+                format!("{next}/../{next}/../{next}")
+            } else {
+                next
             };
             let link = bundle.in_rootfs(&format!("/l{number}"));
             std::os::unix::fs::symlink(target, link).unwrap();

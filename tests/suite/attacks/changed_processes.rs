@@ -52,10 +52,7 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
         start_a_followed_container(lab, &host);
         assert!(records(&host).iter().any(|it| it == id), "{case:?}");
         let ran = boathook(lab, &host, &["detach", id]);
-        let expected = match change.enterable {
-            true => 0,
-            false => NODE_STAYS,
-        };
+        let expected = if change.enterable { 0 } else { NODE_STAYS };
         assert_eq!(ran.status.code(), Some(expected), "{case:?}: {ran:?}");
         assert!(
             ran.stdout.contains("npu-3 of dummy-npu: detached"),

@@ -115,9 +115,10 @@ fn limits_that_are_written_all_the_time_cost_little(lab: &Lab) {
     let looks = Looks::watch(&host);
     looks.assert_few_while(Duration::from_millis(2), |_| {
         // With what it has.
-        let value = match file.ends_with("devices.deny") {
-            true => "b 1:77 m".to_owned(),
-            false => fs::read_to_string(&file).unwrap(),
+        let value = if file.ends_with("devices.deny") {
+            "b 1:77 m".to_owned()
+        } else {
+            fs::read_to_string(&file).unwrap()
         };
         fs::write(&file, value).unwrap();
     });

@@ -101,9 +101,10 @@ fn links_to_a_volume(lab: &Lab) {
     }
     for ((rootfs, place, name), (of, kind), full, route) in chosen(variations, 18) {
         let case = format!("{place} of {rootfs:?} to {name}, {route}, {of}, full: {full}");
-        let volume = match full {
-            true => Volume::full(),
-            false => Volume::empty(),
+        let volume = if full {
+            Volume::full()
+        } else {
+            Volume::empty()
         };
         let builder = kind(volume.mounted(container(&host, rootfs)));
         let target = format!("{route}{DATA}/{name}");
@@ -133,9 +134,10 @@ fn library_directories_that_lead_to_a_volume(lab: &Lab) {
     for place in ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/searched"] {
         for route in ROUTES {
             for full in [true, false] {
-                let volume = match full {
-                    true => Volume::full(),
-                    false => Volume::empty(),
+                let volume = if full {
+                    Volume::full()
+                } else {
+                    Volume::empty()
                 };
                 let builder = volume.mounted(container(&host, Rootfs::Busybox));
                 let builder = builder.env("LD_LIBRARY_PATH", "/searched:/data:/loop");

@@ -95,12 +95,11 @@ impl Machine {
         let secret = fs::read_to_string(self.roots.path().join("secret")).unwrap();
         assert_eq!(secret, "secret");
         assert_eq!(fs::read_dir(self.roots.path()).unwrap().count(), 1);
-        match ran.status.success() {
-            true => Some(ran.stdout),
-            false => {
-                assert!(ran.stderr.contains("boathook: "), "{}", ran.stderr);
-                None
-            }
+        if ran.status.success() {
+            Some(ran.stdout)
+        } else {
+            assert!(ran.stderr.contains("boathook: "), "{}", ran.stderr);
+            None
         }
     }
 }

@@ -85,9 +85,10 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
         let ran = prestart(&host, &bundle);
         let said = "thing.toml: cannot be read: it is a directory, not a regular file";
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
-        let wanted = match annotations.is_empty() {
-            true => code::SUCCESS,
-            false => code::CONFIG,
+        let wanted = if annotations.is_empty() {
+            code::SUCCESS
+        } else {
+            code::CONFIG
         };
         assert_eq!(ran.status.code(), Some(wanted), "{}", ran.stderr);
     }

@@ -166,9 +166,10 @@ impl Mistake {
         let class = host.classes().join("thing.toml");
         let words: Vec<&str> = line.split(' ').collect();
         let is_init = words[0] == "boathook-init";
-        let (name, words) = match is_init {
-            true => (words[0], &words[1..]),
-            false => ("boathook", &words[..]),
+        let (name, words) = if is_init {
+            (words[0], &words[1..])
+        } else {
+            ("boathook", &words[..])
         };
         let mut program = binaries::program(name).unwrap();
         let mut command = if self.wrong.0 == "user" {
@@ -188,9 +189,10 @@ impl Mistake {
             command.arg(&program);
             command
         };
-        match is_init {
-            true => command.arg("--host-root").arg(host.root()),
-            false => command.arg("--config").arg(host.config_file()),
+        if is_init {
+            command.arg("--host-root").arg(host.root())
+        } else {
+            command.arg("--config").arg(host.config_file())
         };
         for word in words {
             match *word {

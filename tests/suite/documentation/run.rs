@@ -199,13 +199,16 @@ impl Host {
         let line = self.filled_in(command);
         // There is no cluster.
         let line = line.split(" | kubectl").next().unwrap_or_default();
-        let (line, expected) = match serves(command) {
-            true => (format!("timeout 1 {line}"), 124),
+        let (line, expected) = if serves(command) {
+            (format!("timeout 1 {line}"), 124)
+        } else if command.starts_with("boathook doctor --pid") {
             // The process is in no container, and has no device.
-            false if command.starts_with("boathook doctor --pid") => (line.to_owned(), 17),
+            (line.to_owned(), 17)
+        } else if command.starts_with("boathook doctor --device") {
             // The host has no such device.
-            false if command.starts_with("boathook doctor --device") => (line.to_owned(), 15),
-            false => (line.to_owned(), 0),
+            (line.to_owned(), 15)
+        } else {
+            (line.to_owned(), 0)
         };
         let ran = self.run(&line);
         if command.starts_with("boathook-init uninstall") {

@@ -33,9 +33,10 @@ struct Machine {
 }
 
 fn with_gpus(test: &str, body: fn(&Lab)) {
-    match Path::new("/proc/driver/nvidia/version").exists() {
-        false => skip::report(test, "needs a GPU of NVIDIA and its driver"),
-        true => with_lab(test, CgroupView::V2, body),
+    if Path::new("/proc/driver/nvidia/version").exists() {
+        with_lab(test, CgroupView::V2, body)
+    } else {
+        skip::report(test, "needs a GPU of NVIDIA and its driver")
     }
 }
 

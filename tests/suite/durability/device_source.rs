@@ -110,9 +110,10 @@ impl DeviceSource {
 
     /// What the configuration has of it.
     pub(super) fn follow(self) -> &'static str {
-        match self.followed {
-            true => "\n[class.dummy-npu]\nfollow = true\n",
-            false => "",
+        if self.followed {
+            "\n[class.dummy-npu]\nfollow = true\n"
+        } else {
+            ""
         }
     }
 }

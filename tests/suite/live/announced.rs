@@ -302,9 +302,10 @@ fn who_is_not_to_be_told_is_not(lab: &Lab) {
         let Some(bundle) = listening(&host) else {
             return;
         };
-        let bundle = match announce {
-            false => bundle.build().unwrap(),
-            true => bundle.network_of("self").build().unwrap(),
+        let bundle = if announce {
+            bundle.network_of("self").build().unwrap()
+        } else {
+            bundle.build().unwrap()
         };
         let running = start(lab, &bundle);
         let _follower = Follower::start(lab, &host);

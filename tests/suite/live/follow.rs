@@ -217,9 +217,10 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
         }
         // `boathook log` has the start or the attachment, and the changes.
         let log = done(lab, &host, &["log"]);
-        let given = match attached {
-            true => "npu-3 of dummy-npu, attached",
-            false => "npu-3 of dummy-npu, by ",
+        let given = if attached {
+            "npu-3 of dummy-npu, attached"
+        } else {
+            "npu-3 of dummy-npu, by "
         };
         for words in [given, "npu-3 of dummy-npu is gone"] {
             let line = format!("boathook: info: container {}: {words}", bundle.id());

@@ -38,9 +38,10 @@ fn nothing_is_lost_or_left_or_touched(lab: &Lab) {
     let held = |container: usize| [container % devices, (container * 7 + 1) % devices];
     let bundle = |container: usize| {
         let [one, other] = held(container);
-        let bundle = match container == containers {
-            true => with_device(&host, "npu-4"),
-            false => with_device(&host, "void").env("PORTS", &format!("{one},{other}")),
+        let bundle = if container == containers {
+            with_device(&host, "npu-4")
+        } else {
+            with_device(&host, "void").env("PORTS", &format!("{one},{other}"))
         };
         bundle.build().unwrap()
     };

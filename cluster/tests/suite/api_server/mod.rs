@@ -178,17 +178,15 @@ async fn answer(state: &Arc<State>, request: Request) -> Response {
         return write(state, target, request).await;
     }
     let parameters = request::Parameters::parse(request.uri().query().unwrap_or_default());
-    match parameters.watch {
-        true => watch(state, target, parameters),
-        false if target.name.is_some() => {
-            let (object, then) = state.store().read(&target);
-            then.into_iter().for_each(|then| then());
-            json(object.ok_or((StatusCode::NOT_FOUND, "NotFound")))
-        }
-        false => {
-            let page = state.store().page(&target, &parameters);
-            ([("content-type", "application/json")], page.to_string()).into_response()
-        }
+    if parameters.watch {
+        watch(state, target, parameters)
+    } else if target.name.is_some() {
+        let (object, then) = state.store().read(&target);
+        then.into_iter().for_each(|then| then());
+        json(object.ok_or((StatusCode::NOT_FOUND, "NotFound")))
+    } else {
+        let page = state.store().page(&target, &parameters);
+        ([("content-type", "application/json")], page.to_string()).into_response()
     }
 }
 

@@ -120,9 +120,10 @@ impl Store {
         self.writes += 1;
         let present = self.object(target).ok_or(ABSENT)?;
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-        match version(&present) == version(&object) {
-            true => self.store(target, object),
-            false => Err(CONFLICT),
+        if version(&present) == version(&object) {
+            self.store(target, object)
+        } else {
+            Err(CONFLICT)
         }
     }
 
