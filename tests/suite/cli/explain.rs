@@ -79,6 +79,30 @@ fn variables_are_explained_without_a_container() {
     assert_refused(&absent, code::REQUEST, &["no device `64`"]);
 }
 
+/// libgbm of an image of another distribution looks for its backends in another directory.
+#[test]
+fn a_module_is_beside_the_libraries_of_the_image() {
+    let host = HostDirectory::new().unwrap();
+    let module = "/usr/lib/x86_64-linux-gnu/gbm/card_gbm.so";
+    let class = format!(
+        "version = 1\nresource = 'example.com/card'\nrequest = {{ env = 'CARDS' }}\n\
+         discover = [{{ count = 1 }}]\ndevice = {{ id = 'card-{{index}}' }}\n\
+         [[edits]]\nfiles = [{{ path = '{module}', beside_image_libraries = true }}]\n"
+    );
+    host.add_class("card", &class).unwrap();
+    host.add_file(module, "").unwrap();
+    for (directory, place) in [
+        ("usr/lib64", "/usr/lib64/gbm/card_gbm.so"),
+        ("usr/lib", "/usr/lib/gbm/card_gbm.so"),
+    ] {
+        let bundle = bundle(&[("CARDS", "all")]);
+        std::fs::create_dir_all(bundle.path().join("rootfs").join(directory)).unwrap();
+        let arguments = ["explain", "--bundle", bundle.path().to_str().unwrap()];
+        let text = succeeds(&host, &arguments).stdout;
+        assert_says(&text, &[&format!("{place} from {module}")]);
+    }
+}
+
 #[test]
 fn a_container_without_a_request_is_reported() {
     let host = HostDirectory::new().unwrap();
