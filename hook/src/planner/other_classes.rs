@@ -13,6 +13,14 @@ use super::open_host;
 /// related.
 pub const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
+/// The domains of resource names that belong to the program that runs the containers, or to no vendor:
+/// what they name are different things, such as virtual machines and tunnels.
+const DOMAINS_OF_DIFFERENT_THINGS: [&str; 3] = [
+    DOMAIN_WITHOUT_VENDOR,
+    "usb.boathook.dev",
+    "devices.kubevirt.io",
+];
+
 /// Returns a text that names other classes of the same vendor that have devices on this host.
 /// Returns `None` if there are none. The domain of the resource name identifies the vendor, who
 /// may have several classes, for example one for virtual machines. A class that extends the
@@ -96,5 +104,5 @@ fn load_class(
 fn find_vendor(class: &DeviceClass) -> Option<String> {
     let resource = class.spec.resource.to_string();
     let (vendor, _) = resource.split_once('/')?;
-    (vendor != DOMAIN_WITHOUT_VENDOR).then(|| vendor.to_owned())
+    (!DOMAINS_OF_DIFFERENT_THINGS.contains(&vendor)).then(|| vendor.to_owned())
 }

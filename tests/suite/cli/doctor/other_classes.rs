@@ -122,6 +122,22 @@ fn the_class_with_the_same_resource_is_named_if_libraries_cannot_be_used() {
     assert_refused(&explained, code::REQUEST, &["libnvidia-ml.so.1", named]);
 }
 
+/// A tunnel is nothing for a container that wants a virtual machine, though both are KubeVirt's.
+#[test]
+fn a_class_with_the_same_domain_may_have_something_else() {
+    let host = HostDirectory::new().unwrap();
+    for class in ["kvm", "tun", "vhost-net"] {
+        host.add_shipped_class(class).unwrap();
+    }
+    for file in ["/dev/net/tun", "/dev/vhost-net"] {
+        host.add_file(file, "").unwrap();
+    }
+    let (code, text) = doctor(&host, bundle(&[("KVM_VISIBLE_DEVICES", "all")]).path());
+    assert_eq!(code, Some(15), "{text}");
+    assert_says(&text, &["no device on this host"]);
+    assert!(!text.contains("request those"), "{text}");
+}
+
 #[test]
 fn a_device_that_is_plugged_in_later_is_not_sought_in_other_classes() {
     let host = HostDirectory::new().unwrap();
