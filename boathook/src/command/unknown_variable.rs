@@ -1,14 +1,18 @@
-//! Finds variables that no class of this host has, for `boathook explain --env`.
+//! Finds variables that no class of this host has, and those that choose among the devices of a
+//! container without requesting any.
 
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
+use device_class::discover;
 use device_class::load;
 use device_class::name::excerpt;
 use device_class::similar;
 use hook::log::format_error_chain;
+use hook::planner;
 
 use super::CommandError;
+use super::example::ClassKind;
 
 /// Returns the message for variables in the form `NAME=VALUE`, none of which belongs to a class of
 /// this host. Returns `None` if there are no variables, or if a class has one of them.
@@ -34,11 +38,20 @@ pub(super) fn describe_unknown_variables(
     let similar_names = names.iter().filter_map(|name| {
         let candidates = known_names.iter().copied();
         let candidates = candidates.filter(|known_name| similar::is_typo(name, known_name));
-        similar::find_most_similar(name, candidates)
+        let named_after_class = || {
+            let class = classes.iter().find(|class| is_named_after(name, class))?;
+            Some(class.spec.request.env.as_str())
+        };
+        similar::find_most_similar(name, candidates).or_else(named_after_class)
     });
     let first_error = errors.into_iter().find_map(Result::err);
+    let index_variable_text = describe_index_variables(&names, &classes, config)
+        .into_iter()
+        .next()
+        .map(|(text, _)| text);
     let advice = match (similar_names.into_iter().next(), first_error) {
         (Some(name), _) => format!("did you mean {name}?"),
+        (None, _) if index_variable_text.is_some() => index_variable_text.unwrap_or_default(),
         (None, Some(error)) => format!(
             "it may be that of a class file that cannot be used: {}",
             format_error_chain(&error)
@@ -50,6 +63,47 @@ pub(super) fn describe_unknown_variables(
     Ok(Some(format!(
         "no class of this host has the variable {names}; {advice}"
     )))
+}
+
+/// Returns whether a variable has the name of a class, and the usual ending of variables, as
+/// `SERIAL_PORT_VISIBLE_DEVICES` for the class `serial-port`.
+pub(super) fn is_named_after(variable: &str, class: &DeviceClass) -> bool {
+    let class_name = class.name.to_string().replace('-', "_");
+    let stem = variable.strip_suffix("_VISIBLE_DEVICES");
+    stem.is_some_and(|stem| stem.eq_ignore_ascii_case(&class_name))
+}
+
+/// Looks for variables with which the libraries of a class choose among the devices that a container
+/// has. People set them for devices that the container does not have. Returns the text and the fix of a
+/// finding for each one, if a class with devices on this host has it. Of several classes, such as
+/// those for monitoring, the one that people want most often is named.
+pub(super) fn describe_index_variables(
+    names: &[&str],
+    classes: &[DeviceClass],
+    config: &Config,
+) -> Vec<(String, String)> {
+    let Ok(host) = planner::open_host(config) else {
+        return Vec::new();
+    };
+    let mut classes: Vec<&DeviceClass> = classes.iter().collect();
+    classes.sort_by_key(|class| ClassKind::from_class(class));
+    let descriptions = names.iter().filter_map(|name| {
+        let has_variable = |class: &&&DeviceClass| {
+            let mut variables = class.spec.request.container_index_env.iter();
+            variables.any(|variable| variable.as_str() == *name)
+        };
+        let mut classes = classes.iter().filter(has_variable);
+        let class = classes.find(|class| !discover::find_devices(class, &host).devices.is_empty())?;
+        let (variable, class) = (&class.spec.request.env, &class.name);
+        Some((
+            format!(
+                "{name} chooses among the devices that a container has; {variable} of class {class} \
+                 requests them"
+            ),
+            format!("set {variable} as well"),
+        ))
+    });
+    descriptions.collect()
 }
 
 /// Returns the variables by which a container requests devices and capabilities of a class.

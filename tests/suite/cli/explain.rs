@@ -79,6 +79,26 @@ fn variables_are_explained_without_a_container() {
     assert_refused(&absent, code::REQUEST, &["no device `64`"]);
 }
 
+/// Of the classes that have the same cards, the one that is offered is meant.
+#[test]
+fn a_variable_that_chooses_among_devices_leads_to_the_one_that_requests_them() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'cards.example/card'\n[request]\nenv = 'CARDS'\n\
+         container_index_env = ['CARD_NUMBERS']\n[[discover]]\npath = '/dev/card{n:number}'\n\
+         [device]\nid = 'card-{n}'\n";
+    host.add_class("card", class).unwrap();
+    let all = "extends = 'card'\nenabled = false\nresource = 'cards.example/all'\n\
+         [request]\nenv = 'ALL_CARDS'\n";
+    host.add_class("all-cards", all).unwrap();
+    let refused = |advice: &str| {
+        let ran = boathook(&host, &["explain", "--env", "CARD_NUMBERS=0"], b"");
+        assert_refused(&ran, code::REQUEST, &[advice]);
+    };
+    refused("`boathook list --all` shows the variables");
+    host.add_file("/dev/card0", "").unwrap();
+    refused("chooses among the devices that a container has; CARDS of class card requests them");
+}
+
 /// libgbm of an image of another distribution looks for its backends in another directory.
 #[test]
 fn a_module_is_beside_the_libraries_of_the_image() {

@@ -22,7 +22,7 @@ use super::unrequested::UnrequestedDevices;
 use crate::command::example::find_example;
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::{DeliveryMethods, Launcher};
-use crate::command::unknown_variable::list_variables;
+use crate::command::unknown_variable::{describe_index_variables, is_named_after, list_variables};
 
 pub(super) const SUBJECT: &str = "request";
 
@@ -172,7 +172,10 @@ fn explain_missing_request(
     known_classes: &[DeviceClass],
     config: &Config,
 ) -> Vec<Finding> {
-    let similar_findings = find_similar_variables(spec, known_classes).map(|(text, fix)| {
+    let names: Vec<&str> = spec.bundle.env.names().collect();
+    let index_variables = describe_index_variables(&names, known_classes, config);
+    let similar_variables = find_similar_variables(spec, known_classes);
+    let similar_findings = similar_variables.chain(index_variables).map(|(text, fix)| {
         let finding = Finding::new_fault(ExitCode::SimilarVariable, SUBJECT, text);
         finding.with_fix(fix)
     });
@@ -255,7 +258,13 @@ fn find_similar_variables(
         let candidates = class_variables.iter().copied();
         let candidates =
             candidates.filter(|variable| similar::is_typo(container_variable, variable));
-        let Some(similar_name) = similar::find_most_similar(container_variable, candidates) else {
+        let named_after_class = || {
+            let mut classes = known_classes.iter();
+            let class = classes.find(|class| is_named_after(container_variable, class))?;
+            Some(class.spec.request.env.as_str())
+        };
+        let similar_name = similar::find_most_similar(container_variable, candidates);
+        let Some(similar_name) = similar_name.or_else(named_after_class) else {
             continue;
         };
         let has_variable = |class: &&DeviceClass| {
