@@ -176,7 +176,6 @@ impl Driver {
         let record = testdata.join(class).join(record).join("host.txt");
         let host = RecordedHost::bare(&fs::read_to_string(record)?)?;
         host.install_all_shipped_classes()?;
-        host.add_shipped_class(class)?;
         let runtime = runc::program().context("no runc on this machine")?;
         host.write_config(&format!("[runtime]\npath = {runtime:?}\n"))?;
         let wrapper_config = host.path().join("wrapper.toml");
