@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use host_files::rooted_path::RegularFile;
 
@@ -147,10 +148,9 @@ impl ClassSource {
     /// Reads the class file again if its content is that of an index.
     fn into_text(self) -> Result<Self, FileError> {
         match (&self.content, self.path.parent(), self.path.file_name()) {
-            (Content::Indexed(_), Some(parent), Some(name)) => {
-                let directory = Directory::open(parent);
-                let error = || FileError::whole(&self.path, "its directory was removed");
-                Self::read_in_directory(&directory.ok_or_else(error)?, name)
+            (Content::Indexed(class), Some(path), Some(name)) => {
+                let open_result = Ok(Arc::clone(class.directory()));
+                Self::read_in_directory(&Directory { path, open_result }, name)
             }
             _ => Ok(self),
         }
@@ -360,7 +360,7 @@ impl<'a> IndexedDirectory<'a> {
 struct Directory<'a> {
     path: &'a Path,
     /// The open directory, or the reason why the files in it cannot be used.
-    open_result: Result<ownership::Directory, String>,
+    open_result: Result<Arc<ownership::Directory>, String>,
 }
 
 impl<'a> Directory<'a> {
@@ -369,14 +369,14 @@ impl<'a> Directory<'a> {
     fn open(path: &'a Path) -> Option<Self> {
         let open_result = match ownership::Directory::open(path) {
             Err(error) if error.is_absent() => return None,
-            result => result.map_err(|error| error.to_string()),
+            result => result.map(Arc::new).map_err(|error| error.to_string()),
         };
         Some(Directory { path, open_result })
     }
 
     /// Opens a file in the directory. Fails if users other than root can change the file.
     fn open_file(&self, name: &OsStr) -> Result<RegularFile, String> {
-        let directory = self.open_result.as_ref().map_err(String::clone)?;
+        let directory = self.open_result.as_deref().map_err(String::clone)?;
         directory
             .open_file(name)
             .map_err(|error| error.describe_without_path(&self.path.join(name)))

@@ -161,9 +161,12 @@ impl Component {
             _ => None,
         });
         captures.fold(Ordering::Equal, |order, (a, b, is_digits_only)| {
-            order.then_with(|| match is_digits_only {
-                true => compare_numbers(a, b),
-                false => a.cmp(b),
+            order.then_with(|| {
+                if is_digits_only {
+                    compare_numbers(a, b)
+                } else {
+                    a.cmp(b)
+                }
             })
         })
     }

@@ -1,6 +1,8 @@
 //! Writes the class index beside the class files of an installed version. With the index, the hook
-//! need not parse class files.
+//! need not parse class files. The index has the times of the files, so that it is written after
+//! everything else: a new SELinux label changes the time of a file's status.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::thread::sleep;
@@ -8,8 +10,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use device_class::load::{CLASS_INDEX_NAME, ClassFile, build_index};
+use nix::fcntl::RenameFlags;
+use nix::unistd::geteuid;
 use runtime_config::{Error as HostError, HostEntry};
 
+use crate::host::Host;
 use crate::payload::{CLASSES_DIR, Payload};
 
 /// The time between the last change of a class file and the writing of the index. The clock of a
@@ -19,44 +24,53 @@ const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 const INDEX_MODE: u32 = 0o644;
 
-/// Writes the index of the class files in the new directory `classes_dir`. A payload without class
-/// files gets no index.
-pub(crate) fn write_class_index(payload: &Payload, classes_dir: &HostEntry) -> Result<()> {
-    let files = list_class_files(payload, classes_dir)?;
-    if files.is_empty() {
+/// The name of an index that is being written. It is then renamed, so that no program reads a part
+/// of it.
+const NEW_INDEX_NAME: &str = ".classes.json.new";
+
+/// Writes the index of an installed version, unless it has one of its class files as they are now.
+/// The index of a payload without class files is not written.
+///
+/// # Errors
+/// The index cannot be written, for example because the directory is on a read-only mount. The
+/// installation works without it.
+pub fn update_class_index(host: &Host, payload: &Payload) -> Result<()> {
+    let version_dir = host.version_dir(&payload.version);
+    let classes_dir = host.resolve_nofollow(&version_dir.join(CLASSES_DIR))?;
+    let files = list_class_files(payload, &classes_dir)?;
+    let index = classes_dir.child(CLASS_INDEX_NAME)?;
+    if files.is_empty() || is_current(&index, &files) {
         return Ok(());
     }
     sleep(CLOCK_TICK);
-    let index = classes_dir.child(CLASS_INDEX_NAME)?;
     let text = build_index(&files);
-    Ok(index.create_file(INDEX_MODE, |file| file.write_all(text.as_bytes()))?)
+    let new_index = index.sibling(NEW_INDEX_NAME);
+    new_index.remove_all()?;
+    new_index.create_file(INDEX_MODE, |file| file.write_all(text.as_bytes()))?;
+    new_index.rename(&index, RenameFlags::empty())?;
+    Ok(index.sync_dir()?)
 }
 
-/// Returns the names of the index files that [`write_class_index`] writes into the directory `dir`
-/// of an installed version.
-pub(crate) fn list_index_names(payload: &Payload, dir: &Path) -> &'static [&'static str] {
-    let has_classes = !payload.class_file_names().is_empty();
-    if has_classes && dir == Path::new(CLASSES_DIR) {
-        &[CLASS_INDEX_NAME]
-    } else {
-        &[]
-    }
+/// Returns whether a file in the directory `dir` of an installed version is a class index, or one
+/// that is being written.
+pub(crate) fn is_index_name(dir: &Path, name: &OsStr) -> bool {
+    dir == Path::new(CLASSES_DIR)
+        && [CLASS_INDEX_NAME, NEW_INDEX_NAME]
+            .iter()
+            .any(|it| name == *it)
 }
 
-/// Returns whether the index in `classes_dir` is that of the class files as they are now. Without
-/// class files there is no index.
-pub(crate) fn is_class_index_current(
-    payload: &Payload,
-    classes_dir: &HostEntry,
-) -> Result<bool, HostError> {
-    let files = list_class_files(payload, classes_dir)?;
-    if files.is_empty() {
-        return Ok(true);
-    }
+/// Returns whether an index is that of the class files as they are now, and only this user can
+/// change it. If it cannot be read, the result is false.
+fn is_current(index: &HostEntry, files: &[ClassFile]) -> bool {
+    let has_mode = index.stat().ok().flatten().is_some_and(|stat| {
+        stat.st_mode == 0o100_000 | INDEX_MODE && stat.st_uid == geteuid().as_raw()
+    });
     let mut text = String::new();
-    let mut index = classes_dir.child(CLASS_INDEX_NAME)?.open_file()?;
-    let read = index.read_to_string(&mut text);
-    Ok(read.is_ok() && text == build_index(&files))
+    let read = index
+        .open_file()
+        .map(|mut file| file.read_to_string(&mut text));
+    has_mode && matches!(read, Ok(Ok(_))) && text == build_index(files)
 }
 
 /// Returns the class files of a payload with the metadata of their copies in `classes_dir`.

@@ -4,6 +4,7 @@
 //! ```text
 //! /opt/boathook/0.1.0/bin/{boathook,boathook-hook,boathook-runtime,boathook-init}
 //! /opt/boathook/0.1.0/classes.d/*.toml
+//! /opt/boathook/0.1.0/classes.d/.classes.json  the class index, which is written last
 //! /opt/boathook/0.1.0/share/...            manual pages and completions
 //! /opt/boathook/current -> 0.1.0
 //! /opt/boathook/state/install.json         the manifest of the installation

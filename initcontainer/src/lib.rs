@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
-mod class_index;
+pub mod class_index;
 pub mod cli;
 pub mod compatibility;
 pub mod configuration;

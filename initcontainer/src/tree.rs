@@ -1,17 +1,17 @@
 //! Writes and compares the directory trees of an installation.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Component, Path};
 
 use anyhow::Result;
 use runtime_config::{Error as HostError, HostEntry};
 
-use crate::class_index::{is_class_index_current, list_index_names, write_class_index};
+use crate::class_index::is_index_name;
 use crate::manifest;
-use crate::payload::{CLASSES_DIR, Payload};
+use crate::payload::Payload;
 
-/// Copies the files of a payload into the new directory `target_dir`, writes the class index, and
-/// flushes its files and
+/// Copies the files of a payload into the new directory `target_dir`, and flushes its files and
 /// directories to disk.
 pub(crate) fn copy_payload(payload: &Payload, target_dir: &HostEntry) -> Result<()> {
     target_dir.make_dir()?;
@@ -23,10 +23,6 @@ pub(crate) fn copy_payload(payload: &Payload, target_dir: &HostEntry) -> Result<
         let entry = open_path_in_dir(target_dir, Path::new(file.dir))?.child(&file.name)?;
         entry.create_file(file.mode, |copy| io::copy(&mut source, copy).map(drop))?;
     }
-    write_class_index(
-        payload,
-        &open_path_in_dir(target_dir, CLASSES_DIR.as_ref())?,
-    )?;
     for dir in payload.dirs() {
         open_path_in_dir(target_dir, dir)?.child(".")?.sync_dir()?;
     }
@@ -70,8 +66,8 @@ fn get_normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
 }
 
 /// Returns whether the directory `top_dir` is an exact copy of a payload: each file has the right
-/// bytes and mode and belongs to this user, the class index is that of the class files, and there
-/// are no other files. If a file cannot be read, the result is false.
+/// bytes and mode and belongs to this user, and there are no other files. The class index does not
+/// count. If a file cannot be read, the result is false.
 pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
     let compare_trees = || -> Result<bool, HostError> {
         let dirs = payload.dirs();
@@ -83,12 +79,12 @@ pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
         expected_count += payload.files().count();
         let mut listed_count = 0;
         for dir in dirs {
-            expected_count += list_index_names(payload, dir).len();
+            let is_payload_name = |name: &OsString| !is_index_name(dir, name);
             let dir = open_path_in_dir(top_dir, dir)?;
             if !has_own_uid_and_mode(&dir, 0o40755)? {
                 return Ok(false);
             }
-            listed_count += dir.list()?.len();
+            listed_count += dir.list()?.into_iter().filter(is_payload_name).count();
         }
         for file in payload.files() {
             let copy = open_path_in_dir(top_dir, Path::new(file.dir))?.child(&file.name)?;
@@ -97,10 +93,6 @@ pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
             {
                 return Ok(false);
             }
-        }
-        let classes_dir = open_path_in_dir(top_dir, CLASSES_DIR.as_ref())?;
-        if !is_class_index_current(payload, &classes_dir)? {
-            return Ok(false);
         }
         Ok(listed_count == expected_count && has_own_uid_and_mode(top_dir, 0o40755)?)
     };

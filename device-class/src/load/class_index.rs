@@ -63,10 +63,12 @@ struct Entry {
     length: u64,
 }
 
-/// The state of a class file when the index was written. The kernel changes the time of the last
-/// status change (ctime) at each change of a file, and no program can set it to an earlier time.
+/// The state of a class file when the index was written. The kernel sets the time of the last status
+/// change (ctime) at each change of a file. No program can set this time to another value; only the
+/// clock of the host decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct FileState {
+    inode: u64,
     size: i64,
     /// The time of the last change of the content, in nanoseconds since 1970.
     modified: i64,
@@ -81,6 +83,7 @@ impl FileState {
             seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
         };
         Some(FileState {
+            inode: stat.st_ino,
             size: stat.st_size,
             modified: to_nanoseconds(stat.st_mtime, stat.st_mtime_nsec)?,
             changed: to_nanoseconds(stat.st_ctime, stat.st_ctime_nsec)?,
@@ -90,6 +93,7 @@ impl FileState {
 
 /// An open class index.
 pub(super) struct ClassIndex {
+    directory: Arc<ownership::Directory>,
     file: Arc<File>,
     header_length: u64,
     /// The time at which the index was written.
@@ -100,12 +104,12 @@ pub(super) struct ClassIndex {
 impl ClassIndex {
     /// Opens the index of a directory. Returns `None` if the directory has no index that this
     /// version can use, or if users other than root can change the index.
-    pub(super) fn open(directory: &ownership::Directory) -> Option<Self> {
+    pub(super) fn open(directory: &Arc<ownership::Directory>) -> Option<Self> {
         let file = directory.open_file(CLASS_INDEX_NAME.as_ref()).ok()?;
-        Self::read(file)
+        Self::read(Arc::clone(directory), file)
     }
 
-    fn read(file: RegularFile) -> Option<Self> {
+    fn read(directory: Arc<ownership::Directory>, file: RegularFile) -> Option<Self> {
         let file = file.into_file();
         let written = FileState::from_stat(&fstat(&file).ok()?)?.changed;
         let mut bytes = vec![0; FIRST_READ_BYTES];
@@ -122,6 +126,7 @@ impl ClassIndex {
         };
         let header: Header = serde_json::from_slice(&bytes[..header_length]).ok()?;
         (header.version == env!("CARGO_PKG_VERSION")).then(|| ClassIndex {
+            directory,
             file: Arc::new(file),
             header_length: header_length as u64,
             written,
@@ -138,6 +143,7 @@ impl ClassIndex {
         // which the index was written might have been changed again in that instant.
         let is_older = entry.file.changed < self.written;
         (is_older && FileState::from_stat(stat) == Some(entry.file)).then(|| IndexedClass {
+            directory: Arc::clone(&self.directory),
             index_file: Arc::clone(&self.file),
             start: self.header_length + entry.offset,
             entry: entry.clone(),
@@ -148,6 +154,7 @@ impl ClassIndex {
 /// A class whose content is in a class index.
 #[derive(Debug, Clone)]
 pub(super) struct IndexedClass {
+    directory: Arc<ownership::Directory>,
     index_file: Arc<File>,
     /// The offset of the class in the index file.
     start: u64,
@@ -164,6 +171,11 @@ impl PartialEq for IndexedClass {
 impl Eq for IndexedClass {}
 
 impl IndexedClass {
+    /// Returns the directory of the class file and the index.
+    pub(super) fn directory(&self) -> &Arc<ownership::Directory> {
+        &self.directory
+    }
+
     /// Returns the name of the request variable of the class.
     pub(super) fn variable(&self) -> &str {
         &self.entry.variable

@@ -117,6 +117,17 @@ fn a_shipped_class_of_the_index_is_that_of_its_file() {
     for (loaded, expected) in loaded.iter().zip(&expected) {
         assert!(loaded == expected, "{loaded}\n{expected}");
     }
+
+    // Each class was read from the index, not from its file.
+    const KEY: &str = "\"description\":\"";
+    let mut marked = index.clone().into_bytes();
+    for (offset, _) in index.match_indices(KEY) {
+        marked[offset + KEY.len()] = b'~';
+    }
+    fs::write(classes.index(), marked).unwrap();
+    let loaded = classes.loaded();
+    let indexed = loaded.iter().filter(|it| it.contains("description: \"~"));
+    assert_eq!(indexed.count(), files.len());
 }
 
 #[test]
@@ -247,7 +258,7 @@ fn the_index_is_used_while_the_files_are_those_of_which_it_was_made() {
 }
 
 #[test]
-fn damage_of_any_byte_of_the_index_gives_no_other_number_of_classes() {
+fn an_index_with_a_zero_in_place_of_any_byte_is_not_used_there() {
     let classes = Classes::new(&[("card.toml", CARD), ("small.toml", SMALL)]);
     let index = fs::read(classes.index()).unwrap();
     for offset in 0..index.len() {

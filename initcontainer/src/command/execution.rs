@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use initcontainer::class_index::update_class_index;
 use initcontainer::compatibility::{OfferedNames, find_unoffered_toolkits};
 use initcontainer::host::Host;
 use initcontainer::install;
@@ -71,6 +72,12 @@ pub(super) fn execute_request(
     }
     print_link_count(&plan.steps, output);
     selinux::label_files(host, &payload.version, &plan.steps, output)?;
+    if let Err(error) = update_class_index(host, payload) {
+        output.report_note(&format!(
+            "no class index was written, so that containers with devices start some milliseconds \
+             later: {error:#}"
+        ));
+    }
     running_services::start_services(host, &plan.steps, &payload.options.services, output)?;
     output.print_text(&format_summary(host, payload, &plan));
     let mut pending = PendingRestarts::find(host, &plan);

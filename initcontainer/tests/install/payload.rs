@@ -1,6 +1,7 @@
 //! Tests of the installed files and of their sources.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -10,15 +11,12 @@ use runtime_config::Engine;
 use crate::site::{Site, complaint, said};
 use crate::tree;
 
-/// Returns the names of the installed class files. The class index is beside them if there are any.
+/// Returns the names of the installed class files.
 fn classes(site: &Site) -> Vec<String> {
     let dir = Path::new("/opt/boathook/current/classes.d");
     let names = site.host.list(dir).unwrap().into_iter();
-    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
-    let count = names.len();
-    names.retain(|name| name != ".classes.json");
-    assert_eq!(count > names.len(), !names.is_empty(), "{names:?}");
-    names
+    let names = names.map(|name| name.into_string().unwrap());
+    names.filter(|name| name != ".classes.json").collect()
 }
 
 #[test]
@@ -176,6 +174,56 @@ fn a_release_with_more_classes_is_not_replaced_unasked() {
     let text = said(&site.run(&["install", "--classes", classes_of_release.to_str().unwrap()]));
     assert!(text.contains("removed classes: second.toml\n"), "{text}");
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
+}
+
+/// Each installation writes the index again if it is not that of the files, and nothing else.
+#[test]
+fn the_class_index_is_that_of_the_class_files() {
+    let site = Site::with_containerd();
+    let classes = site.path("opt/boathook/current/classes.d");
+    let (index, class) = (
+        classes.join(".classes.json"),
+        classes.join("dummy-npu.toml"),
+    );
+    said(&site.run(&["install"]));
+    let program = site.path("opt/boathook/current/bin/boathook");
+    let inode = || fs::metadata(&program).unwrap().ino();
+    let (before, installed) = (inode(), fs::read_to_string(&index).unwrap());
+    assert!(
+        installed.contains("\"DUMMY_VISIBLE_DEVICES\""),
+        "{installed}"
+    );
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    let changes: [(&str, &dyn Fn()); 4] = [
+        ("removed", &|| fs::remove_file(&index).unwrap()),
+        ("writable for others", &|| set_mode(&index, 0o666)),
+        ("damaged", &|| fs::write(&index, "{").unwrap()),
+        ("of a class file that was changed and changed back", &|| {
+            set_mode(&class, 0o600);
+            set_mode(&class, 0o644);
+        }),
+    ];
+    for (change, make) in changes {
+        make();
+        let text = said(&site.run(&["install"]));
+        assert!(!text.contains("class index"), "{change}: {text}");
+        assert_eq!(fs::metadata(&index).unwrap().mode(), 0o100_644, "{change}");
+        let changed = class.metadata().unwrap();
+        let changed = changed.ctime() * 1_000_000_000 + changed.ctime_nsec();
+        let now = fs::read_to_string(&index).unwrap();
+        assert!(
+            now.contains(&format!("\"changed\":{changed}}}")),
+            "{change}: {now}"
+        );
+        assert_eq!(inode(), before, "{change}: the programs stay");
+    }
+    let now = fs::read_to_string(&index).unwrap();
+    said(&site.run(&["install"]));
+    assert_eq!(fs::read_to_string(&index).unwrap(), now);
+    said(&site.run(&["uninstall"]));
+    assert!(!site.path("opt/boathook").exists());
 }
 
 /// The first versions wrote an index file beside the class files.
