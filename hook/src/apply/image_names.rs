@@ -17,23 +17,11 @@ use std::path::{Path, PathBuf};
 use device_class::host::ProgramAbi;
 
 use super::ApplyError;
+use super::image_directory::find_image_directory;
 use crate::container::{
     self, ContainerRoot, FileKind, Handle, Identity, Name, Parent, read_link_target,
 };
 use crate::mount::{self, Mounter};
-
-/// The library directories of images, in the layouts of the distributions: Debian and Ubuntu;
-/// Fedora, SUSE and Arch; Alpine and images without a loader. The first directory that exists is
-/// used.
-pub(crate) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
-    ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
-} else {
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
-};
-
-/// The directories in which images have the libraries of 32-bit programs: that of Debian and Ubuntu,
-/// and that of Fedora. The first directory that exists is used.
-const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
 /// The maximum number of symbolic links that are followed to a library within one directory.
 /// Packages have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
@@ -116,7 +104,7 @@ pub(super) fn add_library_name_files(
     };
     let mut name_problems = NameProblems::new();
     let directory_32bit = if libraries.iter().any(|library| is_32bit(&library)) {
-        open_first_directory(root, &IMAGE_LIBRARY_DIRS_32BIT, &mut name_problems)
+        open_library_directory(root, ProgramAbi::Bits32, &mut name_problems)
     } else {
         None
     };
@@ -168,9 +156,9 @@ fn open_native_directories(
     directory_32bit: Option<&ImageDirectory>,
     name_problems: &mut NameProblems,
 ) -> Vec<ImageDirectory> {
-    let mut native_dirs = Vec::from_iter(open_first_directory(
+    let mut native_dirs = Vec::from_iter(open_library_directory(
         root,
-        &IMAGE_LIBRARY_DIRS,
+        ProgramAbi::Native,
         name_problems,
     ));
     if let Some(first_directory) = native_dirs.first_mut() {
@@ -198,13 +186,20 @@ fn open_native_directories(
     native_dirs
 }
 
-fn open_first_directory(
+/// Opens the directory in which the image has the libraries of `programs`.
+fn open_library_directory(
     root: &ContainerRoot,
-    paths: &[&str],
+    programs: ProgramAbi,
     name_problems: &mut NameProblems,
 ) -> Option<ImageDirectory> {
-    let mut paths = paths.iter().map(Path::new);
-    paths.find_map(|path| open_image_directory(root, path, name_problems))
+    let path = find_image_directory(programs, |path| match root.resolve(path) {
+        Ok(file) => file,
+        Err(error) => {
+            add_directory_problem(path, &error, name_problems);
+            None
+        }
+    });
+    open_image_directory(root, path, name_problems)
 }
 
 /// Opens a directory of the image. Returns `None` if the path does not lead to a directory.
@@ -229,11 +224,16 @@ fn open_image_directory(
             is_searched_before_config: false,
         }),
         Err(error) => {
-            if !error.is_not_directory_error() {
-                name_problems.push((path.to_owned(), crate::log::format_error_chain(&error)));
-            }
+            add_directory_problem(path, &error, name_problems);
             None
         }
+    }
+}
+
+/// Adds the reason why a directory cannot be opened, unless the path does not lead to a directory.
+fn add_directory_problem(path: &Path, error: &container::Error, name_problems: &mut NameProblems) {
+    if !error.is_not_directory_error() {
+        name_problems.push((path.to_owned(), crate::log::format_error_chain(error)));
     }
 }
 
@@ -432,24 +432,6 @@ pub fn is_same_library(name: &str, other_name: &OsStr) -> bool {
     let stem = |name: &str| name.find(".so").map(|end| name[..end].to_owned());
     let other_stem = other_name.to_str().and_then(stem);
     other_stem.is_some() && stem(name) == other_stem
-}
-
-/// Returns the image's library directory for `programs`. This is the first directory for which
-/// `is_existing` returns true. If none exists, it is the last one, which is created when libraries
-/// are injected.
-pub fn find_image_directory(
-    programs: ProgramAbi,
-    is_existing: impl Fn(&Path) -> bool,
-) -> &'static Path {
-    let directories: &[&str] = match programs {
-        ProgramAbi::Native => &IMAGE_LIBRARY_DIRS,
-        ProgramAbi::Bits32 => &IMAGE_LIBRARY_DIRS_32BIT,
-    };
-    let mut directories = directories.iter().map(Path::new);
-    let existing_directory = directories.clone().find(|path| is_existing(path));
-    existing_directory
-        .or(directories.next_back())
-        .unwrap_or(Path::new("/"))
 }
 
 /// Returns a warning of one line about the names that could not be added. Returns `None` if all

@@ -8,6 +8,7 @@
 //! namespace again.
 
 mod comparison;
+mod image_directory;
 mod image_libraries;
 mod image_names;
 mod injected_dir;
@@ -38,8 +39,9 @@ use net_interfaces::{NetInterfaceError, NetInterfaceMoves};
 use prepare::PrepareError;
 
 pub use comparison::{FileOpener, differs_from_host_file, find_missing_file, is_outdated};
-pub(crate) use image_names::IMAGE_LIBRARY_DIRS;
-pub use image_names::{MAX_LINK_DEPTH, find_image_directory, is_same_library};
+pub(crate) use image_directory::IMAGE_LIBRARY_DIRS;
+pub use image_directory::find_image_directory;
+pub use image_names::{MAX_LINK_DEPTH, is_same_library};
 pub use injected_dir::InjectedDir;
 pub use rules::list_rules;
 pub use sources::{OpenedAction, OpenedStep};

@@ -72,8 +72,7 @@ impl Directory {
     /// directory has more than `max_entries` entries.
     pub fn list_entry_names(&self, max_entries: usize) -> Result<Vec<OsString>> {
         let to_error = |errno| Error::system("list", &*self.path, errno);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(to_error)?;
+        let mut entries = self.open_entries().map_err(to_error)?;
         let mut names = Vec::new();
         for entry in entries.iter() {
             let entry = entry.map_err(to_error)?;
@@ -88,6 +87,30 @@ impl Directory {
             names.push(OsStr::from_bytes(name).to_owned());
         }
         Ok(names)
+    }
+
+    /// Reports whether `is_wanted` returns true for the name of an entry. Looks at no more than
+    /// `max_entries` entries, in no order.
+    pub fn has_entry(
+        &self,
+        max_entries: usize,
+        mut is_wanted: impl FnMut(&OsStr) -> bool,
+    ) -> Result<bool> {
+        let to_error = |errno| Error::system("list", &*self.path, errno);
+        let mut entries = self.open_entries().map_err(to_error)?;
+        for entry in entries.iter().take(max_entries) {
+            let entry = entry.map_err(to_error)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && is_wanted(OsStr::from_bytes(name)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn open_entries(&self) -> nix::Result<Dir> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        Dir::openat(&self.fd, ".", flags, Mode::empty())
     }
 
     /// Opens the entry `name`. Fails with ENOENT if there is no such entry.

@@ -7,7 +7,7 @@ use device_class::host::ProgramAbi;
 use injection_plan::plan::{Action, InjectionPlan};
 
 use crate::apply::{IMAGE_LIBRARY_DIRS, find_image_directory};
-use crate::container::{FileKind, Resolver, RootDir};
+use crate::container::{Resolver, RootDir};
 
 /// Changes the paths of modules, which the plan has in the library directory of the host's
 /// distribution, to the library directory of the image at `rootfs`. If the image cannot be read, the
@@ -23,11 +23,8 @@ pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     let Ok(root) = RootDir::open(rootfs, Resolver::Openat2) else {
         return;
     };
-    let is_directory = |path: &Path| {
-        let file = root.lookup(path).ok().flatten();
-        file.is_some_and(|file| file.kind() == FileKind::Directory)
-    };
-    let image_dir = find_image_directory(ProgramAbi::Native, is_directory);
+    let open_file = |path: &Path| root.lookup(path).ok().flatten();
+    let image_dir = find_image_directory(ProgramAbi::Native, open_file);
     // The host may have a module in directories of two distributions.
     let mut module_paths = BTreeSet::new();
     plan.steps.retain_mut(|step| match &mut step.action {
@@ -118,7 +115,9 @@ mod tests {
         ] {
             let rootfs = tempfile::tempdir().unwrap();
             for directory in directories {
-                fs::create_dir_all(rootfs.path().join(directory)).unwrap();
+                let directory = rootfs.path().join(directory);
+                fs::create_dir_all(&directory).unwrap();
+                fs::write(directory.join("libc.so.6"), "").unwrap();
             }
             let mut plan = InjectionPlan {
                 steps: vec![file(path, is_module), file("/etc/other", false)],

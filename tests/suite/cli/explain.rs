@@ -116,7 +116,9 @@ fn a_module_is_beside_the_libraries_of_the_image() {
         ("usr/lib", "/usr/lib/gbm/card_gbm.so"),
     ] {
         let bundle = bundle(&[("CARDS", "all")]);
-        std::fs::create_dir_all(bundle.path().join("rootfs").join(directory)).unwrap();
+        let directory = bundle.path().join("rootfs").join(directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("libc.so.6"), "").unwrap();
         let arguments = ["explain", "--bundle", bundle.path().to_str().unwrap()];
         let text = succeeds(&host, &arguments).stdout;
         assert_says(&text, &[&format!("{place} from {module}")]);

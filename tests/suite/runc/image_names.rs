@@ -21,6 +21,7 @@ use crate::tree::listing;
 
 on_each_cgroup_version!(
     names_are_where_the_images_layout_has_libraries,
+    a_directory_that_the_hook_made_is_not_the_images_library_directory,
     a_path_a_search_and_a_loader_without_a_cache_find_the_library,
     leftovers_in_the_library_path_give_way,
     newer_libraries_in_the_library_path_stay,
@@ -73,7 +74,9 @@ fn names_are_where_the_images_layout_has_libraries(lab: &Lab) {
             .build()
             .unwrap();
         for directory in directories {
-            fs::create_dir_all(bundle.rootfs().join(directory)).unwrap();
+            let directory = bundle.rootfs().join(directory);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("libc.so.6"), "").unwrap();
         }
         for _ in 0..2 {
             let report = lab.probe(&bundle);
@@ -81,6 +84,54 @@ fn names_are_where_the_images_layout_has_libraries(lab: &Lab) {
             let place = Path::new(INJECTED_DIR).join(SONAME);
             assert_eq!(link.as_deref(), Some(&*place), "{rootfs:?}: {expected}");
         }
+    }
+}
+
+const CARD_CLASS: &str = "
+    version = 1
+    resource = 'example.com/card'
+    request = { env = 'CARDS' }
+    discover = [{ path = '/dev/card{index:number}' }]
+    device = { id = 'card-{index}', nodes = ['/dev/card{index}'] }
+    [[edits]]
+    libraries = ['libchip.so.1']
+    files = [
+      '/usr/lib/x86_64-linux-gnu/card/xorg/card_drv.so',
+      { path = '/usr/lib/x86_64-linux-gnu/gbm/card_gbm.so', beside_image_libraries = true },
+    ]
+";
+
+const CARD_HOST: &str = "
+char /dev/card0 240:0
+file /usr/lib/x86_64-linux-gnu/libchip.so.1.0
+link /usr/lib/x86_64-linux-gnu/libchip.so.1 libchip.so.1.0
+lib libchip.so.1 /usr/lib/x86_64-linux-gnu/libchip.so.1
+file /usr/lib/x86_64-linux-gnu/card/xorg/card_drv.so
+file /usr/lib/x86_64-linux-gnu/gbm/card_gbm.so
+";
+
+/// A file of the plan has its path in the directory of another distribution than the image's, so
+/// the hook makes this directory. A restarted container has it from the beginning.
+fn a_directory_that_the_hook_made_is_not_the_images_library_directory(lab: &Lab) {
+    let host = RecordedHost::bare(CARD_HOST).unwrap();
+    host.add_class("cards", CARD_CLASS).unwrap();
+    let bundle = requesting(&host, Rootfs::Busybox, "CARDS", "all")
+        .build()
+        .unwrap();
+    fs::create_dir_all(bundle.in_rootfs("/usr/lib64")).unwrap();
+    fs::write(bundle.in_rootfs("/usr/lib64/libc.so.6"), "").unwrap();
+    for start in ["first", "second"] {
+        drop(lab.runc.create(&bundle).unwrap());
+        let links = listing(&bundle.rootfs().join("usr"))
+            .into_iter()
+            .filter_map(|line| Some(line.split_once(' ')?.0.to_owned()))
+            .filter(|path| ["card_", "libchip"].iter().any(|name| path.contains(name)));
+        let expected = [
+            "/lib/x86_64-linux-gnu/card/xorg/card_drv.so",
+            "/lib64/gbm/card_gbm.so",
+            "/lib64/libchip.so.1",
+        ];
+        assert_eq!(Vec::from_iter(links), expected, "{start} start");
     }
 }
 

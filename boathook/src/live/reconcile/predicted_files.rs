@@ -21,10 +21,9 @@ pub(crate) fn predict_files(
     stale_files: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
     // It is no error if a directory cannot be opened: no library names are added to this directory.
-    let is_directory = |path: &Path| {
-        let file = namespace.open_file(path).ok().flatten();
-        file.is_some_and(|file| file.kind() == FileKind::Directory)
-    };
+    let open_file = |path: &Path| namespace.open_file(path).ok().flatten();
+    let is_directory =
+        |path: &Path| open_file(path).is_some_and(|file| file.kind() == FileKind::Directory);
     let mut prediction = FilePrediction {
         namespace,
         stale_files,
@@ -37,12 +36,12 @@ pub(crate) fn predict_files(
         if let OpenedAction::Loader(search) = action {
             let library_path = search.library_path_dirs.iter().map(PathBuf::as_path);
             prediction.native_library_dirs =
-                [find_image_directory(ProgramAbi::Native, is_directory)].into();
+                [find_image_directory(ProgramAbi::Native, open_file)].into();
             prediction
                 .native_library_dirs
                 .extend(library_path.filter(|path| is_directory(path)));
             prediction.library_dirs_32bit =
-                [find_image_directory(ProgramAbi::Bits32, is_directory)].into();
+                [find_image_directory(ProgramAbi::Bits32, open_file)].into();
             prediction.injected_dir_32bit = search.directory_32bit;
         }
     }

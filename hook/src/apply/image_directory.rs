@@ -1,0 +1,135 @@
+//! Finds the directory in which the container's image has its libraries.
+//!
+//! The directory must be the same at each start of a container, whose files the hook may have
+//! changed before, and for the commands that plan again for a running container. So a directory
+//! counts only by what the image has in it, and not by what the hook creates there: directories and
+//! symbolic links.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use device_class::host::ProgramAbi;
+
+use crate::container::{Directory, FileKind, Handle, Name};
+
+/// The library directories of images, in the layouts of the distributions: Debian and Ubuntu;
+/// Fedora, SUSE and Arch; Alpine and images without a loader. The first directory in which the image
+/// has a library is used.
+pub(crate) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
+    ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
+} else {
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
+};
+
+/// The directories in which images have the libraries of 32-bit programs: that of Debian and Ubuntu,
+/// and that of Fedora. The first directory in which the image has a library is used.
+const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
+
+/// The maximum number of directory entries that are looked at. The largest images have some
+/// thousand.
+const MAX_ENTRIES: usize = 65_536;
+
+/// Returns the image's library directory for `programs`. This is the first directory in which the
+/// image has a library. If there is none, it is the last one, which is created when libraries are
+/// injected. `open_file` opens a file of the image.
+pub fn find_image_directory(
+    programs: ProgramAbi,
+    mut open_file: impl FnMut(&Path) -> Option<Handle>,
+) -> &'static Path {
+    let directories: &[&str] = match programs {
+        ProgramAbi::Native => &IMAGE_LIBRARY_DIRS,
+        ProgramAbi::Bits32 => &IMAGE_LIBRARY_DIRS_32BIT,
+    };
+    let mut directories = directories.iter().map(Path::new);
+    let last_directory = directories.next_back().unwrap_or(Path::new("/"));
+    directories
+        .find(|path| open_file(path).is_some_and(|file| has_library(file, path)))
+        .unwrap_or(last_directory)
+}
+
+/// Reports whether a file is a directory with a library that is a regular file. The hook creates
+/// symbolic links to libraries. It mounts libraries only over files that the image has.
+fn has_library(file: Handle, path: &Path) -> bool {
+    if file.kind() != FileKind::Directory {
+        return false;
+    }
+    let directory = Directory::new(file.into_fd(), path);
+    let is_library = |name: &OsStr| {
+        is_library_name(name)
+            && Name::new(name).is_ok_and(|name| {
+                let entry = directory.open(name).ok().flatten();
+                entry.is_some_and(|entry| entry.kind() == FileKind::Regular)
+            })
+    };
+    directory
+        .has_entry(MAX_ENTRIES, is_library)
+        .unwrap_or_default()
+}
+
+/// Reports whether a name is that of a library, such as `libx.so`, `libc.so.6` or
+/// `ld-linux-x86-64.so.2`.
+fn is_library_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.ends_with(b".so") || name.windows(4).any(|part| part == b".so.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::container::{Resolver, RootDir};
+
+    #[test]
+    fn a_directory_counts_by_the_libraries_of_the_image() {
+        let [multiarch, lib64, lib] = IMAGE_LIBRARY_DIRS;
+        let [multiarch_32bit, lib_32bit] = IMAGE_LIBRARY_DIRS_32BIT;
+        for (files, expected, expected_32bit) in [
+            (&[][..], lib, lib_32bit),
+            (&[(lib64, "libc.so.6")], lib64, lib_32bit),
+            (&[(lib, "libz.so")], lib, lib_32bit),
+            (
+                &[(multiarch, "libz.so.1.3"), (lib64, "libc.so.6")],
+                multiarch,
+                lib_32bit,
+            ),
+            // What the hook creates: a module in a directory, and links to libraries.
+            (
+                &[(multiarch, "x/xorg/driver.so"), (lib64, "libc.so.6")],
+                lib64,
+                lib_32bit,
+            ),
+            (
+                &[(multiarch, "-> libz.so.1"), (lib64, "libc.so.6")],
+                lib64,
+                lib_32bit,
+            ),
+            (
+                &[(lib64, "ld.so.d/notes"), (lib64, "notes")],
+                lib,
+                lib_32bit,
+            ),
+            (&[(multiarch_32bit, "gbm/x_gbm.so")], lib, lib_32bit),
+            (&[(multiarch_32bit, "ld-linux.so.2")], lib, multiarch_32bit),
+        ] {
+            let rootfs = tempfile::tempdir().unwrap();
+            for (directory, name) in files {
+                let directory = rootfs.path().join(directory.trim_start_matches('/'));
+                let path = directory.join(name.trim_start_matches("-> "));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                if name.starts_with("-> ") {
+                    symlink("/usr/lib/boathook/lib/libz.so.1", path).unwrap();
+                } else {
+                    fs::write(path, "").unwrap();
+                }
+            }
+            let root = RootDir::open(rootfs.path(), Resolver::Walk).unwrap();
+            let find = |programs| find_image_directory(programs, |path| root.lookup(path).unwrap());
+            assert_eq!(find(ProgramAbi::Native), Path::new(expected), "{files:?}");
+            let found = find(ProgramAbi::Bits32);
+            assert_eq!(found, Path::new(expected_32bit), "{files:?}");
+        }
+    }
+}
