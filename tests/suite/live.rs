@@ -26,8 +26,8 @@ use std::process::Command;
 use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::captured::Captured;
-use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
+use harness::demo_host::{DemoHost, HostDirectory};
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
@@ -40,7 +40,7 @@ pub(crate) fn plain(rootfs: Rootfs) -> BundleBuilder {
 }
 
 /// `boathook COMMAND ...` for containers of this runc, unless others are named.
-pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command {
+pub(crate) fn command(lab: &Lab, host: &HostDirectory, arguments: &[&str]) -> Command {
     let program: &Path = &binaries::program("boathook").unwrap();
     let mut command = lab.runc.view().command(program).unwrap();
     command
@@ -55,7 +55,7 @@ pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command
     command
 }
 
-pub(crate) fn boathook(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Captured {
+pub(crate) fn boathook(lab: &Lab, host: &HostDirectory, arguments: &[&str]) -> Captured {
     Captured::run(&mut command(lab, host, arguments)).unwrap()
 }
 

@@ -419,7 +419,8 @@ impl ContainerInspection {
         bundle_dir: &Path,
         config: &Config,
     ) -> Result<(), CommandError> {
-        let bundle = Bundle::read(bundle_dir)?;
+        let mut bundle = Bundle::read(bundle_dir)?;
+        bundle.use_running_root(root.pid);
         if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
             self.pod = Some(pod.pod_and_container_names());
         }

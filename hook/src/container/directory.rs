@@ -98,7 +98,8 @@ impl Directory {
     ) -> Result<bool> {
         let to_error = |errno| Error::system("list", &*self.path, errno);
         let mut entries = self.open_entries().map_err(to_error)?;
-        for entry in entries.iter().take(max_entries) {
+        // The entries `.` and `..` come in addition.
+        for entry in entries.iter().take(max_entries.saturating_add(2)) {
             let entry = entry.map_err(to_error)?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." && is_wanted(OsStr::from_bytes(name)) {

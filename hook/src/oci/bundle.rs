@@ -315,6 +315,13 @@ impl Bundle {
             && self.spec_devices.allows_every_device()
     }
 
+    /// Makes the root of the running process `pid` the container's root file system. The host may
+    /// not see the files at the path in config.json: rootless engines mount them in a namespace of
+    /// their own.
+    pub fn use_running_root(&mut self, pid: i32) {
+        self.rootfs = Path::new("/proc").join(pid.to_string()).join("root");
+    }
+
     /// Creates the bundle of a container whose config.json is unknown. `root` is its root
     /// directory, and `variables` are its environment variables, each as `NAME=VALUE`.
     pub fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {

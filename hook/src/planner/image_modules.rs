@@ -7,11 +7,12 @@ use device_class::host::ProgramAbi;
 use injection_plan::plan::{Action, InjectionPlan};
 
 use crate::apply::{IMAGE_LIBRARY_DIRS, find_image_directory};
-use crate::container::{Resolver, RootDir};
+use crate::container::{Directory, Resolver, RootDir};
 
 /// Changes the paths of modules, which the plan has in the library directory of the host's
 /// distribution, to the library directory of the image at `rootfs`. If the image cannot be read, the
-/// paths stay as they are.
+/// paths stay as they are. This is also so for an empty directory: a mount point on which the image
+/// is not mounted, or is mounted only in the namespace of a rootless engine.
 pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     let has_modules = plan.steps.iter().any(|step| match &step.action {
         Action::File(mount) => mount.is_image_module,
@@ -23,6 +24,9 @@ pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     let Ok(root) = RootDir::open(rootfs, Resolver::Openat2) else {
         return;
     };
+    if !has_files(&root) {
+        return;
+    }
     let open_file = |path: &Path| root.lookup(path).ok().flatten();
     let image_dir = find_image_directory(ProgramAbi::Native, open_file);
     // The host may have a module in directories of two distributions.
@@ -36,6 +40,13 @@ pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
         }
         _ => true,
     });
+}
+
+/// Reports whether the root directory has an entry.
+fn has_files(root: &RootDir) -> bool {
+    let directory = root.handle().ok();
+    let directory = directory.map(|handle| Directory::new(handle.into_fd(), Path::new("/")));
+    directory.is_some_and(|directory| directory.has_entry(1, |_| true).unwrap_or_default())
 }
 
 /// Returns the path of a module in the library directory of the image. Returns `None` if the module is
@@ -98,7 +109,8 @@ mod tests {
                 &native_module,
             ),
             (&[&NATIVE[1..]], &native_module, true, &native_module),
-            (&[], &native_module, true, "/usr/lib/gbm/x_gbm.so"),
+            (&["etc"], &native_module, true, "/usr/lib/gbm/x_gbm.so"),
+            (&[], &native_module, true, &native_module),
             (&["usr/lib64"], &native_module, false, &native_module),
             (
                 &["usr/lib64"],
@@ -146,6 +158,9 @@ mod tests {
         };
         place_modules(&mut plan, &rootfs.path().join("absent"));
         assert_eq!(plan.steps.len(), 2);
+        place_modules(&mut plan, rootfs.path());
+        assert_eq!(plan.steps.len(), 2, "{plan:?}");
+        fs::create_dir(rootfs.path().join("usr")).unwrap();
         place_modules(&mut plan, rootfs.path());
         assert_eq!(plan.steps.len(), 1, "{plan:?}");
     }

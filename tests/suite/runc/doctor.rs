@@ -6,15 +6,19 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand};
 use harness::demo_host::DemoHost;
+use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
+use serde_json::Value;
 
+use super::image_names::{CARD_CLASS, CARD_HOST};
 use super::{container, node, with_node_of_engine};
-use crate::lab::{Lab, STAGE, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, on_each_cgroup_version, requesting};
 use crate::live::boathook;
 use crate::said::assert_says;
 
 on_each_cgroup_version!(
     a_container_that_runs_is_compared_with_its_plan,
+    files_are_looked_for_where_the_containers_own_root_has_them,
     devices_of_an_engine_are_recognised
 );
 
@@ -105,6 +109,30 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
             let after = boathook(lab, &host, &["doctor", bundle.id()]);
             assert_eq!(after.status.code(), Some(0), "{case}: {after:?}");
         }
+    }
+}
+
+/// The mount of a rootless engine's image is not in the host's namespace: the host sees an empty
+/// directory, from which no path of the image follows.
+fn files_are_looked_for_where_the_containers_own_root_has_them(lab: &Lab) {
+    let host = RecordedHost::bare(CARD_HOST).unwrap();
+    host.add_class("cards", CARD_CLASS).unwrap();
+    let bundle = requesting(&host, Rootfs::Busybox, "CARDS", "all");
+    let bundle = bundle.build().unwrap();
+    fs::create_dir(bundle.in_rootfs("/usr/lib64")).unwrap();
+    fs::write(bundle.in_rootfs("/usr/lib64/libc.so.6"), "").unwrap();
+    let running = lab.start(&bundle);
+    let pid = running.pid().unwrap().to_string();
+    let directory = bundle.directory().to_str().unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let config_json = fs::read_to_string(bundle.config_file()).unwrap();
+    let mut config: Value = serde_json::from_str(&config_json).unwrap();
+    for root in [&*bundle.rootfs(), empty.path()] {
+        config["root"]["path"] = root.to_str().unwrap().into();
+        fs::write(bundle.config_file(), config.to_string()).unwrap();
+        let arguments = ["doctor", "--pid", &pid, "--bundle", directory];
+        let ran = boathook(lab, &host, &arguments);
+        assert_eq!(ran.status.code(), Some(0), "{root:?}: {ran:?}");
     }
 }
 

@@ -87,7 +87,7 @@ fn names_are_where_the_images_layout_has_libraries(lab: &Lab) {
     }
 }
 
-const CARD_CLASS: &str = "
+pub(super) const CARD_CLASS: &str = "
     version = 1
     resource = 'example.com/card'
     request = { env = 'CARDS' }
@@ -101,7 +101,7 @@ const CARD_CLASS: &str = "
     ]
 ";
 
-const CARD_HOST: &str = "
+pub(super) const CARD_HOST: &str = "
 char /dev/card0 240:0
 file /usr/lib/x86_64-linux-gnu/libchip.so.1.0
 link /usr/lib/x86_64-linux-gnu/libchip.so.1 libchip.so.1.0

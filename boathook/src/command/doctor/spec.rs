@@ -47,6 +47,9 @@ impl ContainerSpec {
         if let Some(directory) = &container.bundle {
             let mut bundle = Bundle::read(directory)?;
             attachment::add_recorded_requests(&mut bundle, directory, host_root);
+            if let Some(pid) = container.pid {
+                bundle.use_running_root(pid);
+            }
             return Ok(ContainerSpec {
                 mounted_nodes: find_mounted_nodes(container, &bundle),
                 is_running: container.pid.is_some(),

@@ -42,7 +42,7 @@ pub(crate) struct RunningContainer {
 
 impl RunningContainer {
     pub(crate) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
-        let bundle = Bundle::read(&location.bundle_dir)?;
+        let mut bundle = Bundle::read(&location.bundle_dir)?;
         let kernel_calls = SyscallSupport::probe();
         let namespace = ContainerNamespace::from_running(
             location.pid,
@@ -53,6 +53,7 @@ impl RunningContainer {
         if namespace.has_own_user_namespace() && !bundle.has_user_namespace {
             return Err(LiveError::ForeignUserNamespace);
         }
+        bundle.use_running_root(location.pid);
         Ok(RunningContainer {
             bundle,
             namespace,
