@@ -73,14 +73,17 @@ impl Selection {
             ));
         }
         let leaves_out = |item: &&Item| !item.is_quoted && item.text.starts_with(['-', '!', '^']);
-        if let (Some(_), Some(item)) = (words.first(), items.iter().find(leaves_out)) {
-            return Err(RequestError::Exclusion(item.text.clone()));
+        match words.first() {
+            None => Ok(Selection::Items(items)),
+            Some(first) if first.eq_ignore_ascii_case("all") => {
+                match items.iter().find(leaves_out) {
+                    Some(item) => Err(RequestError::Exclusion(item.text.clone())),
+                    None => Ok(Selection::All),
+                }
+            }
+            // With `none` there is no device that an item could leave out.
+            Some(_) => Ok(Selection::FilesOnly),
         }
-        Ok(match words.first() {
-            None => Selection::Items(items),
-            Some(first) if first.eq_ignore_ascii_case("all") => Selection::All,
-            Some(_) => Selection::FilesOnly,
-        })
     }
 
     /// Returns the host paths by which this request names devices.

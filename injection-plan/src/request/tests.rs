@@ -132,6 +132,8 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ("all,-3", &left_out("-3")),
         ("!3,all", &left_out("!3")),
         ("all,3", "all"),
+        ("none,-3", "files"),
+        ("!3,none,all", "files"),
         ("4", no_fourth),
         ("2-4294967295", no_fourth),
         (
