@@ -8,8 +8,8 @@ use initcontainer::host::Host;
 use initcontainer::install::InstallationPlan;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, InstallationRecord, LoadState, Plan, ReloadMethod, RuntimeUse,
-    does_docker_restart_keep_containers, find_runtime_use, has_systemd, is_running, run_systemctl,
+    Engine, InstallationRecord, LiveRestore, LoadState, Plan, ReloadMethod, RuntimeUse,
+    find_runtime_use, has_systemd, is_running, run_systemctl,
 };
 
 use crate::output::Output;
@@ -96,23 +96,47 @@ fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
     let describe_failure =
         || format!("docker is not restarted, and may lack the option --gpus; run `{command}`");
     enter_root(host).with_context(describe_failure)?;
-    let reason = if !does_docker_restart_keep_containers(host) {
-        "its containers would end, because `live-restore` is not set"
-    } else if !has_systemd() {
-        "systemd does not run here"
-    } else {
-        let ReloadMethod::Hangup { unit, .. } = Engine::Docker.properties().reload_method else {
-            return Ok(false);
-        };
-        let action = run_systemctl("restart", &[unit]).with_context(describe_failure)?;
-        output.report_restart(Engine::Docker, action);
-        return Ok(true);
+    let reason = match describe_missing_live_restore(&LiveRestore::find(host)) {
+        Some(lack) => format!("its containers would end, because {lack}"),
+        None if !has_systemd() => "systemd does not run here".to_owned(),
+        None => {
+            let ReloadMethod::Hangup { unit, .. } = Engine::Docker.properties().reload_method
+            else {
+                return Ok(false);
+            };
+            let action = run_systemctl("restart", &[unit]).with_context(describe_failure)?;
+            output.report_restart(Engine::Docker, action);
+            return Ok(true);
+        }
     };
     output.report_note(&format!(
         "docker was not restarted: {reason}; until it is, --gpus of `docker run` does not find \
          boathook: run `{command}` when that suits"
     ));
     Ok(false)
+}
+
+/// Returns where Docker lacks `live-restore`. Returns `None` if its containers continue to run while
+/// it is restarted.
+fn describe_missing_live_restore(live_restore: &LiveRestore) -> Option<String> {
+    let lack = match live_restore {
+        LiveRestore::Enabled => return None,
+        LiveRestore::Disabled => "`live-restore` is not set".to_owned(),
+        LiveRestore::NotLoaded(path) => format!(
+            "it has not read the `live-restore` of {} yet, which `{}` makes it do",
+            path.display(),
+            format_restart_command(Engine::Docker, false)
+        ),
+        LiveRestore::OnlyInOptions => {
+            "it was started before its command line had `--live-restore`".to_owned()
+        }
+        LiveRestore::Removed(path) => format!(
+            "{} does not set `live-restore` any more for its next start",
+            path.display()
+        ),
+        LiveRestore::Unknown => "it does not answer whether it has `live-restore`".to_owned(),
+    };
+    Some(lack)
 }
 
 /// Returns whether an engine runs that has not read the planned configuration yet.

@@ -61,11 +61,15 @@ impl Daemon {
     }
 
     /// Returns whether the unit or the variable files set the option `flag`, which needs no value. If
-    /// the host has neither, the processes of root are searched.
+    /// the host has neither, the processes of root are searched. The values are those that Go reads
+    /// as true (`strconv.ParseBool`).
     pub(crate) fn has_flag(&self, host: &HostRoot, flag: &str) -> bool {
         let is_set = |(_, words): &(String, Vec<String>)| {
             let mut values = words.iter().filter_map(|word| word.strip_prefix(flag));
-            matches!(values.next_back(), Some("" | "=true"))
+            matches!(
+                values.next_back(),
+                Some("" | "=1" | "=t" | "=T" | "=true" | "=True" | "=TRUE")
+            )
         };
         let command_lines = self.read_command_lines(host);
         if command_lines.is_empty() {

@@ -2,6 +2,7 @@
 //! drop-ins (dockerd(8), "Daemon configuration file").
 
 mod api;
+mod live_restore;
 mod sockets;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 
 pub(crate) use api::{Runtimes, find_daemon_socket};
+pub use live_restore::LiveRestore;
 
 const DAEMON_JSON_PATH: &str = "/etc/docker/daemon.json";
 
@@ -63,8 +65,6 @@ const DAEMON: Daemon = Daemon {
 
 const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 
-const LIVE_RESTORE_OPTION: &str = "--live-restore";
-
 /// The path of dockerd in Docker's snap package.
 const SNAP_PROGRAM_PATH: &str = "/snap/docker/current/bin/dockerd";
 
@@ -81,22 +81,6 @@ pub(crate) fn read_daemon_config(host: &HostRoot, snapshot: &mut Snapshot) -> Re
 /// may set another path than the default one.
 pub fn find_docker_config_path(host: &HostRoot) -> PathBuf {
     DAEMON.find_config_path(host).into()
-}
-
-/// Returns whether containers continue to run while a running Docker is restarted. The daemon that
-/// runs must have `live-restore`, and so must the next one: a daemon without it ends at its start the
-/// containers that an earlier one has left. Docker keeps the setting at a reload after the key was
-/// removed from daemon.json, so the daemon that runs is not enough.
-pub fn does_docker_restart_keep_containers(host: &HostRoot) -> bool {
-    let is_set_for_next_daemon = || {
-        let config_path = DAEMON.find_config_path(host);
-        let text = host.read(Path::new(&config_path)).ok().flatten();
-        let (_, text) = split_byte_order_mark(text.as_deref().unwrap_or_default());
-        let daemon_json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-        daemon_json["live-restore"] == true || DAEMON.has_flag(host, LIVE_RESTORE_OPTION)
-    };
-    Runtimes::query_daemon(host).is_some_and(|daemon| daemon.leaves_containers_running())
-        && is_set_for_next_daemon()
 }
 
 /// Returns the path of dockerd in Docker's snap package, if the host has no other Docker. A snap is

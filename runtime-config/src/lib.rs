@@ -78,7 +78,7 @@ pub use change::Change;
 #[cfg(feature = "configure")]
 pub use default_runtime::{ReplacedRuntime, find_common_runtime};
 #[cfg(feature = "configure")]
-pub use docker::{does_docker_restart_keep_containers, find_docker_config_path, find_docker_snap};
+pub use docker::{LiveRestore, find_docker_config_path, find_docker_snap};
 pub use engine_properties::{
     ANNOTATION_PATTERN, Engine, EngineProperties, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS,
     INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, ReloadMethod,

@@ -74,20 +74,41 @@ fn install(site: &Site, options: &str) -> Option<(Output, Vec<String>)> {
 #[test]
 fn docker_is_restarted_for_new_programs_if_its_containers_stay() {
     let containerd = "try-restart containerd.service";
-    for (daemon_json, keeps_containers, options, calls, note) in [
+    for (daemon_json, keeps_containers, options, calls, reason) in [
         (
             LIVE_RESTORE,
             true,
             "--as vendor",
             &[containerd, RESTART][..],
-            false,
+            None,
         ),
-        ("{}\n", false, "--as vendor", &[containerd], true),
+        (
+            "{}\n",
+            false,
+            "--as vendor",
+            &[containerd],
+            Some("`live-restore` is not set;"),
+        ),
         // The key was removed, and the daemon was reloaded and not restarted since.
-        ("{}\n", true, "--as vendor", &[containerd], true),
+        (
+            "{}\n",
+            true,
+            "--as vendor",
+            &[containerd],
+            Some("/etc/docker/daemon.json does not set `live-restore` any more"),
+        ),
         // The key was added, and the daemon has not read it.
-        (LIVE_RESTORE, false, "--as vendor", &[containerd], true),
-        (LIVE_RESTORE, true, "", &[containerd], false),
+        (
+            LIVE_RESTORE,
+            false,
+            "--as vendor",
+            &[containerd],
+            Some(
+                "it has not read the `live-restore` of /etc/docker/daemon.json yet, which \
+                 `systemctl reload docker.service` makes it do",
+            ),
+        ),
+        (LIVE_RESTORE, true, "", &[containerd], None),
     ] {
         let case = format!("{daemon_json} {keeps_containers} {options}");
         let (site, _daemon) = site(daemon_json, keeps_containers);
@@ -97,9 +118,12 @@ fn docker_is_restarted_for_new_programs_if_its_containers_stay() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{case}: {output:?}");
         assert_eq!(made_calls, calls, "{case}");
-        assert_eq!(text.contains(PROGRAMS_NOTE), note, "{case}: {text}");
+        let has_note = reason.is_some();
+        assert_eq!(text.contains(PROGRAMS_NOTE), has_note, "{case}: {text}");
+        let reason = format!("because {}", reason.unwrap_or_default());
+        assert_eq!(text.contains(&reason), has_note, "{case}: {text}");
         let next = text.split("\nnext:\n").nth(1).unwrap();
-        assert_eq!(next.contains(RESTART), note, "{case}: {next}");
+        assert_eq!(next.contains(RESTART), has_note, "{case}: {next}");
     }
 }
 
@@ -155,6 +179,7 @@ fn docker_is_restarted_if_its_unit_says_that_containers_stay() {
     for (option, is_restarted) in [
         ("--live-restore", true),
         ("--live-restore=true --debug", true),
+        ("--live-restore=1", true),
         ("--live-restore=false", false),
         ("--live-restore --live-restore=false", false),
     ] {
