@@ -34,9 +34,9 @@ use daemon::host_inventory::Notifications;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::socket::{SocketId, is_served, list_plugin_sockets};
+use super::socket::{SocketId, is_served, is_without_listener, list_plugin_sockets};
 
-/// The time between two checks whether an instance with a full backlog of connections has ended.
+/// The time between two checks whether an instance that cannot be connected to has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which instances are searched if inotify reports no change.
@@ -47,8 +47,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) enum Peer {
     /// An idle connection to the instance. It is closed when the instance ends.
     Connected(UnixStream),
-    /// The path of the instance's socket. The instance listens at it, but its backlog of
-    /// connections is full.
+    /// The path of the instance's socket. It cannot be connected to now, such as because its
+    /// backlog of connections is full, but nothing tells that the instance has ended.
     Unresponsive(PathBuf),
 }
 
@@ -58,11 +58,8 @@ impl Peer {
         // The call does not wait if the backlog is full, because the socket is non-blocking.
         match UnixStream::connect(path).await {
             Ok(stream) => Some(Self::Connected(stream)),
-            // The error means that the listener's backlog is full, so there is a listener.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Some(Self::Unresponsive(path.to_owned()))
-            }
-            Err(_) => None,
+            Err(error) if is_without_listener(&error) => None,
+            Err(_) => Some(Self::Unresponsive(path.to_owned())),
         }
     }
 
@@ -93,8 +90,10 @@ impl Peer {
 }
 
 /// The other instances of `boathook-plugin` on this node, whatever resources they serve. An instance
-/// has a socket before its first scan writes CDI files. If it is killed before this one has
-/// connected to it, its socket file tells that it was there.
+/// has a socket before its first scan writes CDI files, if the kubelet's directory is there by then.
+/// If the instance is killed before this one has connected to it, its socket file tells that it was
+/// there. A kubelet that starts empties its directory: after that, only an instance that serves a
+/// resource, and therefore has a new socket, is found.
 #[derive(Debug)]
 pub(crate) struct OtherInstances {
     directories: Vec<PathBuf>,
@@ -224,33 +223,92 @@ pub(super) enum Predecessor {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
 
     use daemon::host_inventory::Notifier;
     use nix::sys::socket::{
         AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
     };
+    use nix::unistd::{Uid, setfsuid};
 
     use super::*;
+
+    /// Returns whether instances have ended.
+    async fn have_ended(
+        instances: &mut OtherInstances,
+        notifier: &Notifier,
+        notifications: &mut Notifications,
+    ) -> bool {
+        notifier.notify();
+        let wait = instances.wait_for_end(notifications);
+        timeout(5 * BIND_TIME, wait).await.is_ok()
+    }
 
     #[tokio::test]
     async fn an_instance_that_was_killed_at_once_is_noticed_once() {
         let directory = tempfile::tempdir().unwrap();
         let leave_socket = |name: &str| {
-            drop(std::os::unix::net::UnixListener::bind(directory.path().join(name)).unwrap());
+            drop(UnixListener::bind(directory.path().join(name)).unwrap());
         };
         leave_socket(".boathook-of-before");
         let (notifier, mut notifications) = Notifier::new();
         let mut instances = OtherInstances::connect(vec![directory.path().to_owned()]).await;
         for name in [".boathook-1", "boathook-dummy.com_npu.sock"] {
-            let ends = async |instances: &mut OtherInstances, notifications: &mut _| {
-                notifier.notify();
-                let wait = instances.wait_for_end(notifications);
-                timeout(5 * BIND_TIME, wait).await.is_ok()
-            };
-            assert!(!ends(&mut instances, &mut notifications).await, "{name}");
+            assert!(
+                !have_ended(&mut instances, &notifier, &mut notifications).await,
+                "{name}"
+            );
             leave_socket(name);
-            assert!(ends(&mut instances, &mut notifications).await, "{name}");
+            assert!(
+                have_ended(&mut instances, &notifier, &mut notifications).await,
+                "{name}"
+            );
+        }
+    }
+
+    /// Only an error of a socket without a listener tells that an instance has ended.
+    #[tokio::test]
+    async fn an_instance_that_cannot_be_connected_to_runs_until_it_ends() {
+        for is_there_at_start in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let set_mode = |path: &Path, mode| {
+                fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            };
+            set_mode(directory.path(), 0o755);
+            let path = directory.path().join("boathook-dummy.com_npu.sock");
+            let bind_closed = || {
+                let listener = UnixListener::bind(&path).unwrap();
+                set_mode(&path, 0);
+                listener
+            };
+            // Root may connect to each socket. This user is that of this thread alone.
+            let user = setfsuid(Uid::current());
+            let become_other_user = || setfsuid(Uid::from_raw(65_534));
+            let directories = vec![directory.path().to_owned()];
+            let (notifier, mut notifications) = Notifier::new();
+            let (mut instances, listener) = if is_there_at_start {
+                let listener = bind_closed();
+                become_other_user();
+                (OtherInstances::connect(directories).await, listener)
+            } else {
+                let instances = OtherInstances::connect(directories).await;
+                let listener = bind_closed();
+                become_other_user();
+                (instances, listener)
+            };
+            assert!(!have_ended(&mut instances, &notifier, &mut notifications).await);
+            assert!(is_served(&path));
+            setfsuid(user);
+            set_mode(&path, 0o600);
+            // An instance that is found later would be recognised as this process.
+            if is_there_at_start {
+                assert!(!have_ended(&mut instances, &notifier, &mut notifications).await);
+            }
+            drop(listener);
+            assert!(have_ended(&mut instances, &notifier, &mut notifications).await);
         }
     }
 

@@ -17,8 +17,7 @@ use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
 /// The prefix of the temporary name that a socket has until it is ready, and that the socket of an
-/// instance keeps. The kubelet's plugin
-/// watcher ignores names that begin with a dot.
+/// instance keeps. The kubelet's plugin watcher ignores names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
 /// The minimum difference between the modification times of two sockets. If the clock does not make
@@ -192,8 +191,8 @@ impl Drop for Socket {
     }
 }
 
-/// Returns whether a process listens at the socket `path`. The call does not wait until the process
-/// accepts the connection.
+/// Returns whether a process listens at the socket `path`, or may listen there. The call does not
+/// wait until the process accepts the connection.
 pub(crate) fn is_served(path: &Path) -> bool {
     // A blocking connect would wait while the listener's backlog is full.
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
@@ -201,8 +200,27 @@ pub(crate) fn is_served(path: &Path) -> bool {
         let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
         connect(client.as_raw_fd(), &address)
     });
-    // EAGAIN means that the listener's backlog is full, so there is a listener.
-    matches!(connect_result, Ok(()) | Err(Errno::EAGAIN))
+    connect_result
+        .map_err(io::Error::from)
+        .map_or_else(|error| !is_without_listener(&error), |()| true)
+}
+
+/// Returns whether the error of a connection tells that no process listens at the path. Other errors
+/// do not: the listener's backlog may be full, this process may have no descriptor left, or a
+/// security module may deny the connection.
+pub(super) fn is_without_listener(error: &io::Error) -> bool {
+    // The standard library has errors of its own, such as for a path that no socket can have.
+    let Some(number) = error.raw_os_error() else {
+        return true;
+    };
+    matches!(
+        Errno::from_raw(number),
+        Errno::ECONNREFUSED
+            | Errno::ENOENT
+            | Errno::ENOTDIR
+            | Errno::ENAMETOOLONG
+            | Errno::EPROTOTYPE
+    )
 }
 
 fn remove_file_if_exists(path: &Path) -> io::Result<()> {
