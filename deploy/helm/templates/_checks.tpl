@@ -278,6 +278,26 @@ maxSurge. */ -}}
 {{- end }}
 {{- end }}
 
+{{- /* Refuses other directories than those of a running release that has its own: nobody would remove
+these, and the nodes' record, which a pod with the default directories does not see, would go on
+naming them. With "root" and "set", the DaemonSet of the cluster, which is empty without a cluster. */ -}}
+{{- define "boathook.checkMove" -}}
+{{- $values := .root.Values }}
+{{- $isUsed := gt (int (dig "status" "numberReady" 0 .set)) 0 }}
+{{- range dig "spec" "template" "spec" "initContainers" list .set }}
+{{- $arguments := get . "args" | default list }}
+{{- if and $isUsed (eq .name "install") (has "install" $arguments) }}
+{{- range $value, $option := dict "installDir" "--prefix=" "configDir" "--config-dir=" }}
+{{- range $arguments }}
+{{- if and (hasPrefix $option .) (ne (trimPrefix $option .) (get $values $value)) }}
+{{- fail (printf "%s is %s on the nodes, which would keep it and go on reading it: first set uninstall to true with this value, and wait until the pods are ready" $value (trimPrefix $option .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Refuses an option that the chart sets: a program wants each once. */ -}}
 {{- define "boathook.checkArguments" -}}
 {{- $own := dict

@@ -25,6 +25,7 @@ fn the_notes_name_what_is_left_to_do() {
                         --config /config/config.toml --host-root /host | kubectl apply -f -";
     let no_registry = "The image boathook:";
     let no_cluster_registry = "The image boathook-cluster:";
+    let moved = "set uninstall: true with\nthe present values";
     let xid = "a GPU with a fatal Xid error stays healthy";
     for (values, has, part) in [
         (json!({}), false, "device-class"),
@@ -59,6 +60,9 @@ fn the_notes_name_what_is_left_to_do() {
             xid,
         ),
         (json!({"uninstall": true}), false, xid),
+        (json!({}), false, moved),
+        (json!({"installDir": "/var/lib/boathook"}), true, moved),
+        (json!({"configDir": "/var/lib/c/boathook"}), true, moved),
     ] {
         let Some(notes) = render_notes(&values) else {
             return;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
-use harness::manifests::{accepted, chart};
+use harness::manifests::{accepted, chart, helm_with_file};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, list, name, named, pod, text, words};
@@ -207,6 +207,47 @@ fn directories_in_one_another_are_mounted_in_order() {
                 );
             }
         }
+    }
+}
+
+/// A pod with other directories would not see the record that the nodes have. The DaemonSet of the
+/// cluster is that of a release with `before`.
+#[test]
+fn the_directories_of_nodes_change_only_after_an_uninstallation() {
+    let with = |more: Value| {
+        let mut values = moved();
+        let more = more.as_object().unwrap().clone();
+        values.as_object_mut().unwrap().extend(more);
+        values
+    };
+    let elsewhere = json!({"configDir": "/data/boathook"});
+    for (before, ready_pods, after, is_refused) in [
+        (json!({}), 1, json!({}), false),
+        (json!({}), 1, moved(), false),
+        (moved(), 1, moved(), false),
+        (moved(), 1, json!({}), true),
+        (moved(), 1, with(elsewhere.clone()), true),
+        (moved(), 1, json!({"uninstall": true}), true),
+        (moved(), 1, with(json!({"uninstall": true})), false),
+        (with(json!({"uninstall": true})), 1, json!({}), false),
+        // No node could use them, so they are not in use.
+        (moved(), 0, with(elsewhere), false),
+    ] {
+        let Some(objects) = chart(&before).unwrap().map(Objects::from_documents) else {
+            return;
+        };
+        let mut set = objects.only("DaemonSet").clone();
+        set["status"] = json!({"numberReady": ready_pods});
+        let template = format!(
+            "{{{{ include \"boathook.checkMove\" (dict \"root\" . \"set\" (fromJson {})) }}}}\n",
+            json!(set.to_string())
+        );
+        let output = helm_with_file(&after, "templates/move.yaml", &template);
+        let output = output.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !is_refused, "{after}: {text}");
+        let wanted = "on the nodes, which would keep it";
+        assert_eq!(text.contains(wanted), is_refused, "{after}: {text}");
     }
 }
 
