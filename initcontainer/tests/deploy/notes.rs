@@ -26,6 +26,7 @@ fn the_notes_name_what_is_left_to_do() {
     let no_registry = "The image boathook:";
     let no_cluster_registry = "The image boathook-cluster:";
     let moved = "set uninstall: true with\nthe present values";
+    let var_lib = "can write to all of the nodes' /var/lib";
     let xid = "a GPU with a fatal Xid error stays healthy";
     for (values, has, part) in [
         (json!({}), false, "device-class"),
@@ -61,6 +62,9 @@ fn the_notes_name_what_is_left_to_do() {
         ),
         (json!({"uninstall": true}), false, xid),
         (json!({}), false, moved),
+        (json!({}), false, var_lib),
+        (json!({"installDir": "/data/boathook"}), true, var_lib),
+        (json!({"configDir": "/data/boathook"}), true, var_lib),
         (json!({"installDir": "/var/lib/boathook"}), true, moved),
         (json!({"configDir": "/var/lib/c/boathook"}), true, moved),
     ] {
