@@ -298,23 +298,6 @@ naming them. With "root" and "set", the DaemonSet of the cluster, which is empty
 {{- end }}
 {{- end }}
 
-{{- /* Refuses an option that the chart sets: a program wants each once. */ -}}
-{{- define "boathook.checkArguments" -}}
-{{- $own := dict
-    "install" (list "--host-root" "--engine" "--classes" "--own-classes" "--config" "--release" "--prefix" "--config-dir")
-    "plugin" (list "--config" "--host-root" "--release" "--probes")
-    "dra" (list "--node-name" "--pod-uid" "--pod-name" "--config" "--host-root" "--release" "--probes")
-    "follow" (list "--from-pod") }}
-{{- range $container, $arguments := .Values.extraArgs }}
-{{- range $arguments }}
-{{- $option := first (splitList "=" .) }}
-{{- if has $option (get $own $container) }}
-{{- fail (printf "extraArgs.%s has %s, which the chart sets: leave it out" $container $option) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
-
 {{- /* Refuses two variables of one name: with "variables", the value of extraEnv, "own", the names that
 the chart sets, and "place". */ -}}
 {{- define "boathook.checkVariables" -}}

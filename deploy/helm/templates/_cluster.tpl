@@ -81,7 +81,7 @@ spec:
               {{- include "boathook.selector" . | nindent 14 }}
       containers:
         - name: {{ .name }}
-          image: {{ include "boathook.cluster.image" . }}
+          image: {{ include "boathook.cluster.image" . | quote }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           command: [/boathook-{{ .name }}]
           args:

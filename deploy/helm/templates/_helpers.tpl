@@ -174,7 +174,7 @@ metadata:
 # An engine that ignores CDI would start containers without their devices: then no device is
 # offered.
 - name: check-engine
-  image: {{ include "boathook.image" . }}
+  image: {{ include "boathook.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [/boathook/bin/boathook-plugin]
   args: [check-engine, --host-root=/host]

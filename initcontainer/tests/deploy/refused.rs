@@ -32,6 +32,7 @@ fn images_have_no_scheme_and_their_tag_and_digest_apart() {
         of("https://ghcr.io/x/boathook"),
         of("ghcr.io/X/boathook"),
         of("ghcr.io/x/boathook:0.1.0"),
+        of("[fd00::1]:5000"),
         of(&format!("ghcr.io/x/boathook@sha256:{}", "a".repeat(64))),
         json!({"image": {"tag": "a tag"}}),
         json!({"image": {"pullSecrets": ["A_secret"]}}),
@@ -39,6 +40,7 @@ fn images_have_no_scheme_and_their_tag_and_digest_apart() {
     ]);
     assert_accepted(&[
         of("registry.example:5000/a/boot-hook/boathook"),
+        of("[fd00::1]:5000/boathook"),
         json!({"image": {"tag": "0.1.0-rc.1_2", "pullSecrets": ["a.secret"]}}),
     ]);
 }
@@ -152,14 +154,14 @@ fn what_a_container_gets_is_what_it_can_have() {
     assert_refused(&[
         plugin(json!({"limit": {"memory": "1Gi"}})),
         plugin(json!({"limits": {"memory": "64MB"}})),
+        plugin(json!({"limits": {"memory": "."}})),
+        plugin(json!({"limits": {"cpu": "-1"}})),
         variables(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])),
         variables(json!([{"name": "A B", "value": "1"}])),
         variables(
             json!([{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]),
         ),
         own_variable,
-        json!({"extraArgs": {"plugin": ["--probes=[::]:1"]}}),
-        json!({"extraArgs": {"install": ["--config=/x"]}}),
         // The containers are root, and the kubelet would not start them.
         json!({"podSecurityContext": {"runAsNonRoot": true}}),
         json!({"podSecurityContext": {"runAsUser": "0"}}),
@@ -171,10 +173,65 @@ fn what_a_container_gets_is_what_it_can_have() {
     ]);
     assert_accepted(&[
         plugin(json!({"limits": {"memory": "64Mi", "cpu": 0.5}, "requests": {"cpu": "100m"}})),
+        plugin(json!({"limits": {"memory": "+1Gi", "cpu": ".5"}})),
         variables(json!([{"name": "A", "value": "1"}, {"name": "b.c-d", "value": ""}])),
-        json!({"extraArgs": {"plugin": ["--rescan=60", "--http=[::]:9912"]}}),
         json!({"serviceAccount": {"create": false, "name": "other"}}),
         claims,
+    ]);
+}
+
+/// A program wants each option once. Which the chart sets, depends on the values.
+#[test]
+fn options_that_a_container_has_are_not_given_again() {
+    let claims = json!({"classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]}});
+    let moved = json!({"installDir": "/data/boathook"});
+    let by_names = json!({"engine": "containerd", "runtimeClass": {"as": ["nvidia"]}});
+    for (container, arguments, values) in [
+        (
+            "plugin",
+            json!(["--log-level=debug"]),
+            json!({"logLevel": "warn"}),
+        ),
+        (
+            "plugin",
+            json!(["--rescan=60", "--http", "[::]:9912"]),
+            json!({"monitoring": {"enabled": true}}),
+        ),
+        (
+            "plugin",
+            json!(["--delivery=cdi"]),
+            json!({"engine": "crio"}),
+        ),
+        ("plugin", json!(["--hook=/x"]), moved.clone()),
+        ("install", json!(["--as=nvidia"]), by_names),
+        ("install", json!(["--config-dir=/x/boathook"]), moved),
+        ("dra", json!(["--cdi=/x"]), json!({"cdiDir": "/var/cdi"})),
+    ] {
+        let mut usual = json!({"extraArgs": {}});
+        if container == "dra" {
+            usual
+                .as_object_mut()
+                .unwrap()
+                .extend(claims.as_object().unwrap().clone());
+        } else if container == "install" {
+            usual["engine"] = json!("containerd");
+        }
+        usual["extraArgs"][container] = arguments;
+        let mut again = usual.clone();
+        again
+            .as_object_mut()
+            .unwrap()
+            .extend(values.as_object().unwrap().clone());
+        assert_refused(&[again]);
+        // Elsewhere it is an option as others. These directories the pod would not have.
+        if !usual["extraArgs"].to_string().contains("--config-dir") {
+            assert_accepted(&[usual]);
+        }
+    }
+    assert_refused(&[
+        json!({"extraArgs": {"plugin": ["--probes=[::]:1"]}}),
+        json!({"extraArgs": {"install": ["--config=/x"]}}),
+        json!({"extraArgs": {"install": ["--prefix", "/x/boathook"]}}),
     ]);
 }
 
