@@ -25,7 +25,7 @@ Examples:
   boathook-dra run --node-name worker-1 --unhealthy=no-execute  pods with a sick device end
 
 Exit codes:
-  0  success; run: ended by SIGTERM or SIGINT
+  0  success; run: ended by SIGTERM, SIGINT or SIGQUIT
   1  failure
   2  invalid command line";
 

@@ -68,11 +68,11 @@ fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     Ok(lock.transpose()?)
 }
 
-/// Waits for SIGTERM or SIGINT. Without this, the kernel would discard these signals, because this
+/// Waits for SIGTERM, SIGINT or SIGQUIT. Without this, the kernel would discard these signals, because this
 /// process may be the first process of a container. The kubelet could then only kill the process
 /// after the pod's grace period.
 fn wait_for_signal() -> Result<()> {
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT]);
     signals.thread_block().context("cannot block signals")?;
     signals.wait().context("cannot wait for a signal")?;
     Ok(())

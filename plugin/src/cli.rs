@@ -39,7 +39,7 @@ Examples:
   boathook-plugin run --http 127.0.0.1:9911  with metrics and probes
 
 Exit codes:
-  0  success; run: ended by SIGTERM or SIGINT
+  0  success; run: ended by SIGTERM, SIGINT or SIGQUIT
   1  failure; list: a class or a device is left out; open-devices: one cannot be opened
   2  invalid command line";
 

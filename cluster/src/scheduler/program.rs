@@ -32,7 +32,7 @@ Examples:
   boathook-scheduler run --config scheduler.toml  score by another file's resources
 
 Exit codes:
-  0  success; run: ended by SIGTERM or SIGINT
+  0  success; run: ended by SIGTERM, SIGINT or SIGQUIT
   1  failure
   2  invalid command line";
 

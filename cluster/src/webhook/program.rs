@@ -32,7 +32,7 @@ Examples:
   boathook-webhook crds                     print the CustomResourceDefinitions, as YAML
 
 Exit codes:
-  0  success; run: ended by SIGTERM or SIGINT
+  0  success; run: ended by SIGTERM, SIGINT or SIGQUIT
   1  failure
   2  invalid command line";
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use harness::binaries;
+use nix::sys::signal::Signal;
 
 use crate::site::{Site, VERSION, complaint, docker_daemon, fixture, said, with_mounts};
 use crate::tree;
@@ -220,23 +221,24 @@ fn an_output_without_a_reader_stops_nothing() {
 }
 
 #[test]
-fn waiting_ends_with_sigterm() {
-    let site = Site::with_containerd();
-    let mut waiting = site.without_source(&["wait"]).spawn().unwrap();
-    let call = format!("/proc/{}/syscall", waiting.id());
-    let is_waiting = || {
-        let text = fs::read_to_string(&call).unwrap();
-        let number = text.split(' ').next().unwrap_or_default();
-        number.parse() == Ok(nix::libc::SYS_rt_sigtimedwait)
-    };
-    while !is_waiting() {
-        assert!(waiting.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+fn waiting_ends_with_a_signal() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
+        let site = Site::with_containerd();
+        let mut waiting = site.without_source(&["wait"]).spawn().unwrap();
+        let call = format!("/proc/{}/syscall", waiting.id());
+        let is_waiting = || {
+            let text = fs::read_to_string(&call).unwrap();
+            let number = text.split(' ').next().unwrap_or_default();
+            number.parse() == Ok(nix::libc::SYS_rt_sigtimedwait)
+        };
+        while !is_waiting() {
+            assert!(waiting.try_wait().unwrap().is_none());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let pid = nix::unistd::Pid::from_raw(waiting.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).unwrap();
+        assert!(waiting.wait().unwrap().success(), "{signal}");
     }
-    let sigterm = nix::sys::signal::Signal::SIGTERM;
-    let pid = nix::unistd::Pid::from_raw(waiting.id().cast_signed());
-    nix::sys::signal::kill(pid, sigterm).unwrap();
-    assert!(waiting.wait().unwrap().success());
 }
 
 /// The plugin writes the file, and no longer runs when its node is uninstalled.
