@@ -288,11 +288,19 @@ pub struct RefusedRequest {
 }
 
 /// Returns an item with a kind in the form that it has for a device of the requested class: the device
-/// alone, or, if a path follows the equals sign, the device and its path in the container.
+/// alone, or, if a path follows the equals sign, the device and its path in the container. A form that
+/// a message cannot show as it is would be no name, so it is described.
 fn describe_form_without_kind(item: &str) -> String {
-    match item.rsplit_once('=') {
-        Some((device, path)) if path.starts_with('/') => excerpt(&format!("{device}:{path}")),
-        Some((_, device)) => excerpt(device),
-        None => excerpt(item),
+    let (form, description) = match item.rsplit_once('=') {
+        Some((device, path)) if path.starts_with('/') => {
+            (format!("{device}:{path}"), "`:` in place of the last `=`")
+        }
+        Some((_, device)) => (device.to_owned(), "only what follows the last `=`"),
+        None => return excerpt(item),
+    };
+    if excerpt(&form) == form {
+        form
+    } else {
+        description.to_owned()
     }
 }

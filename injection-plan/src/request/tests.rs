@@ -129,6 +129,14 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
             "3=/dev/x",
             "`3=/dev/x` is of the kind 3, which is not a resource of the class; write 3:/dev/x",
         ),
+        (
+            &format!("b.org/npu={}", "a".repeat(65)),
+            &format!(
+                "`b.org/npu={}…` is of the kind b.org/npu, which is not a resource of the class; write \
+                 only what follows the last `=`",
+                "a".repeat(54)
+            ),
+        ),
         ("all,-3", &left_out("-3")),
         ("!3,all", &left_out("!3")),
         ("all,3", "all"),
