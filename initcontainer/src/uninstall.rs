@@ -246,15 +246,16 @@ fn describe_remaining_program(host: &Host, plan: &Plan, path: &Path) -> Result<O
     let remaining_program = names.find(|name| text.contains(name));
     Ok(remaining_program.map(|program| {
         format!(
-            "{}: it was edited and still names {program}, which is gone: take that out",
+            "{}: it was edited and still names {program}, which goes with the uninstallation: take that \
+             out",
             path.display()
         )
     }))
 }
 
 /// Describes the installation's part in the files of an engine without a record, which went with the
-/// program directory. The files may be those of another installation, so they are only named. A file that
-/// cannot be read is none.
+/// program directory. The files may be those of another installation, so they are only named. A file
+/// that cannot be read is none.
 fn describe_unrecorded_part(host: &Host, engine: Engine) -> Option<String> {
     let snapshot = engine.read_snapshot(host, None).ok()?;
     let plan = engine.plan_undo(&snapshot, None);

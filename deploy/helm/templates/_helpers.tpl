@@ -262,8 +262,9 @@ true
 {{- end }}
 
 {{- /* The directories of the node that the init container has at the same paths below /host, by the
-names of their volumes, of which the first may contain the others. For an uninstallation those above, where empty directories can be removed: a
-volume's own directory cannot. A directory in another one is mounted with that. */ -}}
+names of their volumes, of which the first may contain the others. For an uninstallation those above,
+where empty directories can be removed: a volume's own directory cannot. A directory in another one is
+mounted with that. */ -}}
 {{- define "boathook.installDirectories" -}}
 {{- if not .Values.uninstall }}
 programs: {{ .Values.installDir }}

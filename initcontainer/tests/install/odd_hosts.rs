@@ -205,7 +205,8 @@ fn an_edited_file_that_still_names_boathook_is_told_at_the_removal() {
     let text = said(&site.run(&["uninstall"]));
     for file in ["/etc/docker/daemon.json", "/etc/containerd/config.toml"] {
         let line = format!(
-            "kept {file}: it was edited and still names {RUNTIME}, which is gone: take that out\n"
+            "kept {file}: it was edited and still names {RUNTIME}, which goes with the \
+             uninstallation: take that out\n"
         );
         assert!(text.contains(&line), "{text}");
     }
