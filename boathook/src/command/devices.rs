@@ -9,7 +9,7 @@ use host_files::printable;
 use injection_plan::request::{RequestNames, RequestText, is_usb_port};
 use serde::Serialize;
 
-use super::example::ClassKind;
+use super::class_kind::ClassKind;
 use super::holders::Holder;
 use super::output::Style;
 

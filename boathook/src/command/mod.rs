@@ -6,6 +6,7 @@ mod cdi_names;
 mod cdi_yaml;
 mod check;
 mod class;
+mod class_kind;
 mod containers;
 mod devices;
 mod doctor;

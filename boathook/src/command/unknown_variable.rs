@@ -12,7 +12,7 @@ use hook::log::format_error_chain;
 use hook::planner;
 
 use super::CommandError;
-use super::example::ClassKind;
+use super::class_kind::ClassKind;
 
 /// Returns the message for variables in the form `NAME=VALUE`, none of which belongs to a class of
 /// this host. Returns `None` if there are no variables, or if a class has one of them.
