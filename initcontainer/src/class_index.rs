@@ -46,8 +46,14 @@ pub fn update_class_index(host: &Host, payload: &Payload) -> Result<()> {
     let text = build_index(&files);
     let new_index = index.sibling(NEW_INDEX_NAME);
     new_index.remove_all()?;
-    new_index.create_file(INDEX_MODE, |file| file.write_all(text.as_bytes()))?;
-    new_index.rename(&index, RenameFlags::empty())?;
+    let written = new_index
+        .create_file(INDEX_MODE, |file| file.write_all(text.as_bytes()))
+        .and_then(|()| new_index.rename(&index, RenameFlags::empty()));
+    if let Err(error) = written {
+        // It does no harm if it stays: the next installation removes it.
+        let _ = new_index.remove_all();
+        return Err(error.into());
+    }
     Ok(index.sync_dir()?)
 }
 
