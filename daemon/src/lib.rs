@@ -1,5 +1,5 @@
-//! What the programs share that run as containers of a cluster or as services of a host: the
-//! plugin, the DRA driver, the installer, the scheduler extender and the webhook. The hook must
+//! The shared code of the programs that run as containers of a cluster or as services of a host:
+//! the plugin, the DRA driver, the installer, the scheduler extender and the webhook. The hook must
 //! not use this crate: the hook is started for each container and must be small.
 //!
 //! * [`command_line`] reports errors, prints output, and has the options for the log and the node.

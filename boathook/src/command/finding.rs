@@ -19,7 +19,7 @@ pub(super) enum Severity {
     Error,
 }
 
-/// What a finding is about, for commands that treat some findings in another way.
+/// The subject of a finding. Some commands treat findings about one subject differently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum FindingKind {
     #[default]

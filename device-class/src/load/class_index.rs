@@ -48,7 +48,7 @@ struct Header {
     classes: Vec<Entry>,
 }
 
-/// What the first line of an index has about a class file.
+/// The entry of a class file in the first line of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     name: String,

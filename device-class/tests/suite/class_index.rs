@@ -133,7 +133,8 @@ fn a_shipped_class_of_the_index_is_that_of_its_file() {
 #[test]
 fn the_index_is_used_while_the_files_are_those_of_which_it_was_made() {
     let files = [("card.toml", CARD), ("small.toml", SMALL)];
-    /// What is changed, and of how many of the two classes the index is used then.
+    /// The name of a change, the change, and the number of the two classes that are then read from
+    /// the index.
     type Change = (&'static str, fn(&Classes), usize);
     let changes: [Change; 14] = [
         ("nothing", |_| {}, 2),

@@ -95,7 +95,7 @@ mod tests {
                 multiarch,
                 lib_32bit,
             ),
-            // What the hook creates: a module in a directory, and links to libraries.
+            // The hook creates modules in directories, and links to libraries.
             (
                 &[(multiarch, "x/xorg/driver.so"), (lib64, "libc.so.6")],
                 lib64,

@@ -120,7 +120,7 @@ mod tests {
         ));
     }
 
-    /// What is written is read again.
+    /// The parser reads each line that the formatter writes.
     #[test]
     fn a_line_of_each_level_is_parsed() {
         const TIME: &str = "2026-11-22T10:00:00Z";

@@ -471,7 +471,7 @@ mod tests {
         let chart = include_str!("../../../../deploy/helm/templates/daemon-set.yaml")
             .replace("{{ .Values.configDir }}", "/etc/boathook")
             .replace("{{ .Values.installDir }}", "/opt/boathook")
-            // Those of the installation are not the plugin's.
+            // The plugin does not have the mounts of the installer.
             .replace("mountPath: /host{{ $path }}", "")
             // This file is mounted only if a class names a group.
             .replace("mountPath: /host/etc/group", "");

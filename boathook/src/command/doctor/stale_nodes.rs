@@ -91,7 +91,7 @@ struct ExaminedNode<'a> {
     node: &'a SpecNode,
     /// The path of the node on the host, if the engine was not told another one.
     host_path: &'a Path,
-    /// Where the node has this number, for messages.
+    /// The place where the node has this number. Messages name it.
     place: &'static str,
 }
 
