@@ -1,4 +1,5 @@
-//! The command line of `boathook`.
+//! Declares the command line of `boathook`: its options, its subcommands and their arguments. The
+//! doc comments of these types are the texts of `--help`.
 
 mod attach;
 mod class;
@@ -41,7 +42,8 @@ pub(crate) struct Cli {
     )]
     pub config_path: Option<PathBuf>,
 
-    // The time in seconds after which the hook fails. Tests set a shorter time than the default.
+    // The time limit of the hook in seconds. The container does not start if the hook exceeds it.
+    // Tests set a shorter limit than the default of 10 seconds.
     #[arg(long = "deadline", hide = true, value_name = "SECONDS")]
     pub deadline_seconds: Option<NonZeroU32>,
 
@@ -75,7 +77,7 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// Parses the command line of this process. If the command line is wrong or requests help,
-    /// prints a message and ends the process.
+    /// prints a message and ends the process with the exit code 2 or 0.
     pub(crate) fn parse_arguments() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
             // If there is an error, clap returns no parsed options, so this code searches for
@@ -94,8 +96,8 @@ impl Cli {
         })
     }
 
-    /// Returns the log level that the command line sets. Returns `None` if the configuration
-    /// decides.
+    /// Returns the log level that `--log-level` or `-v` sets. Returns `None` if neither is given:
+    /// then `log_level` in config.toml applies.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
         if self.is_verbose {
             Some(LogLevel::Info)
@@ -157,11 +159,13 @@ Exit codes, determined by the first fault:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    // Releases without the program `boathook-hook` configured this subcommand as the hook.
+    // Installations of old releases, which had no program `boathook-hook`, call this subcommand as
+    // the hook.
     /// Run as the hook of the stage `prestart`, with the container's state on stdin
     #[command(hide = true)]
     Prestart(HookArguments),
-    // Releases without the program `boathook-hook` configured this subcommand as the hook.
+    // Installations of old releases, which had no program `boathook-hook`, call this subcommand as
+    // the hook.
     /// Run as the hook of the stage `createRuntime`, with the container's state on stdin
     #[command(hide = true)]
     CreateRuntime(HookArguments),

@@ -16,7 +16,8 @@ mod generated {
         tonic::include_proto!("runtime.v1");
     }
 
-    /// The device plugin API, version v1beta1.
+    /// The device plugin API, version v1beta1. A plugin registers with the kubelet, which then
+    /// calls the plugin to list and allocate its devices.
     pub mod deviceplugin {
         tonic::include_proto!("v1beta1");
     }

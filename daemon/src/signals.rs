@@ -21,7 +21,7 @@ impl EndSignals {
         ]))
     }
 
-    /// Waits for the next signal, and logs its name.
+    /// Waits for the next of these signals, and logs its name. The caller then ends the program.
     pub async fn wait(&mut self) {
         let [
             (first_name, first_signal),
@@ -49,7 +49,7 @@ impl HangUps {
         install_handler(SignalKind::hangup()).map(HangUps)
     }
 
-    /// Notifies `reload` of each signal.
+    /// Notifies `reload` of each SIGHUP, so that the class files are read again.
     pub async fn forward(mut self, reload: Notifier) {
         while self.0.recv().await.is_some() {
             tracing::info!("received SIGHUP, reloading the classes");

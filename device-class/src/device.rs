@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct DeviceNumber {
     #[serde(rename = "type")]
     pub kind: DeviceKind,
-    /// The major number, which identifies the driver.
+    /// The major number, which identifies the driver. /proc/devices lists it.
     pub major: u32,
     /// The minor number, which identifies one device of the driver.
     pub minor: u32,
@@ -46,7 +46,8 @@ pub struct DeviceRule {
 }
 
 impl DeviceKind {
-    /// Parses the letter that `Display` writes for the kind: `b` or `c`.
+    /// Parses the letter of the kind, `b` or `c`, as `Display` writes it and as cgroup v1 rules
+    /// have it.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "b" => Some(DeviceKind::Block),
@@ -100,7 +101,8 @@ impl Access {
         pair.map(|(access, _)| *access)
     }
 
-    /// Returns the access that allows each operation that `self` or `other` allows.
+    /// Returns the access that allows each operation that `self` or `other` allows: `r` and `w`
+    /// become `rw`.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -116,21 +118,22 @@ impl Access {
         self.0
     }
 
-    /// Returns every non-empty combination of the operations that this access allows.
+    /// Returns every non-empty combination of the operations that this access allows: `r`, `w` and
+    /// `rw` for `rw`.
     pub fn subsets(self) -> impl Iterator<Item = Self> {
         (1..=Self::ALL.0)
             .map(Self)
             .filter(move |subset| self.contains(*subset))
     }
 
-    /// Returns each single operation that this access allows.
+    /// Returns each single operation that this access allows: `r` and `w` for `rw`.
     pub fn iter(self) -> impl Iterator<Item = Self> {
         let operations = Self::ACCESS_LETTERS.into_iter().map(|(access, _)| access);
         operations.filter(move |access| self.contains(*access))
     }
 }
 
-/// The default access of a class: reading and writing.
+/// The default access to a node of a class: reading and writing, but not mknod(2).
 impl Default for Access {
     fn default() -> Self {
         Self::READ.union(Self::WRITE)

@@ -14,13 +14,14 @@ use crate::class::DeviceClass;
 use crate::host::HostView;
 use crate::name::ClassName;
 
-/// The directory on the host with one file of driver properties for each class.
+/// The directory on the host with one file of driver properties for each class. It is in /run,
+/// which is emptied at each boot.
 pub const PROPERTIES_DIR: &str = "/run/boathook/facts";
 
 /// The maximum size in bytes of a file with driver properties. A larger file is not read.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The maximum length in bytes of a key or a value.
+/// The maximum length in bytes of a key or a value. Properties with a longer one are left out.
 const MAX_TEXT_BYTES: usize = 256;
 
 /// If driver properties are older than this, in seconds, the administrator is reminded to run the
@@ -42,14 +43,14 @@ const PROGRAM_KEY: &str = "boathook program";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriverProperties(BTreeMap<String, Vec<String>>);
 
-/// Returns the path of the file with the driver properties of a class.
+/// Returns the path of the file with the driver properties of a class: `/run/boathook/facts/NAME`.
 pub fn properties_file_path(class: &ClassName) -> PathBuf {
     Path::new(PROPERTIES_DIR).join(class.as_str())
 }
 
 impl DriverProperties {
     /// Collects the keys and values that a program printed. Leaves out a pair if its key or value
-    /// is empty, is too long or has control characters.
+    /// is empty, is too long or has control characters, and all pairs after the first 512 KiB.
     pub fn from_pairs(properties: impl IntoIterator<Item = (String, String)>) -> Self {
         let is_valid = |text: &str| {
             let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
@@ -162,8 +163,8 @@ impl DriverProperties {
         }
     }
 
-    /// Returns how many seconds ago the properties were written. Returns `None` if they were not
-    /// written since the boot.
+    /// Returns the age of the properties in seconds. Returns `None` if they were written at a
+    /// greater uptime than the host's, so before its last boot.
     fn age_seconds(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
             .checked_sub(self.first_value(UPTIME_KEY)?.parse().ok()?)

@@ -4,7 +4,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// The reason why a formula has no value.
+/// The reason why a formula of a class file has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormulaError {
     /// The text is not made of numbers, `+`, `-`, `*`, `/` and parentheses, or is nested too deep.
@@ -37,11 +37,12 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// The value of a well-formed expression. `None` means that the value is out of range.
-type Value = Result<Option<u64>, FormulaError>;
+/// The value of an expression, or `None` if it is out of range. The rest of the formula is parsed
+/// nevertheless, so that a syntax error is found.
+type ParsedValue = Result<Option<u64>, FormulaError>;
 
 impl Parser<'_> {
-    fn parse_sum(&mut self) -> Value {
+    fn parse_sum(&mut self) -> ParsedValue {
         let mut value = self.parse_product()?;
         while let Some(sign @ ('+' | '-')) = self.peek_char() {
             self.chars.next();
@@ -54,7 +55,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    fn parse_product(&mut self) -> Value {
+    fn parse_product(&mut self) -> ParsedValue {
         let mut value = self.parse_operand()?;
         while let Some(sign @ ('*' | '/')) = self.peek_char() {
             self.chars.next();
@@ -67,7 +68,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    fn parse_operand(&mut self) -> Value {
+    fn parse_operand(&mut self) -> ParsedValue {
         if self.peek_char() != Some('(') {
             return self.parse_number();
         }
@@ -84,7 +85,7 @@ impl Parser<'_> {
         }
     }
 
-    fn parse_number(&mut self) -> Value {
+    fn parse_number(&mut self) -> ParsedValue {
         let mut digits = String::new();
         while let Some(c) = self.chars.next_if(char::is_ascii_alphanumeric) {
             digits.push(c);

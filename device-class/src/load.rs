@@ -32,7 +32,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// able to create many such files, and each would delay the start of every container.
 const MAX_UNUSABLE_FILES: usize = 256;
 
-/// A class file and the files that it extends, not parsed yet.
+/// A class file and the files that it extends, before they are parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
@@ -42,12 +42,12 @@ pub struct ClassSource {
     /// The files that this class extends. The class file extends the first one, and each of them
     /// extends the next one. The list is empty for a class of an index.
     bases: Vec<BaseFile>,
-    /// The reason why the class cannot be used: users other than root can change one of its files,
-    /// or a file that it extends is missing.
+    /// The reason why the class cannot be used, which [`ClassSource::parse`] returns: users other
+    /// than root can change one of its files, or a file that it extends is missing.
     fault: Option<FileError>,
 }
 
-/// The content of a class file.
+/// The content of a class file: its text, or a reference into the class index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
     /// The text of the file.
@@ -56,7 +56,7 @@ enum Content {
     Indexed(IndexedClass),
 }
 
-/// A class file that another one extends.
+/// A class file that another class file extends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BaseFile {
     path: PathBuf,
@@ -145,7 +145,8 @@ impl ClassSource {
         })
     }
 
-    /// Reads the class file again if its content is that of an index.
+    /// Returns the source with the text of its file. If the content is that of a class index, reads
+    /// the file.
     fn into_text(self) -> Result<Self, FileError> {
         match (&self.content, self.path.parent(), self.path.file_name()) {
             (Content::Indexed(class), Some(path), Some(name)) => {
@@ -164,7 +165,8 @@ impl ClassSource {
         }
     }
 
-    /// Returns whether the class files of two classes have the same text.
+    /// Returns whether the class files of two classes have the same text. Returns `false` if one of
+    /// them cannot be read.
     pub fn has_same_text(&self, other: &Self) -> bool {
         let [text, other_text] = [self, other].map(|source| source.clone().into_text().ok());
         match (text, other_text) {
@@ -201,15 +203,15 @@ impl ClassSource {
         self.fault.is_some() || texts.any(|text| class::may_be_requested(text, &is_set))
     }
 
-    /// Returns whether the file disables its class (`enabled = false`) and extends a class that this
-    /// host replaces by a file in another directory, or does not have. What the class changes in
-    /// the extended one may then be missing.
+    /// Returns whether the file disables its class (`enabled = false`), and a file in another
+    /// directory replaces or disables the class that it extends. The tables and lists that the
+    /// class changes may then be missing.
     pub(crate) fn is_disabled_without_base(&self) -> bool {
         let Some(base_name) = class::find_extended_class(self.text()) else {
             return false;
         };
-        // The class that was shipped with this one. An administrator's class extends one of another
-        // directory, and a mistake in it must be reported.
+        // The file of the extended class that was shipped with this class. An administrator's class
+        // extends a class of another directory, and a mistake in it must be reported.
         let shipped_base = self.path.with_file_name(format!("{base_name}.toml"));
         let table = self.text().parse::<toml::Table>().ok();
         let value = table.as_ref().and_then(|table| table.get("enabled"));
@@ -221,7 +223,7 @@ impl ClassSource {
         is_replaced && value.and_then(toml::Value::as_bool) == Some(false)
     }
 
-    /// Parses the class.
+    /// Parses the class, or reads it from the class index.
     ///
     /// # Errors
     /// Users other than root can change the file or a file that it extends, an extended file is
@@ -247,12 +249,12 @@ impl ClassSource {
         Ok(source)
     }
 
-    /// Returns the class, merged with the files that it extends, as JSON.
+    /// Returns the class, merged with the files that it extends, as JSON for the class index.
     fn convert_to_json(&self) -> Option<serde_json::Value> {
         strict_toml::convert_to_json(&self.layers()).ok()?
     }
 
-    /// Returns the class file and the files that it extends.
+    /// Returns the class file and the files that it extends, beginning with the class file itself.
     fn layers(&self) -> Vec<Layer<'_>> {
         let bases = self.bases.iter();
         let files = bases.map(|base| (base.path.as_path(), base.text.as_str()));
@@ -275,7 +277,8 @@ fn read_error(path: &Path, error: io::Error) -> FileError {
     FileError::whole(path, format!("cannot be read: {error}"))
 }
 
-/// Returns the class name of a class file: the file name without `.toml`.
+/// Returns the class name of a class file: the file name without `.toml`, such as `npu` for
+/// `npu.toml`.
 fn parse_class_name(file: &Path) -> Result<ClassName, FileError> {
     let to_file_error = |message: String| FileError::whole(file, message);
     let stem = file.file_name().and_then(|name| name.to_str());
@@ -336,7 +339,7 @@ pub fn read_each_source(
     Ok(sources)
 }
 
-/// A directory of class files, and its class index.
+/// A directory of class files, and its class index if it has one.
 struct IndexedDirectory<'a> {
     directory: Directory<'a>,
     index: Option<ClassIndex>,
@@ -344,16 +347,16 @@ struct IndexedDirectory<'a> {
 
 impl<'a> IndexedDirectory<'a> {
     fn new(directory: Directory<'a>) -> Self {
-        let opened = directory.open_result.as_ref().ok();
-        let index = opened.and_then(ClassIndex::open);
+        let open_directory = directory.open_result.as_ref().ok();
+        let index = open_directory.and_then(ClassIndex::open);
         IndexedDirectory { directory, index }
     }
 
     fn read_source(&self, name: &OsStr) -> Result<ClassSource, FileError> {
         let index = self.index.as_ref();
-        let indexed =
+        let indexed_source =
             index.and_then(|index| ClassSource::find_in_index(&self.directory, index, name));
-        indexed.map_or_else(|| ClassSource::read_in_directory(&self.directory, name), Ok)
+        indexed_source.map_or_else(|| ClassSource::read_in_directory(&self.directory, name), Ok)
     }
 }
 

@@ -80,7 +80,7 @@ fn check_name(
 /// The number of characters in the shortened container ids that engines print.
 pub const SHORT_ID_CHARS: usize = 12;
 
-/// Returns whether an engine chose a container id at random.
+/// Returns whether an engine chose a container id at random. Such an id has 64 hexadecimal digits.
 pub fn is_random_container_id(id: &str) -> bool {
     id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit())
 }
@@ -116,9 +116,8 @@ pub fn excerpt(text: &str) -> String {
     excerpt
 }
 
-/// Declares a type for names with certain characters. The arguments are: what messages call such a
-/// name, the maximum length in characters, a description of the allowed characters for messages,
-/// and a function that checks one character.
+/// Declares a type for names. Its `TryFrom<String>` checks the length in characters and each
+/// character. Error messages contain `$kind` and `$allowed`.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident($kind:expr, $max_length:expr, $allowed:expr, $is_allowed:expr)) => {
         name! { $(#[$doc])* $type }
@@ -183,7 +182,8 @@ name! {
 }
 
 name! {
-    /// The name of a device's attribute. Templates refer to the attribute as `{name}`.
+    /// The name of a device's attribute, such as `model`. Templates refer to the attribute as
+    /// `{model}`.
     AttributeName("attribute name", 63, "a-z A-Z 0-9 _", is_word_char)
 }
 
@@ -204,7 +204,7 @@ name! {
 }
 
 name! {
-    /// The name of a program, without a directory.
+    /// The name of a program, without a directory, such as `npu-container-hook`.
     ProgramName("program name", 63, "a-z A-Z 0-9 - _", is_program_char)
 }
 
@@ -215,12 +215,12 @@ name! {
 }
 
 name! {
-    /// The name of a user group on the host (groupadd(8)).
+    /// The name of a user group on the host, such as `dialout` (groupadd(8)).
     GroupName("group", 32, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
-    /// The name of a systemd unit.
+    /// The name of a systemd unit, such as `npu-cdi.service`.
     UnitName("name of a unit", 255, "a-z A-Z 0-9 - _ . @ :", |c| is_label_char(c) || "@:".contains(c))
 }
 
@@ -236,7 +236,7 @@ fn is_label_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Parses a class name from the command line.
+/// Parses a class name. Commands parse their arguments with this implementation.
 impl FromStr for ClassName {
     type Err = NameError;
 
@@ -290,7 +290,8 @@ impl DeviceId {
     /// to 63 characters.
     pub const MAX_LENGTH: usize = 63;
 
-    /// Returns whether an id may contain this character.
+    /// Returns whether an id may contain this character. Characters with a meaning in lists or
+    /// paths, such as commas and slashes, are not allowed.
     pub fn is_valid_char(c: char) -> bool {
         is_label_char(c) || c == ':'
     }
@@ -303,7 +304,7 @@ impl DeviceId {
         Self::from_text_with_limit(text, Self::MAX_LENGTH)
     }
 
-    /// Creates an id as [`DeviceId::from_hardware`] does, but a shorter one, so that
+    /// Creates an id as [`DeviceId::from_hardware`] does, but of at most 56 characters, so that
     /// [`DeviceId::replica_id`] can append a number.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
         Self::from_text_with_limit(text, Self::MAX_LENGTH - Self::MAX_REPLICA_SUFFIX_LENGTH)
@@ -313,8 +314,8 @@ impl DeviceId {
     /// is `::65534`.
     const MAX_REPLICA_SUFFIX_LENGTH: usize = 7;
 
-    /// Returns the id of one slot of this device, if several containers share the device: the
-    /// device's id, `::` and the slot's number.
+    /// Returns the id of one share of this device, if several containers share the device. For
+    /// example, `npu-0::1` is a share of `npu-0`.
     pub fn replica_id(&self, number: u16) -> Self {
         DeviceId(format!("{}::{number}", self.0))
     }

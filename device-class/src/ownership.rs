@@ -34,7 +34,7 @@ const STICKY_MODE: u32 = 0o1000;
 /// The reason why a file cannot be opened, or why users other than root could change it.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
-    /// The file belongs to a user other than root.
+    /// The file belongs to a user other than root, who can change it at any time.
     #[error(
         "{} belongs to uid {uid}, who could change what runs as root; run: chown root: {}",
         path.display(),
@@ -45,7 +45,8 @@ pub enum OwnershipError {
         path: PathBuf,
         uid: u32,
     },
-    /// The mode of the file gives write permission to users other than the file's owner.
+    /// The mode of the file gives write permission to users other than the file's owner, as 0664
+    /// does.
     #[error(
         "{} has mode {mode:04o}, so others could change what runs as root; run: chmod go-w {}",
         path.display(),
@@ -56,7 +57,7 @@ pub enum OwnershipError {
         path: PathBuf,
         mode: u32,
     },
-    /// Every user of the host can create files in the directory.
+    /// Every user of the host can create files in the directory, as in /tmp.
     #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
     WorldWritable { path: PathBuf, mode: u32 },
     /// Users other than root can create or replace a symbolic link on the path.
@@ -129,8 +130,8 @@ pub fn open_trusted_file(path: &Path) -> Result<RegularFile, OwnershipError> {
     open_again(&located_file.handle, flags, path)
 }
 
-/// Opens the regular file of a handle again with these flags of open(2). `path` is used for the
-/// error.
+/// Opens the regular file of a handle again, through /proc/self/fd, with these flags of open(2).
+/// Errors name `path`.
 fn open_again(handle: &Handle, flags: OFlag, path: &Path) -> Result<RegularFile, OwnershipError> {
     let handle_path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
     let file = fcntl::open(handle_path.as_str(), flags, Mode::empty())
@@ -145,7 +146,7 @@ pub fn resolve_trusted_program(root: &Path, path: &Path) -> Result<PathBuf, Owne
     Ok(walk_path(&root.path, path)?.path)
 }
 
-/// Checks a file. Fails if users other than root can change it.
+/// Checks a file. Fails if users other than root can change it, or a directory or link on its path.
 pub fn check_trusted_file(path: &Path) -> Result<(), OwnershipError> {
     walk_path(Path::new("/"), &to_absolute(path)?).map(|_| ())
 }
@@ -157,7 +158,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory. Fails if users other than root can change the directory.
+    /// Opens a directory. Fails if users other than root can change it, or a directory or link on
+    /// its path.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
         let located_dir = walk_path(Path::new("/"), &to_absolute(path)?)?;
         Ok(Directory { located_dir })
@@ -173,7 +175,7 @@ impl Directory {
     }
 
     /// Returns the metadata of a regular file in the directory without opening the file. Returns
-    /// `None` for any other kind of file, also for a symbolic link, and if users other than root can
+    /// `None` for any other kind of file, such as a symbolic link, and if users other than root can
     /// change the file.
     pub(crate) fn stat_file(&self, name: &OsStr) -> Option<FileStat> {
         let directory = &self.located_dir.handle;

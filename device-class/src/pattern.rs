@@ -67,7 +67,8 @@ pub enum PatternError {
 }
 
 impl PathPattern {
-    /// Returns the components of the path in order, beginning below the root.
+    /// Returns the components of the path in order. `/sys/class` has the components `sys` and
+    /// `class`.
     pub fn components(&self) -> &[Component] {
         &self.components
     }
@@ -84,8 +85,8 @@ impl PathPattern {
         captures.filter_map(|(name, is_digits_only)| is_digits_only.then_some(name))
     }
 
-    /// Returns whether the pattern matches a path. Attributes that the pattern would capture may have
-    /// any value.
+    /// Returns whether the pattern matches a path. The attributes that it captures may have any
+    /// value.
     pub fn matches_path(&self, path: &Path) -> bool {
         let Ok(relative_path) = path.strip_prefix("/") else {
             return false;
@@ -149,9 +150,9 @@ impl Component {
             .then_some(captured_attributes)
     }
 
-    /// Compares two file names that match the component, by what it captures from them: numbers as
-    /// numbers, so that `card9` comes before `card10`, and other texts as texts. So hexadecimal
-    /// addresses, which are no numbers of a pattern, keep their order.
+    /// Compares two matches of the component by the captured values. Captures of the kind `number`
+    /// are compared as numbers, so that `card9` comes before `card10`. Others, such as hexadecimal
+    /// addresses, are compared as texts.
     pub(crate) fn compare_captures(&self, a: &Attributes, b: &Attributes) -> Ordering {
         let captures = self.0.iter().filter_map(|token| match token {
             Token::Capture {

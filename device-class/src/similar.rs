@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-/// Returns the known name that is most similar to `mistyped_name`, or `None` if no known name is
-/// similar enough.
+/// Returns the known name that is most similar to `mistyped_name`. Returns `None` if each known
+/// name differs in more than half of its characters, and `mistyped_name` abbreviates none of them.
 pub fn find_most_similar<'a>(
     mistyped_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,
@@ -18,8 +18,9 @@ pub fn find_most_similar<'a>(
     candidates.min().map(|(_, _, _, name)| name)
 }
 
-/// Returns whether each word of `name` begins as the corresponding word of `known_name`, as
-/// `library_dirs` and `library_directories`. Words are separated by `_`.
+/// Returns whether each word of `name` is the beginning of the corresponding word of `known_name`,
+/// such as `library_dirs` for `library_directories`. Words are separated by `_`, and an `s` at the
+/// end of a word is ignored.
 fn is_abbreviation(name: &str, known_name: &str) -> bool {
     const MIN_WORD_BYTES: usize = 3;
     let is_beginning = |(word, known_word): (&str, &str)| {
@@ -30,7 +31,8 @@ fn is_abbreviation(name: &str, known_name: &str) -> bool {
     words.clone().count() == known_words.clone().count() && words.zip(known_words).all(is_beginning)
 }
 
-/// Returns the length of the common ending of two names, in bytes.
+/// Returns the length in bytes of the common ending of two names. Of two names with the same
+/// distance, the one with the longer common ending is more similar.
 fn common_suffix_length(left: &str, right: &str) -> usize {
     let pairs = left.bytes().rev().zip(right.bytes().rev());
     pairs.take_while(|(left, right)| left == right).count()
@@ -92,7 +94,8 @@ fn strip_common_words<'a>(mut left: &'a str, mut right: &'a str) -> (&'a str, &'
     (left, right)
 }
 
-/// Returns the Damerau-Levenshtein distance of two names, ignoring case.
+/// Returns the Damerau-Levenshtein distance of two names, ignoring case: the number of added,
+/// deleted, replaced and swapped characters.
 fn edit_distance(left: &str, right: &str) -> usize {
     strsim::damerau_levenshtein(&left.to_ascii_lowercase(), &right.to_ascii_lowercase())
 }

@@ -214,7 +214,7 @@ fn write_example(example: &Example, key: Option<&str>, is_whole_value: bool) -> 
     }
 }
 
-/// Parses `text`, the whole text of the file at `path`.
+/// Parses `text`, the whole text of the file at `path`. The error names the file and the line.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     let table = DeTable::parse(text).map_err(Error::from);
     let result = table.and_then(|table| deserialize(Value::from_table(table)));

@@ -13,12 +13,10 @@ use serde_json::{Value, json};
 pub(crate) struct Blobs(PathBuf);
 
 impl Blobs {
-    /// Returns the directory of blobs in the existing layout `layout`.
     pub(crate) fn from_layout(layout: &Path) -> Self {
         Self(layout.join("blobs/sha256"))
     }
 
-    /// Creates the directory of blobs in the layout `layout`.
     pub(crate) fn create(layout: &Path) -> Result<Self> {
         let blobs = Self::from_layout(layout);
         fs::create_dir_all(&blobs.0)
@@ -35,7 +33,6 @@ impl Blobs {
         Ok(json!({"mediaType": media_type, "digest": digest, "size": contents.len()}))
     }
 
-    /// Writes a JSON document as a blob, and returns its descriptor.
     pub(crate) fn add_json_blob(&self, media_type: &str, value: &Value) -> Result<Value> {
         self.add_blob(media_type, value.to_string().as_bytes())
     }

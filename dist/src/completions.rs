@@ -37,7 +37,6 @@ pub(crate) fn write_completions(command: &Command, share_dir: &Path) -> Result<(
     Ok(())
 }
 
-/// Returns the script with which a shell completes the command line of a program.
 fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     let name = command.get_name();
     let mut command = copy_with_completed_values(command)?;

@@ -122,7 +122,8 @@ impl Components {
 }
 
 /// Returns all packages that a build of this workspace or of its tests can compile for `targets`.
-/// Each package is returned as the directory name that `cargo vendor --versioned-dirs` gives it.
+/// Each package is returned as the directory name that `cargo vendor --versioned-dirs` gives it,
+/// such as `serde-1.0.228`.
 pub(crate) fn list_compiled_packages(targets: &[String]) -> Result<BTreeSet<String>> {
     let metadata = read_metadata(targets)?;
     let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
@@ -134,7 +135,6 @@ pub(crate) fn list_compiled_packages(targets: &[String]) -> Result<BTreeSet<Stri
         .collect())
 }
 
-/// Runs `cargo metadata` for `targets`, and returns its output.
 fn read_metadata(targets: &[String]) -> Result<Metadata> {
     let platforms = targets
         .iter()
@@ -149,7 +149,7 @@ fn read_metadata(targets: &[String]) -> Result<Metadata> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns the package URL of a crate (purl, type cargo).
+/// Returns the package URL (purl) of a crate, such as `pkg:cargo/serde@1.0.228`.
 fn format_package_url(name: &str, version: &str) -> String {
     format!("pkg:cargo/{name}@{version}")
 }

@@ -19,12 +19,12 @@ pub(crate) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest
 const CONFIG_MEDIA_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// A platform of an image: the name that Go uses for the architecture, such as `amd64`, and the
-/// path of the tar archive that is the platform's only layer.
-pub(crate) type Layer = (String, PathBuf);
+/// The layer of a platform of an image: the name that Go uses for the architecture, such as
+/// `amd64`, and the path of the tar archive that is the platform's only layer.
+pub(crate) type PlatformLayer = (String, PathBuf);
 
-/// Parses an argument of the form `ARCHITECTURE=FILE`.
-pub(crate) fn parse_layer(text: &str) -> Result<Layer, &'static str> {
+/// Parses an argument of the form `ARCHITECTURE=FILE`, such as `amd64=layer.tar`.
+pub(crate) fn parse_layer(text: &str) -> Result<PlatformLayer, &'static str> {
     let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
     Ok((architecture.to_owned(), file.into()))
 }
@@ -41,7 +41,7 @@ pub(crate) struct ImageDescription {
     /// A platform and its layer, such as amd64=layer.tar; the first is the one of
     /// `docker load`
     #[arg(long = "layer", required = true, value_parser = parse_layer)]
-    layers: Vec<Layer>,
+    layers: Vec<PlatformLayer>,
     /// The program to run
     #[arg(long)]
     entrypoint: String,
@@ -118,7 +118,7 @@ pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
 /// platform's entry in `manifest.json`.
 fn write_platform(
     blobs: &Blobs,
-    (architecture, layer_path): &Layer,
+    (architecture, layer_path): &PlatformLayer,
     image: &ImageDescription,
 ) -> Result<(Value, Value)> {
     let created = &image.created;

@@ -25,8 +25,8 @@ pub(crate) enum ProgramSet {
 pub(crate) struct Build {
     pub(crate) packages: &'static [&'static str],
     is_musl: bool,
-    /// The crates that cargo compiles for these programs, and of which the linker takes nothing,
-    /// because no function of theirs is called. A test reads the programs' symbols.
+    /// The crates that cargo compiles for these programs but the linker leaves out, because no
+    /// function of theirs is called. A test checks this by the programs' symbols.
     unused_crates: &'static [&'static str],
 }
 
@@ -66,7 +66,7 @@ impl ProgramSet {
     }
 }
 
-/// A library that is part of the toolchain. cargo does not list such a library.
+/// A library that is part of the toolchain, such as musl. cargo does not list such a library.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToolchainLibrary {
     pub(crate) name: &'static str,
@@ -75,7 +75,7 @@ pub(crate) struct ToolchainLibrary {
 }
 
 impl ToolchainLibrary {
-    /// Returns the package URL of the library.
+    /// Returns the package URL (purl) of the library, such as `pkg:generic/musl@1.2.5`.
     pub(crate) fn url(&self) -> String {
         format!("pkg:generic/{}@{}", self.name, self.version)
     }
@@ -112,7 +112,8 @@ impl Build {
             .collect()
     }
 
-    /// Returns the libraries that the toolchain links into the programs.
+    /// Returns the libraries that the toolchain links into the programs: the standard library of
+    /// Rust, and musl or glibc.
     pub(crate) fn list_toolchain_libraries(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
         let compiler = run_and_read_output(Command::new("rustc").arg("-vV"))?;
         let release = compiler
@@ -173,8 +174,8 @@ fn find_musl_version(target: &str) -> Result<String> {
     find_version_text(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
 }
 
-/// Returns the first printable text in `bytes` that is a version with three numbers and nothing
-/// else.
+/// Returns the first printable text in `bytes` that is only a version with three numbers, such as
+/// `1.2.5`.
 fn find_version_text(bytes: &[u8]) -> Option<String> {
     let is_printable = |byte: &u8| (b' '..=b'~').contains(byte);
     let is_version = |text: &&[u8]| {

@@ -46,7 +46,8 @@ pub(crate) fn extract_notes(changelog: &str, version: &str, requires_date: bool)
     Ok(section + "\n")
 }
 
-/// Returns whether a text has the form of a date, such as 2026-11-21.
+/// Returns whether a text has the form of a date, such as 2026-11-21. Does not check that such a
+/// day exists.
 fn is_date(text: &str) -> bool {
     let numbers: Vec<&str> = text.split('-').collect();
     let lengths: Vec<usize> = numbers.iter().map(|number| number.len()).collect();

@@ -1,4 +1,5 @@
-//! Defines the name of the registry to which images and the chart are published.
+//! Defines the name of the registry to which images and the chart are published, such as
+//! `registry.example/boathook`.
 
 use std::fmt;
 use std::str::FromStr;

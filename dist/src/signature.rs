@@ -1,9 +1,9 @@
 //! Writes the signature of an image in the form in which cosign stores it beside the image in a
-//! registry: an image whose tag has the signed digest, and whose layer is what was signed
-//! (<https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md>).
+//! registry: as another image, whose tag contains the signed digest, and whose layer is the signed
+//! payload (<https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md>).
 //!
-//! The signature itself comes from a program that has the key, such as openssl: it is one of ECDSA
-//! with SHA-256 over the bytes that [`print_payload`] prints.
+//! A program that has the key, such as openssl, makes the signature itself. It signs the bytes that
+//! [`print_payload`] prints, by ECDSA with SHA-256.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use crate::blobs::Blobs;
 use crate::image::{INDEX_MEDIA_TYPE, MANIFEST_MEDIA_TYPE};
 
-/// The media type under which a registry stores what was signed.
+/// The media type under which a registry stores the signed payload.
 const PAYLOAD_MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const CONFIG_MEDIA_TYPE: &str = "application/vnd.oci.image.config.v1+json";
-/// The annotation of the layer that has the signature.
+/// The annotation of the layer that contains the signature in base64.
 const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";
-/// The type of the payload, which says what its digest is.
+/// The value of `critical.type` in the payload, which says that an image was signed.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 
 /// The image that is signed, on the command line.
@@ -46,7 +46,7 @@ pub(crate) struct ImageSignature {
     signature: String,
 }
 
-/// Prints the bytes to sign. They name the image and its digest.
+/// Prints the bytes to sign: a JSON document with the image's name and digest.
 pub(crate) fn print_payload(image: &SignedImage) -> Result<()> {
     let payload = json!({
         "critical": {
@@ -60,8 +60,8 @@ pub(crate) fn print_payload(image: &SignedImage) -> Result<()> {
     Ok(())
 }
 
-/// Writes to `dir` an OCI Image Layout with the signature. Returns the tag under which a registry has
-/// to have it.
+/// Writes to `dir` an OCI Image Layout with the signature. Returns the tag under which cosign
+/// searches a registry for it, such as `sha256-0123….sig`.
 pub(crate) fn write_layout(dir: &Path, signature: &ImageSignature) -> Result<String> {
     let path = &signature.payload;
     let payload = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;

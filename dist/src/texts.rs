@@ -13,7 +13,7 @@ const DOCUMENTS_DIR: &str = "share/doc/boathook";
 /// documents of a release.
 const PICTURES_DIR: &str = "pictures";
 
-/// The documents at the top of the source tree.
+/// The documents at the top of the source tree that a release contains.
 const TOP_DOCUMENTS: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
 
 /// Writes the documents of the source tree `source_dir` to the directory `release_dir`. README.md

@@ -55,7 +55,8 @@ fn remove_compiled_files(crate_dir: &Path) -> Result<()> {
     rewrite_checksums(crate_dir, |file| !removed_files.contains(file))
 }
 
-/// Removes all files of a crate except its manifest and checksums, and adds an empty library.
+/// Removes all files of a crate except its manifest and checksums. Adds an empty library, because
+/// cargo rejects a manifest without a target.
 fn reduce_to_manifest(crate_dir: &Path) -> Result<()> {
     let manifest = fs::read(crate_dir.join(MANIFEST_FILE))?;
     rewrite_checksums(crate_dir, |file| file == MANIFEST_FILE)?;
@@ -81,10 +82,9 @@ fn rewrite_checksums(crate_dir: &Path, is_kept: impl Fn(&str) -> bool) -> Result
     Ok(())
 }
 
-/// Returns the paths of all files below a directory.
-fn list_files(crate_dir: &Path) -> Result<Vec<PathBuf>> {
+fn list_files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(crate_dir)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             files.extend(list_files(&entry.path())?);

@@ -16,16 +16,17 @@ use crate::claim_api::build_claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
 
-/// The interval at which unused claims are searched. The CDI specifications of all claims are also
-/// written again at this interval.
+/// The interval at which claims that no pod uses are searched for, and at which the CDI
+/// specifications of all claims are written again.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The interval at which the driver checks whether a CDI specification is missing.
+/// The interval at which the driver checks that every prepared claim has its CDI specification
+/// file.
 const SPECIFICATION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes missing CDI specifications of prepared claims again, until the task is cancelled. After a
-/// restart of the node all specifications are missing, because their directory is a tmpfs. Returns
-/// early if the directory was removed on the host while it is mounted in this container.
+/// restart of the node all are missing, because their directory is a tmpfs. Returns if the
+/// directory was removed on the host while it is mounted in this container.
 pub(crate) async fn restore_specifications(
     claims: NodeClaims,
     inventory: watch::Receiver<Inventory>,
@@ -117,7 +118,7 @@ pub(crate) async fn unprepare_unused_claims(
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
         let result =
             unprepare_claim_if_unused(client, claims, claim_users, record, inventory).await;
-        // The error names the claim that still has the device. The caller adds the name of the
+        // This context names the claim that still has the device. The caller adds the name of the
         // claim that is being prepared.
         result.with_context(|| format!("the device of claim {}", record.qualified_name()))?;
     }

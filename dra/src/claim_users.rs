@@ -23,12 +23,14 @@ use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
 use crate::claim::Record;
 use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 
-/// The sources that tell which claims the running pods use.
+/// Finds out whether pods of this node use a claim, from the kubelet's checkpoint of claims, its
+/// PodResources API and the pods' cgroups.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimUsers {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
-    /// The name of the driver's own pod. If it is not known, the PodResources API is not used.
+    /// The name of the driver's own pod, by which a complete answer of the PodResources API is
+    /// recognised. If it is not known, the API is not used.
     driver_pod_name: Option<String>,
     cgroups: PodCgroupFinder,
 }
@@ -36,17 +38,15 @@ pub(crate) struct ClaimUsers {
 /// The answer to the question whether a pod of this node uses a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimUse {
-    /// No pod of this node uses the claim.
     Unused,
-    /// At least one pod of this node uses the claim.
     InUse,
     /// It could not be determined whether a pod uses the claim. The text is the reason.
     Unknown(String),
 }
 
 impl ClaimUsers {
-    /// Creates the sources. `kubelet_root` is the kubelet's root directory, and `host_root` is the
-    /// path at which this process sees the host's root directory.
+    /// `kubelet_root` is the kubelet's root directory, such as `/var/lib/kubelet`. `host_root` is
+    /// the path at which this process sees the host's root directory.
     pub(crate) fn new(
         kubelet_root: &Path,
         host_root: &Path,
@@ -60,9 +60,9 @@ impl ClaimUsers {
         }
     }
 
-    /// Determines from all sources whether a pod uses a claim. If one source finds a user, the
-    /// claim is in use. The claim is unused if the kubelet's checkpoint says so, or if both other
-    /// sources say so.
+    /// Determines whether a pod of this node uses a claim. It does if any source finds a user. It
+    /// does not if the kubelet's checkpoint lists none, or if both the PodResources API and the
+    /// cgroups show none.
     pub(crate) async fn determine_claim_use(&self, claim: &Record) -> ClaimUse {
         let path = self.checkpoint_path.display();
         let is_in_checkpoint = match KubeletClaims::read(&self.checkpoint_path) {

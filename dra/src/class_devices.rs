@@ -14,7 +14,8 @@ use device_class::{DeviceClass, ownership};
 
 use crate::names;
 
-/// A class and its devices on the host.
+/// A class with its devices and their possible parts on the host, and the names that they have in
+/// ResourceSlices.
 #[derive(Debug, Clone)]
 pub struct ClassDevices {
     pub class: DeviceClass,
@@ -44,11 +45,11 @@ pub struct DivisibleDevice {
 #[derive(Debug, Clone, Copy)]
 pub enum NamedDevice<'a> {
     Device(&'a Device),
-    /// A possible part of a device.
+    /// A possible part, with the device that can be divided into it.
     Part(&'a DivisibleDevice, &'a PossiblePart),
 }
 
-/// An entry of a class's pool. The devices of the ResourceSlices are built from these entries.
+/// An entry of a class's pool, from which devices of the ResourceSlices are built.
 #[derive(Debug, Clone, Copy)]
 pub enum PoolEntry<'a> {
     Device(&'a str, &'a Device),
@@ -140,7 +141,8 @@ impl ClassDevices {
         (devices, warnings)
     }
 
-    /// Discovers the class's devices on the host again.
+    /// Searches the host for the devices again, for example after a part was created. Fails if
+    /// `host_root` cannot be opened.
     pub fn rediscover_devices(&self, host_root: &Path) -> io::Result<Self> {
         let host = RealHost::open(host_root)?;
         let found_class = FoundClass {

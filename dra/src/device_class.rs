@@ -13,8 +13,9 @@ use device_class::name::ClassName;
 use crate::names::{DRIVER, to_dns_label};
 use crate::slice::PART_ATTRIBUTE;
 
-/// Builds the manifests of the classes `class_names` from the class files below the host's root
-/// directory. `config_path` is the path of the configuration.
+/// Builds the DeviceClass manifests of the classes `class_names` from the class files below
+/// `host_root`, as YAML for `kubectl apply`. Fails if a class has no class file or its
+/// configuration is invalid.
 pub fn build_manifests(
     class_names: &[ClassName],
     config_path: Option<&Path>,
@@ -90,7 +91,7 @@ fn build_class_manifests(class: &DeviceClass) -> String {
     manifests
 }
 
-/// The CEL expression that contains those attributes of a device that this driver defines.
+/// The CEL expression for the attributes of a device whose domain is that of this driver.
 const DRIVER_ATTRIBUTES: &str = "device.attributes['boathook.dev']";
 
 /// Builds one manifest, and appends `extra_conditions` to its selector. The selector first tests

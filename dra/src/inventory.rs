@@ -83,7 +83,6 @@ impl Scanner {
         FirstScan(self.scan_end_sender.subscribe())
     }
 
-    /// Returns a receiver for the inventory, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Inventory> {
         self.inventory.subscribe()
     }
@@ -145,13 +144,13 @@ impl Scanner {
             for (_, name) in locks.iter().filter(|(lock, _)| lock.is_none()) {
                 let has_name = |class: &&ClassDevices| class.class.name == *name;
                 let mut scanned_classes = classes.iter_mut();
-                let scanned_classes = scanned_classes.find(|class| class.class.name == *name);
-                if let (Some(scanned_classes), Some(previous_inventory)) =
-                    (scanned_classes, previous_inventory.iter().find(has_name))
+                let scanned_class = scanned_classes.find(|class| class.class.name == *name);
+                if let (Some(scanned_class), Some(previous_class)) =
+                    (scanned_class, previous_inventory.iter().find(has_name))
                 {
-                    *scanned_classes = ClassDevices {
-                        are_allocations_known: scanned_classes.are_allocations_known,
-                        ..previous_inventory.clone()
+                    *scanned_class = ClassDevices {
+                        are_allocations_known: scanned_class.are_allocations_known,
+                        ..previous_class.clone()
                     };
                 }
             }

@@ -1,4 +1,5 @@
-//! The program `boathook-dra`, whose code is in the crate `dra`.
+//! The program `boathook-dra`. It parses the command line, calls the crate `dra`, and reports an
+//! error as a message and an exit code.
 
 use std::process::ExitCode;
 
@@ -46,8 +47,8 @@ fn run(options: Box<RunOptions>) -> anyhow::Result<()> {
         .build()
         .context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(dra::run(*options));
-    // The process does not wait for its blocking threads, because a device scan may hang in a
-    // driver.
+    // A device scan on another thread may hang in a driver, so the process waits at most 50 ms for
+    // such threads.
     runtime.shutdown_timeout(std::time::Duration::from_millis(50));
     result
 }

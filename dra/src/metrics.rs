@@ -1,4 +1,4 @@
-//! The metrics of the driver.
+//! The counters, gauges and histograms of the driver, which the page `/metrics` shows.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// The upper bounds of the buckets of the histogram, in seconds.
+/// The upper bounds, in seconds, of the buckets of the histogram of claim preparations.
 const BUCKET_BOUNDS_SECONDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
 
 type Label = [(&'static str, String); 1];
 
-/// The metrics of the driver. All clones share the same values.
+/// The metrics that the driver updates at each event. All clones share the same values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     claim_calls: Family<[(&'static str, &'static str); 2], Counter>,

@@ -3,14 +3,14 @@
 use device_class::name::{ClassName, DeviceId, fnv1a};
 
 /// The name of the driver in the API server and at the kubelet. It is also the domain of the
-/// driver's attributes.
+/// driver's attributes, such as `boathook.dev/class`.
 pub const DRIVER: &str = "boathook.dev";
 
 /// The name of the capacity that a shared device has in ResourceSlices: the number of containers
 /// that may have the device at the same time.
 pub(crate) const SHARES_CAPACITY: &str = "shares";
 
-/// The maximum length of a DNS label, in bytes.
+/// The maximum length of a DNS label, in bytes (RFC 1123).
 const MAX_LABEL_BYTES: usize = 63;
 
 /// The maximum length of a DNS subdomain in Kubernetes, in bytes.
@@ -37,15 +37,15 @@ fn is_alphanumeric_with_hyphens(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Returns the name of a class's pool on a node. Each class has its own pool, so that a new device
-/// changes only the slices of its class.
+/// Returns the name of a class's pool on a node, such as `worker-1/npu`. Each class has its own
+/// pool, so that a new device changes only the slices of its class.
 pub fn build_pool_name(node: &str, class: &ClassName) -> String {
     format!("{node}/{}", to_dns_label(class.as_str()))
 }
 
-/// Builds the name of a device in ResourceSlices from its id. Several ids, such as `a.b` and `a:b`,
-/// can result in the same DNS label. Therefore a hash is added if `is_taken` returns true for the
-/// name without a hash.
+/// Builds the name of a device in ResourceSlices from its id: `0000:3b:00.0` becomes
+/// `0000-3b-00-0`. Several ids, such as `a.b` and `a:b`, can result in the same DNS label.
+/// Therefore a hash is added if `is_taken` returns true for the name without a hash.
 pub fn build_device_name(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
     let plain_name = to_dns_label(id.as_str());
     if is_taken(&plain_name) {
@@ -55,15 +55,15 @@ pub fn build_device_name(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> Stri
     }
 }
 
-/// Builds the name of one share of a device, for ResourceSlices that list each share as a separate
-/// device.
+/// Builds the name of one share of a device, such as `npu-0-share-3`, for ResourceSlices that list
+/// each share as a separate device.
 pub fn build_share_name(device: &str, number: u16) -> String {
     let suffix = format!("-share-{number}");
     let prefix = &device[..device.len().min(MAX_LABEL_BYTES - suffix.len())];
     format!("{prefix}{suffix}")
 }
 
-/// Returns whether `name` is the name of a share of `device`.
+/// Returns whether `name` is the name of a share of `device`, such as `npu-0-share-3` of `npu-0`.
 pub fn is_share_name(device: &str, name: &str) -> bool {
     let number = name
         .rsplit_once('-')
@@ -71,8 +71,8 @@ pub fn is_share_name(device: &str, name: &str) -> bool {
     number.is_some_and(|number| build_share_name(device, number) == name)
 }
 
-/// Builds the name of a part in ResourceSlices. A hash is added if `is_taken` returns true for the
-/// name without a hash.
+/// Builds the name of a part in ResourceSlices, such as `npu-0-half-1` for the profile `half` at
+/// the placement 1. A hash is added if `is_taken` returns true for the name without a hash.
 pub fn build_part_name(
     device: &str,
     profile: &str,
@@ -100,9 +100,9 @@ pub fn build_device_names(ids: &[&DeviceId]) -> Vec<String> {
     ids.iter().map(build_name).collect()
 }
 
-/// Converts a text to a DNS label (RFC 1123). Letters become lower case, and every character that
-/// is neither a letter nor a digit becomes a hyphen. A hash is added if the label would be too long
-/// or empty.
+/// Converts a text to a DNS label (RFC 1123): `Npu_A` becomes `npu-a`. Every character that is
+/// neither a letter nor a digit becomes a hyphen. A hash is added if the label would be too long or
+/// empty.
 pub fn to_dns_label(text: &str) -> String {
     let to_label_char = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,

@@ -14,11 +14,12 @@ use crate::api_error;
 use crate::inventory::Inventory;
 use crate::names::DRIVER;
 
-/// The maximum length of an Event's note, in bytes (events.k8s.io/v1, `note`).
+/// The maximum length of an Event's note, in bytes (events.k8s.io/v1, `note`). A longer note is
+/// cut.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// The key of a device: the name of its pool, which is the name of its class, and its name in the
-/// slices.
+/// The name of a device's class, which also names its pool, and the name of the device in
+/// ResourceSlices.
 type DeviceName = (String, String);
 
 /// Publishes an Event whenever a device fails, recovers or is removed. Also reports devices that

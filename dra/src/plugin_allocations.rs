@@ -21,7 +21,7 @@ use injection_plan::kubelet_checkpoint::{self, CheckpointError, KubeletCheckpoin
 
 use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 
-/// The sources on the node from which the allocated devices are read.
+/// Reads from the kubelet which devices it allocated to containers through the device plugin.
 #[derive(Debug, Clone)]
 pub struct PluginAllocations {
     checkpoint_path: PathBuf,
@@ -35,7 +35,7 @@ pub struct PluginAllocations {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerDeviceIds(BTreeSet<(String, String)>);
 
-/// The error of a kubelet checkpoint that cannot be read.
+/// The error if the kubelet checkpoint exists but cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 pub(crate) struct UnreadableCheckpoint {
@@ -59,8 +59,8 @@ impl ContainerDeviceIds {
 }
 
 impl PluginAllocations {
-    /// Creates the sources. `kubelet_root` is the kubelet's root directory, and `host_root` is the
-    /// path at which this process sees the host's root directory.
+    /// `kubelet_root` is the kubelet's root directory, such as `/var/lib/kubelet`. `host_root` is
+    /// the path at which this process sees the host's root directory.
     pub fn new(kubelet_root: &Path, host_root: &Path, driver_pod: Option<DriverPod>) -> Self {
         Self {
             checkpoint_path: kubelet_root

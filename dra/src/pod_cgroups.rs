@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 /// kubelet has its own root cgroup, the cgroups of pods are at the fifth level.
 const MAX_SEARCH_DEPTH: usize = 8;
 
-/// The name and the uid of the pod in which the driver runs.
+/// The pod in which the driver runs, as the options `--pod-name` and `--pod-uid` name it.
 #[derive(Debug, Clone)]
 pub struct DriverPod {
     pub name: String,
@@ -27,8 +27,7 @@ pub(crate) struct PodCgroupFinder {
 }
 
 impl PodCgroupFinder {
-    /// Creates the finder. `host_root` is the path at which this process sees the host's root
-    /// directory.
+    /// `host_root` is the path at which this process sees the host's root directory.
     pub(crate) fn new(host_root: &Path, driver_pod: Option<&DriverPod>) -> Self {
         Self {
             cgroup_root: host_root.join("sys/fs/cgroup"),
@@ -55,7 +54,8 @@ impl PodCgroupFinder {
     }
 }
 
-/// The uid of a pod, in which each `-` is replaced by `_` as in the names of systemd slices.
+/// The uid of a pod. Each `-` is replaced by `_`, as in the names of systemd slices, so that uids
+/// from all sources can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodUid(String);
 

@@ -36,7 +36,7 @@ use crate::sockets::{Socket, SocketPaths};
 /// The interval at which the driver checks whether its socket files still exist.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
+/// Runs the driver until SIGTERM, SIGINT or SIGQUIT. Fails if one of its tasks ends before.
 pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     let (mut end_signals, hang_ups) = (EndSignals::new()?, HangUps::new()?);
     let node_options = options.node_options;
@@ -157,8 +157,8 @@ fn listen(option: &str, address: Option<SocketAddr>) -> Result<Option<TcpListene
     Ok(Some(listener))
 }
 
-/// Answers the calls of the kubelet and of the kubelet's plugin watcher. If one of the two sockets
-/// is removed, both are created again.
+/// Answers the calls of the kubelet and of its plugin watcher, each at its own socket. If one of
+/// the two sockets is removed, both are created again.
 async fn serve_kubelet(
     socket_paths: &SocketPaths,
     service: Service,

@@ -1,4 +1,5 @@
-//! Answers the gRPC calls of the kubelet.
+//! Answers the gRPC calls by which the kubelet prepares and unprepares claims, watches the health
+//! of devices, and registers the driver.
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
@@ -48,10 +49,10 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 /// the kubelet waits for an answer.
 const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum length of the message about a device's health, in bytes.
+/// The maximum length of the message about a device's health, in bytes. A longer message is cut.
 const MAX_HEALTH_MESSAGE_BYTES: usize = 1024;
 
-/// The gRPC services of the driver that the kubelet calls.
+/// The gRPC services that the kubelet calls, with all that they need. Each server has a clone.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) client: Client,

@@ -16,10 +16,11 @@ use crate::names::DRIVER;
 /// The maximum length of the path of a Unix socket, in bytes (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The paths of one instance's sockets.
+/// The paths of the sockets of one instance of the driver.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketPaths {
-    /// The driver's directory below the kubelet's directory for plugins.
+    /// The driver's directory below the kubelet's directory for plugins, such as
+    /// `/var/lib/kubelet/plugins/boathook.dev`.
     pub(crate) driver_directory: PathBuf,
     pub(crate) service_socket_path: PathBuf,
     pub(crate) registration_socket_path: PathBuf,

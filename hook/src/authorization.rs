@@ -6,7 +6,7 @@ use injection_plan::plan::CheckpointRule;
 
 use crate::oci::CdiGrant;
 
-/// For whom a plan is made. This determines which requests are considered.
+/// For whom a plan is made. This determines which requests for devices are considered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// An engine, which calls the hook or `boathook-runtime` for every container. Variables and
@@ -15,10 +15,11 @@ pub enum Caller {
     Engine,
     /// A hook from a CDI specification. Only the grants of CDI specifications are considered.
     Cdi(CdiGrant),
-    /// A user who wants to see the whole plan. All requests are considered.
+    /// A command that shows the whole plan, such as `boathook explain` or `boathook doctor`. All
+    /// requests are considered.
     PlanInspector,
-    /// A user who changes a running container. Only those requests are considered for which an
-    /// engine called the hook. Nobody has authorized the image's other requests.
+    /// A user who changes a running container. Variables and annotations are considered only if an
+    /// engine called the hook for them. Otherwise nobody has authorized the requests of the image.
     RunningContainerChange,
     /// A user who attaches devices. Only the requests of `boathook attach` are considered.
     Attach,
@@ -27,7 +28,8 @@ pub enum Caller {
 /// Where a request is from: a part of the container's configuration, or a command of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
-    /// An environment variable of the container. Any image can set it.
+    /// An environment variable of the container. Any image can set it, so it is the least trusted
+    /// source.
     Variable,
     /// An annotation that the device plugin returned to the kubelet.
     Annotation,
@@ -35,7 +37,7 @@ pub enum SourceKind {
     Cdi,
     /// A user's command `boathook attach`.
     Attach,
-    /// A user's command `boathook attach --force`.
+    /// A user's command `boathook attach --force`, for devices that the kubelet did not allocate.
     ForcedAttach,
 }
 
@@ -53,36 +55,39 @@ pub(crate) enum OriginKind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerProperties {
     pub(crate) origin: OriginKind,
-    /// True if config.json has a Boathook hook that reads the container's own requests.
+    /// True if config.json has a Boathook hook that reads the container's variables and
+    /// annotations.
     pub(crate) has_hook: bool,
-    /// True if environment variables may request devices outside of pods. This is the setting
-    /// `allow_env_outside_kubernetes`.
+    /// True if config.toml sets `allow_env_outside_kubernetes`: then environment variables may
+    /// request devices for containers that belong to no pod.
     pub(crate) allows_variable_requests: bool,
-    /// True if the setting `trusted_pods` names the container's pod.
+    /// True if `trusted_pods` in config.toml or in the class file names the container's pod.
     pub(crate) is_trusted: bool,
-    /// True if config.json has an annotation that contains CDI device names.
+    /// True if config.json has an annotation that contains CDI device names. Users may have chosen
+    /// the devices in such an annotation.
     pub(crate) has_cdi_annotation: bool,
     /// True if config.json allows a process of the container to have CAP_SYS_ADMIN.
     pub(crate) has_sys_admin: bool,
 }
 
+/// The result of [`authorize`] for one request of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The request is ignored, because of the caller or of the container's origin.
     Ignored,
-    /// The request itself is sufficient. The kubelet need not have allocated the devices.
+    /// The request itself is sufficient, so the kubelet's checkpoints are not read.
     Request {
         reason: Reason,
-        /// True if the request may also name capabilities in the class's list
+        /// True if the request may also name capabilities that the class lists as
         /// `trusted_capabilities`.
         allows_trusted_capabilities: bool,
     },
-    /// The kubelet's checkpoints decide: one records the allocated devices, another the resource
+    /// The kubelet's checkpoints decide. One records the allocated devices, the other the resource
     /// claims.
     KubeletRecords(CheckpointRule, ClaimSelection),
-    /// The container starts without a device.
+    /// The container starts, but gets no device for this request.
     NoDevice(Reason),
-    /// The container does not start, or the user's command fails.
+    /// The container does not start. A user's command fails.
     Refused(Reason),
 }
 
@@ -90,13 +95,14 @@ pub(crate) enum Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSelection {
     None,
-    /// Only the claims in the kubelet's checkpoint of claims.
+    /// Only the claims in the kubelet's checkpoint of resource claims.
     Recorded,
-    /// The claims in the kubelet's checkpoint of claims. If this checkpoint does not exist, all
-    /// claims: a kubelet with another root directory has its checkpoint elsewhere.
+    /// The claims in the kubelet's checkpoint of resource claims, or all claims if this checkpoint
+    /// does not exist: a kubelet with another root directory has its checkpoint elsewhere.
     RecordedOrAll,
 }
 
+/// The reason of a [`Decision`], from which the text of messages is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     NoPod,
@@ -109,7 +115,8 @@ pub(crate) enum Reason {
     Uncertain,
 }
 
-/// Returns whether a request from this source is considered for the caller. If not, it is ignored.
+/// Reports whether a request from this source is considered for the caller. Other requests are
+/// ignored without a message.
 pub(crate) fn is_request_considered(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
@@ -137,14 +144,14 @@ pub(crate) fn authorize(
     }
     let authorize_by_request = |reason| Decision::Request {
         reason,
-        // Outside of pods, an image can request trusted capabilities with a variable although
-        // nobody agreed to it. So only a container that may have CAP_SYS_ADMIN gets them.
+        // Outside of pods, any image can request trusted capabilities with a variable. So a
+        // container gets them only if it may have CAP_SYS_ADMIN anyway.
         allows_trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
     };
     match (properties.origin, source) {
         (Uncertain, _) => Decision::Refused(Reason::Uncertain),
-        // Outside of pods, annotations authorize nothing: podman copies annotations from an image's
-        // manifest.
+        // Outside of pods, annotations authorize nothing, because podman copies annotations from an
+        // image's manifest.
         (NoPod | Sandbox, Annotation) => Decision::Ignored,
         (NoPod, Attach | ForcedAttach) => authorize_by_request(Reason::Administrator),
         (_, ForcedAttach) => authorize_by_request(Reason::Force),

@@ -1,4 +1,4 @@
-//! The exit codes, which tell a caller why a command failed.
+//! The exit codes of `boathook` and of the hook, which tell a caller why a command failed.
 
 use std::io::{self, Write};
 use std::process;
@@ -12,7 +12,7 @@ use serde_json::json;
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum ExitCode {
-    /// The command succeeded, or the container requests nothing.
+    /// The command succeeded, or the container requests no device.
     Success = 0,
     /// `check` or `class check` reported an error, or an unexpected error occurred.
     Failure = 1,
@@ -26,6 +26,7 @@ pub enum ExitCode {
     Request = 5,
     /// The hook, `attach` or `detach` failed while it changed the container.
     Injection = 6,
+    /// The hook exceeded its time limit ([`crate::sys::deadline::DEADLINE_SECONDS`]).
     Deadline = 7,
     /// `detach`: the device rules were revoked, but the device nodes in the container could not be
     /// removed.
@@ -55,7 +56,8 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Prints the failure as JSON on stdout. The caller has already printed the message on stderr.
+    /// Prints the failure as JSON on stdout, for the option `--json`. The caller has already
+    /// printed the message on stderr.
     pub fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });

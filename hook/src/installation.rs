@@ -21,7 +21,7 @@ pub fn load_configuration(path: Option<&Path>) -> Result<Config, FileError> {
 }
 
 /// If the default class directory does not exist, replaces it with the class directory next to this
-/// program.
+/// program. A class directory that the configuration sets is not replaced.
 pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     if config.classes == Config::default().classes
         && let Some(class_dir) = config.classes.first_mut()
@@ -33,9 +33,9 @@ pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     config
 }
 
-/// Reads the class directories from a configuration file that has an error in another setting. A
-/// caller can then parse the class files and find out whether a container requests nothing and may
-/// start. Returns `None` if the class directories cannot be parsed.
+/// Reads the class directories from a configuration file that has an error in another setting. With
+/// the class files, the hook can find out that a container requests nothing and may start. Returns
+/// `None` if the class directories cannot be parsed.
 pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_CONFIG_BYTES: usize = 1 << 20;
     let bytes = read_file_capped(error.path(), MAX_CONFIG_BYTES);
@@ -44,18 +44,19 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     let mut lines_before_tables = config_text
         .lines()
         .take_while(|line| !line.trim_start().starts_with('['));
-    let is_about_classes = |line: &&str| {
+    let may_set_classes = |line: &&str| {
         let line = line.trim_start();
         line.starts_with("clas") || line.starts_with(['"', '\''])
     };
-    let Some(first_line) = lines_before_tables.find(is_about_classes) else {
+    let Some(first_line) = lines_before_tables.find(may_set_classes) else {
         let directories = InstalledDirectories::find(Path::new("/")).unwrap_or_default();
         return Some(with_installed_classes(Config {
             classes: directories.class_dirs().into(),
             ..Config::default()
         }));
     };
-    // The setting is an array, so it may continue on the next lines.
+    // The array of class directories may continue on the next lines, so lines are added until the
+    // text can be parsed.
     let mut setting_text = String::new();
     for line in std::iter::once(first_line).chain(lines_before_tables) {
         setting_text += line;
@@ -67,15 +68,15 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     None
 }
 
-/// Returns the path of the hook program in this program's directory. The path contains no symbolic
-/// links.
+/// Returns the path of the hook program, which is installed in the directory of this program. The
+/// path contains no symbolic links, because the kernel returns the resolved path of a program.
 pub fn adjacent_hook_path() -> PathBuf {
     let program_path = std::env::current_exe().unwrap_or_default();
     program_path.with_file_name(hooks::HOOK_FILE_NAME)
 }
 
-/// Returns the directory `classes.d`, which is next to this program's directory. The path contains
-/// no symbolic links.
+/// Returns the directory `classes.d` next to this program's directory, as in an unpacked archive.
+/// Returns `None` if there is none.
 fn find_adjacent_class_dir() -> Option<PathBuf> {
     let program_path = std::env::current_exe().ok()?;
     let class_dir = program_path.parent()?.parent()?.join("classes.d");

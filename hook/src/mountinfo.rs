@@ -4,21 +4,21 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The fields of a line in /proc/PID/mountinfo that this program uses. Paths are not decoded yet:
-/// the kernel writes a space or a backslash as an octal code such as `\040`.
+/// The fields of a mountinfo line that this program uses. Paths are not decoded yet: the kernel
+/// writes a space or a backslash as an octal code such as `\040`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
-    /// The id of the parent mount.
     pub(crate) parent_id: u64,
-    /// The directory in the file system that is visible at the mount point.
+    /// The directory of the file system that is visible at the mount point. It is not `/` for a
+    /// bind mount of a subdirectory.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
-    /// True if the mount is in a peer group. A mount that is created below it then also appears in
-    /// the group's other mounts (mount_namespaces(7)).
+    /// True if the mount is in a peer group (`shared:N`). A new mount inside it then also appears
+    /// in the group's other mounts (mount_namespaces(7)).
     pub(crate) is_shared: bool,
     pub(crate) fs_type: &'a [u8],
-    /// The options of the file system itself. They apply to all its mounts.
+    /// The options of the file system itself, such as `size=64k`. They apply to all its mounts.
     pub(crate) super_options: &'a [u8],
 }
 
@@ -62,8 +62,8 @@ fn parse_number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Decodes a path from mountinfo. The kernel writes spaces and backslashes in it as octal codes
-/// such as `\040`.
+/// Decodes a path from mountinfo. The kernel writes a space, tab, newline or backslash in it as an
+/// octal code such as `\040`.
 fn decode_octal_escapes(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut remaining_bytes = field;
@@ -74,35 +74,35 @@ fn decode_octal_escapes(field: &[u8]) -> PathBuf {
                 a @ b'0'..=b'3',
                 b @ b'0'..=b'7',
                 c @ b'0'..=b'7',
-                following_bytes @ ..,
+                rest @ ..,
             ] => {
                 path.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                following_bytes
+                rest
             }
-            [byte, following_bytes @ ..] => {
+            [byte, rest @ ..] => {
                 path.push(*byte);
-                following_bytes
+                rest
             }
             [] => return PathBuf::from(OsString::from_vec(path)),
         }
     }
 }
 
+/// A mount of a [`MountTable`], without its paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
     pub(crate) id: u64,
-    /// The id of the parent mount.
     pub(crate) parent_id: u64,
-    /// True if the mount is in a peer group. A mount that is created below it then also appears in
-    /// the group's other mounts (mount_namespaces(7)).
+    /// True if a new mount inside this mount also appears in other mounts (mount_namespaces(7)).
     pub(crate) is_shared: bool,
 }
 
-/// All mounts of a mount namespace, as they were when mountinfo was read.
+/// All mounts of a mount namespace, at the time when mountinfo was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTable(Vec<MountEntry>);
 
-/// The error if a line of mountinfo does not have the kernel's format.
+/// The error for a line of mountinfo that does not have the kernel's format. The first line has the
+/// number 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line_number} is not a mount")]
 pub struct MountInfoError {
@@ -127,7 +127,7 @@ impl MountTable {
         self.0.iter().find(|entry| entry.id == id).copied()
     }
 
-    /// Returns whether the mount with this id is the parent of another mount.
+    /// Reports whether another mount is mounted on the mount with this id.
     pub(crate) fn has_children(&self, id: u64) -> bool {
         self.0.iter().any(|entry| entry.parent_id == id)
     }

@@ -1,4 +1,5 @@
-//! Computes the injection plan of a container from its requests.
+//! Computes the injection plan of a container from its requests: the device nodes, files and device
+//! rules that the container gets.
 
 mod apparmor;
 mod container_requests;
@@ -106,13 +107,13 @@ struct ClassRequest {
 #[derive(Default)]
 struct CollectedRequests {
     requests: Vec<ClassRequest>,
-    /// The errors of invalid class files whose classes the container does not request. So the
-    /// container can start. Class files that need not be parsed are not checked.
+    /// The errors of invalid class files whose classes the container does not request. Such an
+    /// error is only reported, and the container starts.
     class_file_errors: Vec<FileError>,
 }
 
-/// Returns the injection plan of a container. If the container requests nothing, parses no class
-/// file and returns an empty plan.
+/// Returns the injection plan of a container. If the container requests nothing, as most do, parses
+/// no class file and returns an empty plan.
 pub fn plan_container_injection(
     bundle: &Bundle,
     caller: &Caller,
@@ -129,8 +130,8 @@ pub fn plan_container_injection(
             compute_plan(&requests, bundle, &origin, caller, config)?
         }
         Ok(_) => InjectionPlan::default(),
-        // The container's origin is uncertain. The container is refused only if it requests
-        // devices.
+        // It is uncertain whether the container belongs to a pod. The container is refused only if
+        // it requests devices.
         Err(error) => {
             let properties = trust::collect_properties(bundle, None, &[], &config.trust);
             let annotation_source =
@@ -250,8 +251,8 @@ fn compute_plan(
     })
 }
 
-/// Makes a plan that regards what config.json has, the container's `LD_LIBRARY_PATH` and its devices,
-/// and where the image has libraries.
+/// Computes a plan from `inputs`, and adapts it to the container: to its `LD_LIBRARY_PATH`, to the
+/// devices that config.json gives it, and to the library directory of its image.
 fn plan_for_bundle(
     inputs: &[PlanInput<'_>],
     bundle: &Bundle,
@@ -347,10 +348,9 @@ pub fn plan_attached_devices<'l>(
     )
 }
 
-/// Completes the masks of a running container's plan over directories in which the kernel lists
-/// devices. `classes` are those of which the container has, or had, devices. The masks list none of
-/// their devices that are unplugged, and those devices of config.json, `spec_devices`, that the
-/// container may still access.
+/// Completes the plan of a running container by masks over directories in which the kernel lists
+/// devices, such as /sys/class/drm. The masks hide unplugged devices of `classes`, of which the
+/// container has, or had, devices. They show those of `spec_devices`, which are from config.json.
 pub fn complete_device_masks<'l>(
     plan: &mut InjectionPlan,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
@@ -402,9 +402,9 @@ fn collect_requests(
     let has_hook = container_requests.has_request_hook();
     let considers_attach_requests = is_request_considered(caller, SourceKind::Attach, has_hook);
     for source in &sources {
-        let file = class_file_path(source);
-        let name = class_name_of_file(file);
-        let is_granted = container_requests.is_granted(name);
+        let class_file = class_file_path(source);
+        let class_name = class_name_of_file(class_file);
+        let is_granted = container_requests.is_granted(class_name);
         let source_kind = if is_granted {
             SourceKind::Cdi
         } else {
@@ -412,7 +412,7 @@ fn collect_requests(
         };
         let considers_own_request = is_request_considered(caller, source_kind, has_hook);
         let is_requested = considers_own_request
-            || considers_attach_requests && container_requests.is_attached(name);
+            || considers_attach_requests && container_requests.is_attached(class_name);
         let may_request = |source: &ClassSource| container_requests.may_request(source);
         if !is_requested || source.as_ref().is_ok_and(|source| !may_request(source)) {
             continue;
@@ -420,7 +420,9 @@ fn collect_requests(
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => Rc::new(class),
-            Err(error) if container_requests.requests_class_of_file(file, &sources, config) => {
+            Err(error)
+                if container_requests.requests_class_of_file(class_file, &sources, config) =>
+            {
                 return Err(error.into());
             }
             Err(error) => {
@@ -474,7 +476,7 @@ fn describe_unreadable_class_files(unreadable_class_files: &[FileError]) -> Stri
         .collect();
     let more_note = match unreadable_class_files.len() - shown_errors.len() {
         0 => String::new(),
-        more_note => format!("; and {more_note} more"),
+        hidden_count => format!("; and {hidden_count} more"),
     };
     format!(
         "; class files that cannot be read: {}{more_note}",

@@ -68,9 +68,9 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
 /// read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub fn host_uid() -> Option<u32> {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let uid_map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let find_host_uid_of_root =
-        || IdMap::parse(&map).and_then(|map| map.find_root_id(ReaderNamespace::Ancestor));
+        || IdMap::parse(&uid_map).and_then(|map| map.find_root_id(ReaderNamespace::Ancestor));
     match geteuid().as_raw() {
         0 => find_host_uid_of_root().ok(),
         uid => Some(uid),

@@ -1,8 +1,8 @@
 //! Edits a JSON text without changing any other byte of it. Unknown members, the digits of numbers,
-//! the order of members, and white space stay as they are. The wrapper runtime edits config.json
-//! with this crate, and the installer edits daemon.json. The crate reads and writes no files.
+//! the order of members, and white space stay as they are. `boathook-runtime` edits config.json
+//! with this module, and the installer edits daemon.json. The module reads and writes no files.
 //!
-//! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of its own.
+//! serde_json splits the text into slices (`RawValue`), so this module needs no parser of its own.
 //! [`set_member`] and [`remove_member`] undo each other. They are for files whose readers use the
 //! last value of a duplicate key, as Go's decoder does. [`append_item`] is for files whose readers
 //! disagree about duplicate keys. It returns an error if an object that it edits has a duplicate
@@ -24,7 +24,7 @@ pub enum EditError {
     /// The text is not JSON, or the value at `key_path` does not have the expected type.
     #[error("`{key_path}` is not {expected}")]
     UnexpectedType {
-        /// The keys on the way to the value, joined by dots.
+        /// The keys on the way to the value, joined by dots, such as `hooks.prestart`.
         key_path: String,
         expected: &'static str,
         source: serde_json::Error,
@@ -76,8 +76,8 @@ pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the byte range of the value at the end of a chain of keys. Returns `None` if a key is
-/// missing, or if one of the values on the way is not an object.
+/// Returns the byte range of the value at the end of a chain of keys, such as `["process", "env"]`.
+/// Returns `None` if a key is missing, or if one of the values on the way is not an object.
 pub fn find_value(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     let start = text.len() - text.trim_start().len();
     let whole_range = start..start + text.trim().len();
@@ -238,7 +238,7 @@ fn find_range(text: &str, slice: &str) -> Range<usize> {
     start..start + slice.len()
 }
 
-/// Returns `text` with the byte range `range` replaced.
+/// Returns `text` with `replacement` in place of the byte range `range`.
 fn splice(text: &str, range: Range<usize>, replacement: &str) -> String {
     format!(
         "{}{replacement}{}",
@@ -249,13 +249,15 @@ fn splice(text: &str, range: Range<usize>, replacement: &str) -> String {
 
 /// Returns the white space at the beginning of the line that contains the byte `offset`.
 fn find_indent(text: &str, offset: usize) -> &str {
-    let line = text[..offset].rfind('\n').map_or(0, |line| line + 1);
-    let rest = &text[line..];
-    &rest[..rest.len() - rest.trim_start_matches([' ', '\t']).len()]
+    let line_start = text[..offset]
+        .rfind('\n')
+        .map_or(0, |line_feed| line_feed + 1);
+    let line = &text[line_start..];
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
-/// Returns the JSON text of a list with one item. The list is nested in one object for each of the
-/// keys.
+/// Returns the JSON text of a list with one item, nested in one object for each of the keys. For
+/// the keys `a` and `b` and the item `1`, this is `{"a":{"b":[1]}}`.
 fn build_nested(keys: &[&str], item: &str) -> String {
     let list = format!("[{item}]");
     keys.iter()

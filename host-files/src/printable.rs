@@ -1,9 +1,9 @@
 //! Escapes untrusted text for terminals and logs. Such text comes from an image, a request, a
-//! process or a file of the host. Every program of the project prints and logs through this crate.
+//! process or a file of the host. Every program of the project prints and logs through this module.
 //!
 //! A terminal acts on control characters. Some Unicode characters reorder or hide the text around
 //! them. With these characters, the author of an untrusted text could forge messages or type into a
-//! terminal. This crate writes them as escape sequences.
+//! terminal. This module writes them as escape sequences.
 
 use std::io::{self, Write};
 

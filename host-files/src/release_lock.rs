@@ -30,7 +30,7 @@ const LOCK_DIR_PATH: &str = "run/boathook/release";
 /// the exclusive lock. That process holds it for less than a millisecond, to write the name of its
 /// release into the file.
 const MAX_LOCK_ATTEMPTS: usize = 100;
-/// The time between two attempts to acquire the lock.
+/// The time between two attempts to acquire the lock. All attempts together last two seconds.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The lock of a node, which this process holds. Meanwhile only processes of the same cluster
@@ -71,7 +71,6 @@ pub enum NodeReleaseLockError {
     },
 }
 
-/// The purpose for which a process acquires the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockPurpose {
     /// The process installs or removes the files of its cluster release. It may take the lock even

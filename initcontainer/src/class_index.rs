@@ -1,6 +1,6 @@
-//! Writes the class index beside the class files of an installed version. With the index, the hook
-//! need not parse class files. The index has the times of the files, so that it is written after
-//! everything else: a new SELinux label changes the time of a file's status.
+//! Writes the class index, a JSON file beside the class files of an installed version, so that the
+//! hook need not parse class files. The index contains the change times of the class files. It is
+//! therefore written after all other steps: a new SELinux label, for example, changes these times.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -17,23 +17,23 @@ use runtime_config::{Error as HostError, HostEntry};
 use crate::host::Host;
 use crate::payload::{CLASSES_DIR, Payload};
 
-/// The time between the last change of a class file and the writing of the index. The clock of a
-/// file system advances with the kernel's timer, which has at least 100 Hz. The index must be
-/// newer than the class files; see [`build_index`].
+/// The delay before the index is written, so that it is newer than the class files (see
+/// [`build_index`]). The kernel advances file times with its timer tick, at a rate of at least 100
+/// Hz, so 20 ms contain at least one tick.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 const INDEX_MODE: u32 = 0o644;
 
-/// The name of an index that is being written. It is then renamed, so that no program reads a part
-/// of it.
+/// The temporary name of the index while it is written. The file is then renamed, so that no
+/// program reads an incomplete index.
 const NEW_INDEX_NAME: &str = ".classes.json.new";
 
-/// Writes the index of an installed version, unless it has one of its class files as they are now.
-/// The index of a payload without class files is not written.
+/// Writes the index of an installed version. Does nothing if the existing index matches the class
+/// files, or if the payload has no class files.
 ///
 /// # Errors
-/// The index cannot be written, for example because the directory is on a read-only mount. The
-/// installation works without it.
+/// Returns an error if the index cannot be written, for example because the directory is on a
+/// read-only mount. Boathook works without the index, but containers start some milliseconds later.
 pub fn update_class_index(host: &Host, payload: &Payload) -> Result<()> {
     let version_dir = host.version_dir(&payload.version);
     let classes_dir = host.resolve_nofollow(&version_dir.join(CLASSES_DIR))?;
@@ -46,37 +46,37 @@ pub fn update_class_index(host: &Host, payload: &Payload) -> Result<()> {
     let text = build_index(&files);
     let new_index = index.sibling(NEW_INDEX_NAME);
     new_index.remove_all()?;
-    let written = new_index
+    let result = new_index
         .create_file(INDEX_MODE, |file| file.write_all(text.as_bytes()))
         .and_then(|()| new_index.rename(&index, RenameFlags::empty()));
-    if let Err(error) = written {
-        // It does no harm if it stays: the next installation removes it.
+    if let Err(error) = result {
+        // If the removal fails, the next installation removes the file, so this error is ignored.
         let _ = new_index.remove_all();
         return Err(error.into());
     }
     Ok(index.sync_dir()?)
 }
 
-/// Returns whether a file in the directory `dir` of an installed version is a class index, or one
-/// that is being written.
+/// Returns whether the file `name` in the directory `dir` of an installed version is the class
+/// index or its temporary file.
 pub(crate) fn is_index_name(dir: &Path, name: &OsStr) -> bool {
     dir == Path::new(CLASSES_DIR)
         && [CLASS_INDEX_NAME, NEW_INDEX_NAME]
             .iter()
-            .any(|it| name == *it)
+            .any(|index_name| name == *index_name)
 }
 
-/// Returns whether an index is that of the class files as they are now, and only this user can
-/// change it. If it cannot be read, the result is false.
+/// Returns whether an index matches the class files as they are now, and only the current user can
+/// write to it. Returns false if the index cannot be read.
 fn is_current(index: &HostEntry, files: &[ClassFile]) -> bool {
-    let has_mode = index.stat().ok().flatten().is_some_and(|stat| {
+    let has_safe_mode = index.stat().ok().flatten().is_some_and(|stat| {
         stat.st_mode == 0o100_000 | INDEX_MODE && stat.st_uid == geteuid().as_raw()
     });
     let mut text = String::new();
-    let read = index
+    let read_result = index
         .open_file()
         .map(|mut file| file.read_to_string(&mut text));
-    has_mode && matches!(read, Ok(Ok(_))) && text == build_index(files)
+    has_safe_mode && matches!(read_result, Ok(Ok(_))) && text == build_index(files)
 }
 
 /// Returns the class files of a payload with the metadata of their copies in `classes_dir`.
@@ -87,14 +87,15 @@ fn list_class_files(
     let mut files = Vec::new();
     for file in payload.files().filter(|file| file.dir == CLASSES_DIR) {
         let copy = classes_dir.child(&file.name)?;
-        let mut text = Vec::new();
-        let read = file.open()?.read_to_end(&mut text);
-        read.map_err(HostError::io(
+        let mut bytes = Vec::new();
+        let read_result = file.open()?.read_to_end(&mut bytes);
+        read_result.map_err(HostError::io(
             "read",
             &classes_dir.display_path().join(&file.name),
         ))?;
-        // A class file that is not text has a mistake, which the programs report.
-        let (Some(stat), Ok(text)) = (copy.stat()?, String::from_utf8(text)) else {
+        // A class file that is not UTF-8 is left out. The programs that read the file itself report
+        // the error.
+        let (Some(stat), Ok(text)) = (copy.stat()?, String::from_utf8(bytes)) else {
             continue;
         };
         files.push(ClassFile {

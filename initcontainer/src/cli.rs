@@ -154,7 +154,7 @@ pub struct Install {
 }
 
 impl Install {
-    /// Returns the services that the options enable.
+    /// Returns the services that options such as `--cdi` and `--follow` enable.
     pub fn enabled_services(&self) -> Vec<Service> {
         let services = [
             (self.enables_cdi, Service::Cdi),
@@ -225,7 +225,8 @@ pub struct Uninstall {
     pub force: bool,
 }
 
-/// The engines that `install` configures.
+/// The engines that `install` configures, as `--engine` names them: `auto`, `none`, or names such
+/// as `docker,podman`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineChoice {
     /// All engines that are found on the host.
@@ -234,7 +235,8 @@ pub enum EngineChoice {
     Engines(Vec<Engine>),
 }
 
-/// The engines that the command line names, without duplicates.
+/// The engines that the command line names, such as `docker,podman`. A name that occurs twice is an
+/// error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineNames(pub Vec<Engine>);
 

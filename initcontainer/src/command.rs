@@ -1,5 +1,5 @@
-//! Runs the commands. Each command makes a plan, prints or executes it, and then prints what the
-//! operator must do next.
+//! Runs the commands of `boathook-init`. Each command makes a plan, prints or executes it, and then
+//! prints what the operator must do next.
 
 mod engines;
 mod execution;
@@ -21,8 +21,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::output::Output;
 
-/// Runs the command that the command line names. Returns `false` if this command is `status` and
-/// something is missing.
+/// Runs the command that the command line names. Returns `false`, for exit code 1, if this command
+/// is `status` and something is missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let _release_lock = take_release_lock(&cli)?;
     let host = Host::open(cli.host_root)?;
@@ -49,9 +49,9 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes the lock of the release that `--release` names, before the host is changed. The plugin of
-/// the same release also takes the lock, and holds it until the plugin ends. If the plugin is a
-/// service of the host, `wait` holds it in the pod.
+/// Takes the node's lock for the cluster release that `--release` names, so that two releases do
+/// not change or serve one node. The plugin of the release holds the lock while it runs. If the
+/// plugin is a service of the host, the command `wait` holds the lock in the pod.
 fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     if let Command::Wait(args) = &cli.command {
         let release = args.release.as_ref();
@@ -68,9 +68,9 @@ fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     Ok(lock.transpose()?)
 }
 
-/// Waits for SIGTERM, SIGINT or SIGQUIT. Without this, the kernel would discard these signals, because this
-/// process may be the first process of a container. The kubelet could then only kill the process
-/// after the pod's grace period.
+/// Waits for SIGTERM, SIGINT or SIGQUIT. This process may have pid 1 in a container, and the kernel
+/// discards signals that pid 1 does not handle. The kubelet could then only kill the process after
+/// the pod's grace period.
 fn wait_for_signal() -> Result<()> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT]);
     signals.thread_block().context("cannot block signals")?;
@@ -98,8 +98,8 @@ fn print_status(host: &Host, as_json: bool) -> Result<bool> {
     Ok(status.is_complete())
 }
 
-/// Returns an error if the current user cannot change the host. Without this check, each step
-/// would fail with its own message.
+/// Returns an error unless the current user is root or owns the host's root directory. Without this
+/// check, each step would fail with its own message.
 fn check_user(host: &Host) -> Result<()> {
     let user = nix::unistd::geteuid();
     let owner = host.stat(Path::new("/")).map(|stat| stat.st_uid);

@@ -24,23 +24,27 @@ use crate::step::Step;
 pub struct OfferedNames {
     /// The vendors' container toolkits that Boathook replaces, as the option `--as` names them.
     pub toolkits: Vec<String>,
-    /// The additional names of the wrapper runtime, for all engines.
+    /// The additional names of the wrapper runtime, such as the name of a vendor's runtime. Each
+    /// engine offers all of them.
     pub runtime_names: Vec<String>,
     /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
     /// link. The links have the names of the toolkits' programs.
     docker_links: Vec<(PathBuf, PathBuf)>,
-    /// The toolkits of each engine, if the engines do not all have `toolkits`.
+    /// The toolkits of each engine in the installation that is upgraded. `toolkits` applies to an
+    /// engine without an entry.
     toolkits_by_engine: BTreeMap<Engine, Vec<String>>,
-    /// The toolkits of engines that this run does not configure.
+    /// The toolkits that an earlier installation offered through engines that this run does not
+    /// configure.
     kept_toolkits: BTreeMap<Engine, Vec<String>>,
 }
 
 impl OfferedNames {
-    /// Finds the names of the toolkits in the class files of a release.
+    /// Collects the names of `toolkits` from the tables `[compatibility]` in the class files of a
+    /// release.
     ///
     /// # Errors
-    /// Fails if no class has a table for a toolkit, or if a table contains the name of a runtime
-    /// that engines already use.
+    /// Returns an error if no class has a table for a toolkit, or if a table contains a runtime
+    /// name that engines already use, such as `runc`.
     pub fn find(host: &Host, payload: &Payload, toolkits: &[String]) -> Result<Self> {
         let mut offered_names = Self::default();
         for toolkit in toolkits {
@@ -63,7 +67,8 @@ impl OfferedNames {
         Ok(offered_names)
     }
 
-    /// Finds the names of an installation that is upgraded: those that each engine has.
+    /// Collects the names for an upgrade: each engine keeps the names of the toolkits that the
+    /// manifest records for it.
     pub fn find_recorded(host: &Host, payload: &Payload, manifest: &Manifest) -> Result<Self> {
         let mut names = Self::find(host, payload, &manifest.toolkits)?;
         names.toolkits_by_engine = manifest.list_toolkits_by_engine();
@@ -72,21 +77,23 @@ impl OfferedNames {
         Ok(names)
     }
 
-    /// Records that an earlier installation offers names by engines that this run does not
-    /// configure. These names stay. `engines` are the engines that this run configures.
+    /// Keeps the names that an earlier installation offers through engines that this run does not
+    /// configure. `engines` are the engines that this run configures.
     pub fn keep_other_engines(&mut self, old_manifest: &Manifest, engines: &[Engine]) {
         self.kept_toolkits = old_manifest.list_toolkits_by_engine();
         self.kept_toolkits
             .retain(|engine, toolkits| !engines.contains(engine) && !toolkits.is_empty());
     }
 
-    /// Returns the toolkits under whose names `engine` calls Boathook, if this run configures it.
+    /// Returns the toolkits under whose names `engine` calls Boathook after this run. A list for
+    /// this engine alone has precedence over `toolkits`.
     pub(crate) fn toolkits_of_engine(&self, engine: Engine) -> &[String] {
         let toolkits = self.toolkits_by_engine.get(&engine);
         toolkits.map_or(&self.toolkits, Vec::as_slice)
     }
 
-    /// Returns the toolkits of this run and those of engines that it does not configure.
+    /// Returns the toolkits that the manifest records: those of this run, and those of engines that
+    /// this run does not configure.
     pub(crate) fn list_toolkits_with_kept(&self) -> Vec<String> {
         let mut toolkits = self.toolkits.clone();
         for toolkit in self.kept_toolkits.values().flatten() {
@@ -97,12 +104,13 @@ impl OfferedNames {
         toolkits
     }
 
-    /// Returns whether Docker's links stay, because this run does not configure Docker.
+    /// Returns whether the links in Docker's PATH stay unchanged, because this run does not
+    /// configure Docker.
     pub(crate) fn keeps_docker_links(&self) -> bool {
         self.kept_toolkits.contains_key(&Engine::Docker)
     }
 
-    /// Adds the names from the table `[compatibility]` of one class.
+    /// Adds the runtime names and the program links from the table `[compatibility]` of one class.
     fn add_toolkit_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
@@ -147,8 +155,9 @@ impl OfferedNames {
         }
     }
 
-    /// Fails if the host already has another program with the name of a link. If the directory of
-    /// that program comes first in Docker's PATH, Docker would call it instead of the link.
+    /// Returns an error if the host already has another program with the name of a link. If the
+    /// directory of that program comes first in Docker's PATH, Docker would call it instead of the
+    /// link.
     pub(crate) fn refuse_foreign_programs(&self, host: &Host) -> Result<()> {
         let links = self.docker_links.iter().map(|(link, _)| link);
         match find_foreign_programs(host, links).into_iter().next() {
@@ -193,9 +202,9 @@ pub(crate) fn is_boathook_link(host: &Host, path: &Path) -> Result<bool> {
     Ok(target.is_some_and(|target| boathook_programs.contains(&target)))
 }
 
-/// Plans the steps that create `links` and remove other links of an earlier installation. If this
-/// run does not configure Docker, the links stay as they are. Each
-/// entry of `links` is the path and the target of a link.
+/// Plans the steps that create `links` and remove other links of an earlier installation. Plans no
+/// steps if this run does not configure Docker. Each entry of `links` is the path and the target of
+/// a link.
 pub(crate) fn plan_links(
     host: &Host,
     manifest: &Manifest,
@@ -224,7 +233,8 @@ pub(crate) fn plan_links(
     Ok(steps)
 }
 
-/// Plans the removal of a link if the link still leads to a program of Boathook.
+/// Returns a step that removes a link. Returns `None` if the link no longer leads to a program of
+/// Boathook, because another program may have replaced it.
 pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
     Ok(is_boathook_link(host, link)?.then_some(Step::SetLink {
         link: link.into(),
@@ -245,7 +255,7 @@ pub fn find_unoffered_toolkits(
         return Vec::new();
     };
     let has_device = |class: &DeviceClass| !discover::find_devices(class, &view).devices.is_empty();
-    let mut unoffered: Vec<(String, String)> = Vec::new();
+    let mut unoffered_toolkits: Vec<(String, String)> = Vec::new();
     let mut classes: Vec<_> = payload.parsed_classes().collect();
     classes.sort_by_key(|class| !class.spec.is_enabled);
     for class in classes {
@@ -254,23 +264,25 @@ pub fn find_unoffered_toolkits(
         };
         let name = table.name.as_str();
         let is_known = offered_names.toolkits.iter().any(|toolkit| toolkit == name)
-            || unoffered.iter().any(|(toolkit, _)| toolkit == name);
+            || unoffered_toolkits
+                .iter()
+                .any(|(toolkit, _)| toolkit == name);
         if !is_known && has_device(class) {
-            unoffered.push((name.to_owned(), class.spec.description.clone()));
+            unoffered_toolkits.push((name.to_owned(), class.spec.description.clone()));
         }
     }
-    unoffered
+    unoffered_toolkits
 }
 
 fn describe_known_toolkits(payload: &Payload) -> String {
-    let names: BTreeSet<&str> = payload
+    let unique_names: BTreeSet<&str> = payload
         .parsed_classes()
         .filter_map(|class| Some(class.spec.compatibility.as_ref()?.name.as_str()))
         .collect();
-    if names.is_empty() {
+    if unique_names.is_empty() {
         return "no class of this release has the table [compatibility]".to_owned();
     }
-    let names: Vec<&str> = names.into_iter().collect();
+    let names: Vec<&str> = unique_names.into_iter().collect();
     format!(
         "no class of this release has this name in [compatibility]; there are {}",
         names.join(", ")

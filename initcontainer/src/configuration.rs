@@ -19,7 +19,7 @@ use crate::step::Step;
 
 const CONFIG_MODE: u32 = 0o644;
 
-/// The planned change of the configuration file.
+/// The planned change of `config.toml`, and notes for the operator about it.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigurationPlan {
     pub(crate) steps: Vec<Step>,
@@ -83,7 +83,7 @@ impl ConfigurationPlan {
             );
         }
         if is_boathook_file && current_text.as_ref() != Some(&text) {
-            plan.write_file(&config_path, current_text, &text);
+            plan.add_file_change(&config_path, current_text, &text);
         } else if let (Some(current_text), Some(requested_text)) = (current_text, requested_text)
             && current_text != requested_text
         {
@@ -112,7 +112,7 @@ impl ConfigurationPlan {
         Ok(plan)
     }
 
-    fn write_file(&mut self, config_path: &Path, old_text: Option<String>, text: &str) {
+    fn add_file_change(&mut self, config_path: &Path, old_text: Option<String>, text: &str) {
         let change = Change::from_texts(config_path, old_text.as_deref(), Some(text), CONFIG_MODE);
         self.steps.extend(change.map(Step::Change));
         self.written_text = Some(text.to_owned());

@@ -1,5 +1,5 @@
 //! Chooses the directories of an installation: those that the administrator names, those of the
-//! existing installation, or the first usable ones.
+//! existing installation, or the first usable candidates, such as `/opt/boathook`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,12 @@ use runtime_config::Change;
 use crate::host::Host;
 use crate::step::Step;
 
-/// The directories that systemd or the boot of a host empties. Engines would call programs there that
-/// are gone.
+/// The directories that are emptied at a boot or by systemd-tmpfiles. No installation is made below
+/// them, because engines would call programs that no longer exist.
 const TEMPORARY_DIRS: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"];
 
-/// The candidates for the directory of the programs, in order of preference.
+/// The candidates for the directory of the programs, in order of preference. The first one that is
+/// writable and not mounted noexec is used.
 const PROGRAM_DIR_CANDIDATES: [&str; 3] =
     ["/opt/boathook", KUBERNETES_PROGRAM_DIR, "/var/lib/boathook"];
 /// The candidate for Container-Optimized OS, which mounts /var with noexec. It is used only if its
@@ -31,9 +32,9 @@ const RECORD_MODE: u32 = 0o644;
 /// The directories that the administrator names on the command line, if any.
 #[derive(Debug, Clone, Default)]
 pub struct RequestedDirectories {
-    /// The value of `--prefix`.
+    /// The value of `--prefix`. `None` means that a directory is chosen.
     pub programs: Option<PathBuf>,
-    /// The value of `--config-dir`.
+    /// The value of `--config-dir`. `None` means that a directory is chosen.
     pub configuration: Option<PathBuf>,
 }
 
@@ -47,7 +48,8 @@ pub fn choose_directories(
     host: &Host,
     requested_directories: &RequestedDirectories,
 ) -> Result<Host> {
-    // A shell appends a slash to a directory that it completes.
+    // The completion of a shell appends a slash to a directory. It is removed here, because the
+    // checks below refuse it.
     let without_last_slash = |path: &PathBuf| {
         let text = path.to_string_lossy();
         match text.trim_end_matches('/') {
@@ -304,8 +306,9 @@ fn sees_whole_host(host: &Host) -> bool {
     host.is_dir(Path::new("/usr/bin"))
 }
 
-/// Plans the file that records the directories of an installation. The default directories are not
-/// recorded.
+/// Returns a step that writes or removes the file `/var/lib/boathook.toml`, which records the
+/// directories of an installation. The default directories are not recorded. Returns `None` if the
+/// file is up to date.
 pub(crate) fn plan_directories_record(host: &Host) -> Result<Option<Step>> {
     let path = Path::new(DIRECTORIES_FILE_PATH);
     let directories = host.directories();

@@ -10,8 +10,7 @@ use host_files::rooted_path::open_regular_file;
 /// The architecture of this program, which is also the architecture of this machine.
 const HOST_ARCHITECTURE: &str = std::env::consts::ARCH;
 
-/// Pairs of a value of `e_machine` in the ELF header and the name that Rust uses for that
-/// architecture.
+/// The values of `e_machine` in the ELF header, each with Rust's name for the architecture.
 const ARCHITECTURES: &[(u16, &str)] = &[
     (3, "x86"),
     (21, "powerpc64"),
@@ -23,7 +22,8 @@ const ARCHITECTURES: &[(u16, &str)] = &[
     (258, "loongarch64"),
 ];
 
-/// Returns an error if a program was built for another architecture.
+/// Returns an error unless the file at `path` is an ELF program for the architecture of this
+/// machine. An engine could not execute any other file (ENOEXEC).
 pub fn check_machine(path: &Path) -> Result<()> {
     let mut header = [0_u8; 20];
     let result = open_regular_file(path).and_then(|mut file| file.read_exact(&mut header));
@@ -57,8 +57,8 @@ pub fn check_machine(path: &Path) -> Result<()> {
     ))
 }
 
-/// Returns an error message: the file at `path`, which is part of a payload, cannot be installed.
-/// `problem` says why.
+/// Returns the error message for a file of a release that cannot be installed. `problem` is the
+/// reason, such as `it is no ELF program`.
 pub(crate) fn describe_refusal(path: &Path, problem: &str) -> String {
     format!(
         "{} cannot be installed: {problem}; use the image or archive of this release",

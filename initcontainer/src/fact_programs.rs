@@ -1,4 +1,5 @@
-//! Finds out whether a host needs the timer for facts, which runs drivers' programs (`[[facts]]`).
+//! Decides whether an installation enables `boathook-facts.timer`, which runs drivers' programs
+//! that report facts about devices (`[[facts]]` in class files).
 
 use std::path::Path;
 
@@ -12,23 +13,24 @@ use crate::payload::Payload;
 use crate::service::Service;
 use crate::services::can_enable_service;
 
-/// A kubelet has this directory for the sockets of device plugins.
+/// The directory in which the kubelet keeps the sockets of device plugins. A host without it has no
+/// kubelet.
 const KUBELET_PLUGINS_DIR: &str = "/var/lib/kubelet/device-plugins";
 
-/// Returns whether an installation for `engines` enables the timer for facts by itself. It does so
-/// on a host without a kubelet if the host has devices and a program that reports facts about them.
-/// On a node of a cluster the plugin runs these programs. A host without systemd, or whose units are
-/// read-only, gets an installation without the timer, because nobody asked for it.
+/// Returns whether an installation for `engines` enables the timer without the option `--facts`. It
+/// does so on a host without a kubelet if the host has devices and a program that reports facts
+/// about them. On a node of a cluster the plugin runs these programs. A timer that cannot be
+/// enabled, for example without systemd, is no error, because no option asked for it.
 pub fn is_timer_needed(
     host: &Host,
     payload: &Payload,
     engines: &[Engine],
     services: &[Service],
 ) -> bool {
-    let is_for_people = engines
+    let has_docker_or_podman = engines
         .iter()
         .any(|engine| [Engine::Docker, Engine::Podman].contains(engine));
-    if !is_for_people
+    if !has_docker_or_podman
         || services.contains(&Service::Plugin)
         || host.is_dir(Path::new(KUBELET_PLUGINS_DIR))
         || !can_enable_service(host, Service::Facts)
@@ -39,9 +41,9 @@ pub fn is_timer_needed(
         return false;
     };
     let has_program = |class: &DeviceClass| {
-        let paths = class.spec.property_programs.iter();
-        let paths = paths.filter_map(|program| program.command.first());
-        let mut paths = paths.map(ToString::to_string);
+        let programs = class.spec.property_programs.iter();
+        let templates = programs.filter_map(|program| program.command.first());
+        let mut paths = templates.map(ToString::to_string);
         paths.any(|path| {
             let program = discover::find_host_program(class, Path::new(&path), &view);
             host.exists(&program.path)

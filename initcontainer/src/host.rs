@@ -55,28 +55,31 @@ impl Host {
         &self.directories
     }
 
-    /// Returns the program directory. It contains a directory for each installed version, and the
-    /// state directory.
+    /// Returns the program directory, such as `/opt/boathook`. It contains a directory for each
+    /// installed version, and the state directory.
     pub fn programs_dir(&self) -> &Path {
         &self.directories.programs_dir
     }
 
-    /// Returns the path of the symbolic link `current`, which leads to the version in use.
+    /// Returns the path of the symbolic link that leads to the version in use, such as
+    /// `/opt/boathook/current`.
     pub fn current_link_path(&self) -> PathBuf {
         self.directories.current_link_path()
     }
 
-    /// Returns the state directory. It contains the records that `uninstall` needs.
+    /// Returns the state directory, such as `/opt/boathook/state`. It contains the records that
+    /// `uninstall` needs.
     pub fn state_dir(&self) -> PathBuf {
         self.directories.state_dir()
     }
 
-    /// Returns the path of the installation's manifest.
+    /// Returns the path of the installation's manifest, such as `/opt/boathook/state/install.json`.
     pub fn manifest_path(&self) -> PathBuf {
         self.state_dir().join("install.json")
     }
 
-    /// Returns the path of the record that keeps an engine's original files.
+    /// Returns the path of the record that keeps an engine's original files, such as
+    /// `/opt/boathook/state/docker.json`.
     pub fn record_path(&self, engine: Engine) -> PathBuf {
         self.state_dir().join(format!("{engine}.json"))
     }
@@ -93,7 +96,7 @@ impl Host {
     }
 
     /// Returns the target of `link`, which is a link below /usr/local. The target is a file of the
-    /// current version.
+    /// current version, such as `/opt/boathook/current/bin/boathook`.
     pub(crate) fn get_link_target(&self, link: &Path) -> PathBuf {
         self.current_link_path()
             .join(link.strip_prefix(LOCAL_DIR).unwrap_or(link))
@@ -104,7 +107,8 @@ impl Host {
         self.directories.program_path("boathook")
     }
 
-    /// Returns the path by which engines call the wrapper runtime.
+    /// Returns the path by which engines call the wrapper runtime. It leads through the link
+    /// `current`, so an upgrade does not change it.
     pub fn runtime_path(&self) -> PathBuf {
         self.directories.program_path("boathook-runtime")
     }

@@ -21,18 +21,20 @@ use serde_json::Value;
 
 use crate::host::Host;
 
-/// The files of a bundle that name the container's runtime.
+/// The files of a bundle in which containerd names the container's runtime.
 const BUNDLE_RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
-/// The files of a bundle that may name an installed version.
+/// The files of a bundle that may contain the path of an installed version.
 const BUNDLE_VERSION_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
 
-/// The maximum number of bundles that are read for one user. Further bundles are ignored.
+/// The maximum number of bundles that are read for one user, who could otherwise keep the installer
+/// busy. Further bundles are ignored.
 const MAX_USER_BUNDLES: usize = 256;
-/// The maximum size of a file that is read from a user's bundle, in bytes. A larger file is
-/// ignored.
+/// The maximum size in bytes of a file in a user's bundle. A larger file is not read, so that no
+/// user can exhaust the installer's memory.
 const MAX_USER_FILE_BYTES: i64 = 256 << 10;
 
-/// Returns the installed versions whose paths are in the bundles of containers.
+/// Returns the installed versions whose paths are in the bundles of containers. Their programs are
+/// needed to stop and delete these containers.
 pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
     let mut versions = BTreeSet::new();
@@ -71,13 +73,14 @@ pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
         .collect())
 }
 
-/// Returns the texts that name containers to people: Docker's names and the shortened ids. A container
-/// of another engine is named by its id.
+/// Returns a label of each container for messages: Docker's name with the shortened id, as
+/// `NAME (ID)`, or only the shortened id for a container of another engine.
 pub fn label_containers(host: &Host, ids: &BTreeSet<String>) -> BTreeSet<String> {
     let containers_dir = find_docker_containers_dir(host);
     let labels = ids.iter().map(|id| {
         let short_id = shorten_container_id(id);
-        // A user's conmon may have any text in place of an id.
+        // The id may come from the command line of a user's conmon process, which can be any text.
+        // An id with a slash would lead to another directory.
         let name = (!id.contains('/'))
             .then(|| read_docker_name(host, &containers_dir.join(id)))
             .flatten();
@@ -106,6 +109,7 @@ fn read_json(host: &Host, path: &Path) -> Option<Value> {
 }
 
 /// Returns the names of the Docker containers that Docker would start with the wrapper runtime.
+/// They cannot be started after the wrapper is removed.
 pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
     let daemon_config = read_json(host, &find_docker_config_path(host)).unwrap_or_default();
     let containers_dir = find_docker_containers_dir(host);
@@ -132,7 +136,8 @@ pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
 const CONMON_PREFIX: &str = "conmon";
 const SHIM_PREFIX: &str = "containerd-shim";
 
-/// Returns the processes that monitor containers: containerd shims and conmon.
+/// Returns the processes that monitor containers: the shims of containerd, and conmon, which podman
+/// and CRI-O use.
 fn find_monitor_processes(host: &Host) -> Vec<Process> {
     find_processes(host, |program| {
         program.starts_with(CONMON_PREFIX) || program.starts_with(SHIM_PREFIX)
@@ -238,7 +243,8 @@ fn find_bundles(host: &Host, monitor_processes: &[Process]) -> Result<Vec<Bundle
     Ok(bundles)
 }
 
-/// Returns the paths that match a pattern. A component `*` matches any name.
+/// Returns the paths that match a pattern such as
+/// `/run/containerd/io.containerd.runtime.v2.task/*/*`. A component `*` matches any name.
 fn expand_pattern(host: &Host, pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let mut paths = vec![PathBuf::from("/")];
     for component in pattern.split('/').skip(1) {

@@ -42,13 +42,13 @@ use versions::{
     plan_unused_version_removal, plan_version, plan_version_switch, refuse_foreign_files,
 };
 
-/// The plan of an installation.
+/// The plan of an installation: its steps, and what the operator must know or do afterwards.
 #[derive(Debug)]
 pub struct InstallationPlan {
     pub steps: Vec<Step>,
     /// The plan of each engine. If the engine is already configured, its plan has no changes.
     pub engine_plans: Vec<Plan>,
-    /// Notes for the operator.
+    /// Notes for the operator, which are printed before the first step.
     pub notes: Vec<String>,
     /// Whether the steps change programs for which Docker searches only when it starts, or earlier
     /// steps have changed them since Docker was started.
@@ -189,22 +189,22 @@ pub fn plan(
     })
 }
 
-/// Describes why an engine cannot be configured, and how the other engines are configured without
-/// it. Nothing is changed until that is decided.
+/// Returns an error that says why `engine` cannot be configured, and with which `--engine` option
+/// the other engines are configured without it. The host is unchanged at this point.
 fn describe_failure(
     error: &dyn std::fmt::Display,
     engine: Engine,
     engines: &[(Engine, Options)],
 ) -> anyhow::Error {
-    let text = error.to_string();
+    let error_text = error.to_string();
     let prefix = format!("{engine}: ");
-    let text = text.strip_prefix(&prefix).unwrap_or(&text);
-    let others: Vec<&str> = engines
+    let text = error_text.strip_prefix(&prefix).unwrap_or(&error_text);
+    let other_names: Vec<&str> = engines
         .iter()
         .map(|(other, _)| other.name())
         .filter(|name| *name != engine.name())
         .collect();
-    let advice = match others.as_slice() {
+    let advice = match other_names.as_slice() {
         [] => "or place the programs alone by --engine none, and use CDI (docs/cdi.md)".to_owned(),
         names => format!("or leave it out by --engine {}", names.join(",")),
     };

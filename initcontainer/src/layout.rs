@@ -23,9 +23,10 @@ use device_class::config::InstalledDirectories;
 
 /// The directory below which an installation makes links to the files of a version.
 pub(crate) const LOCAL_DIR: &str = "/usr/local";
-/// The directory that contains the links to programs.
+/// The directory of the links to programs, so that a shell finds them in its PATH.
 pub const PROGRAM_LINKS_DIR: &str = "/usr/local/bin";
-/// The directory that contains the links to manual pages and completions.
+/// The directory below which the links to manual pages and completions are, where man(1) and shells
+/// search for them.
 pub const SHARED_LINKS_DIR: &str = "/usr/local/share";
 /// The directory to which the package of a distribution installs programs.
 pub const PACKAGED_PROGRAMS_DIR: &str = "/usr/bin";
@@ -34,16 +35,18 @@ pub const PACKAGED_PROGRAMS_DIR: &str = "/usr/bin";
 /// them.
 pub const SYSTEMD_UNITS_DIR: &str = "/etc/systemd/system";
 
-/// The directory that contains the hook's log. It is kept until the next boot.
+/// The directory that contains the hook's log. The log is lost at a boot, because /run is a tmpfs.
 pub const RUN_DIR: &str = "/run/boathook";
 
 /// The directory in which `boathook-dra` has its claim records, sockets and locks.
 pub const DRA_DRIVER_DIR: &str = "/var/lib/kubelet/plugins/boathook.dev";
 
-/// The default path of the file to which the plugin writes node labels.
+/// The default path of the file to which the plugin writes node labels. Node Feature Discovery
+/// reads the files in this directory.
 pub const NODE_LABELS_PATH: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
 
-/// Returns the text of the configuration file for a host that has none.
+/// Returns the text of the configuration file for a host that has none. It lists the directories of
+/// class files.
 pub fn format_default_config(directories: &InstalledDirectories) -> String {
     let [installed_dir, packaged_dir, own_dir] =
         directories.class_dirs().map(|path| format!("{path:?},"));
@@ -63,12 +66,14 @@ classes = [
     )
 }
 
-/// Returns the temporary name that the file or directory `name` has until its content is complete.
+/// Returns the temporary name that the file or directory `name` has until its content is complete,
+/// such as `.boathook-new-0.1.0`.
 pub fn temp_name_for_creation(name: &OsStr) -> OsString {
     format_temp_name(name, "new")
 }
 
-/// Returns the temporary name that the directory `name` gets before its content is removed.
+/// Returns the temporary name that the directory `name` gets before its content is removed, such as
+/// `.boathook-old-0.1.0`.
 pub fn temp_name_for_removal(name: &OsStr) -> OsString {
     format_temp_name(name, "old")
 }

@@ -16,7 +16,8 @@ use runtime_config::{Error as HostError, HostEntry};
 use crate::host::Host;
 use crate::layout::LOCK_DIR_NAME;
 
-/// The mode of the lock file. Only root can read and write it.
+/// The mode of the lock file. Only root can open the file, because a process that can open it can
+/// also lock it.
 const LOCK_FILE_MODE: u32 = 0o600;
 /// The maximum number of attempts to lock the file. An attempt fails if another installer removes
 /// the file after this process opens it and before this process locks it.
@@ -103,7 +104,7 @@ impl LockedFile {
     }
 }
 
-/// Locks the lock file in the directory `parent`, and makes the file if it does not exist.
+/// Locks the file in the lock directory below `parent`, and makes the file if it does not exist.
 fn acquire_lock_file(host: &Host, parent: &Path) -> Result<LockedFile> {
     let dir = host.resolve_nofollow(&parent.join(LOCK_DIR_NAME))?;
     for _ in 0..MAX_LOCK_ATTEMPTS {
@@ -167,7 +168,7 @@ fn try_acquire_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
     }))
 }
 
-/// Returns success if `result` is the error that a file already exists.
+/// Turns the error that a file already exists into success. Returns every other result unchanged.
 fn ignore_already_exists(result: Result<(), HostError>) -> Result<(), HostError> {
     match result {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Ok(()),

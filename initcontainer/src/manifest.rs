@@ -61,8 +61,8 @@ impl Manifest {
         texts.into_iter().flatten().any(|text| text == config_text)
     }
 
-    /// Returns the toolkits under whose names each engine calls Boathook. An older manifest has them
-    /// only for all engines together.
+    /// Returns the toolkits under whose names each engine calls Boathook. A manifest of an older
+    /// version has only one list for all engines.
     pub fn list_toolkits_by_engine(&self) -> BTreeMap<Engine, Vec<String>> {
         let engines = &self.options.engines;
         let is_older = engines.values().all(|options| options.toolkits.is_empty());
@@ -74,8 +74,8 @@ impl Manifest {
             };
             toolkits.clone()
         };
-        let toolkits = engines.iter();
-        toolkits
+        let options_by_engine = engines.iter();
+        options_by_engine
             .map(|(engine, options)| (*engine, list_toolkits(options)))
             .collect()
     }

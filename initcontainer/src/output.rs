@@ -25,22 +25,18 @@ struct JsonReport {
     /// The installed release. It is missing in the document of `uninstall`.
     #[serde(rename = "installed", skip_serializing_if = "Option::is_none")]
     installed_release: Option<InstalledRelease>,
-    /// Notes for the operator.
     notes: Vec<String>,
     /// The executed steps or, in a dry run, the planned steps.
     steps: Vec<Value>,
-    /// The engines that were restarted or reloaded.
     #[serde(rename = "restarted")]
     restarted_engines: Vec<RestartedEngine>,
     /// The files that `uninstall` keeps, each with the reason.
     #[serde(rename = "kept")]
     kept_files: Vec<String>,
-    /// The commands that the operator should run next.
     #[serde(rename = "next")]
     next_commands: Vec<String>,
 }
 
-/// A release that was installed on a host.
 #[derive(Debug, Serialize)]
 pub(crate) struct InstalledRelease {
     pub(crate) version: String,
@@ -79,13 +75,14 @@ impl Output {
         }
     }
 
-    /// Reports a note for the operator.
+    /// Prints a note for the operator. The JSON document lists it under `notes`.
     pub(crate) fn report_note(&mut self, note: &str) {
         self.print_text(&format!("{note}\n"));
         self.report.notes.push(note.to_owned());
     }
 
-    /// Reports a step that was executed or, in a dry run, planned.
+    /// Prints a step that was executed or, in a dry run, planned. The JSON document lists it under
+    /// `steps`.
     pub(crate) fn report_step(&mut self, step: &Step) {
         self.print_text(&if self.is_verbose {
             format!("{step:#}")
@@ -100,14 +97,15 @@ impl Output {
         self.report.installed_release = Some(release);
     }
 
-    /// Reports the action that made an engine read its configuration.
+    /// Prints the action that made an engine read its configuration, such as
+    /// `systemctl reload docker.service`. The JSON document lists it under `restarted`.
     pub(crate) fn report_restart(&mut self, engine: Engine, action: String) {
         self.print_text(&format!("{engine}: {action}\n"));
         let restarted_engine = RestartedEngine { engine, action };
         self.report.restarted_engines.push(restarted_engine);
     }
 
-    /// Reports a file that `uninstall` keeps. `description` contains the path of the file and the
+    /// Prints a file that `uninstall` keeps. `description` contains the path of the file and the
     /// reason.
     pub(crate) fn report_kept_file(&mut self, description: &str) {
         self.print_text(&format!("kept {description}\n"));
@@ -120,7 +118,7 @@ impl Output {
         self.report.next_commands = commands;
     }
 
-    /// Prints the JSON document if the output is JSON.
+    /// Prints the JSON document if the output is JSON. A command calls this at its end.
     pub(crate) fn print_report(&self) {
         if self.is_json {
             let _ = print_json(&self.report);

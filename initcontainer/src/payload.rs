@@ -61,17 +61,18 @@ pub enum ClassFileSource<'a> {
     None,
 }
 
-/// The name of the file that contains the version of a release.
 const VERSION_FILE_NAME: &str = "version";
 
-/// The checked files of one version.
+/// The files of one version, which were checked before the host is changed, and the options of the
+/// installation.
 #[derive(Debug, Clone)]
 pub struct Payload {
     pub version: String,
     /// The text of the requested configuration. `None` means that no configuration was requested.
     pub config_text: Option<String>,
     files: Vec<PayloadFile>,
-    /// The errors that do not stop the installation. Each entry is one line.
+    /// Notes about errors that do not stop the installation, such as an error in one class file.
+    /// Each note is one line.
     pub(crate) notes: Vec<String>,
     /// The services that the options of this command enable. If only the manifest lists a service
     /// and the administrator has disabled it, the service stays disabled.
@@ -83,7 +84,7 @@ pub struct Payload {
     pub(crate) keeps_config: bool,
 }
 
-/// A file that the installation copies.
+/// A file that the installation copies from the release to the host.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
     source_path: PathBuf,
@@ -247,7 +248,7 @@ impl Payload {
         self.files.iter()
     }
 
-    /// Returns the names of the class files.
+    /// Returns the file names of the class files, such as `dummy-npu.toml`.
     pub fn class_file_names(&self) -> BTreeSet<&str> {
         self.files()
             .filter(|file| file.dir == CLASSES_DIR)
@@ -374,14 +375,14 @@ fn read_class_files(
             continue;
         }
         let regular_file = check_regular_file(path.clone())?;
-        let parsed = ClassSource::read(&path, base_dirs).and_then(|source| {
+        let parse_result = ClassSource::read(&path, base_dirs).and_then(|source| {
             if source.is_empty() {
                 Ok(None)
             } else {
                 source.parse().map(Some)
             }
         });
-        let class = match parsed {
+        let class = match parse_result {
             Ok(class) => class.map(Arc::new),
             Err(error) => {
                 on_error(error)?;

@@ -21,7 +21,7 @@ pub struct RecordedOptions {
     /// The value of `--classes`: a directory, or `none`.
     #[serde(rename = "classes")]
     pub classes_dir: Option<PathBuf>,
-    /// The value of `--own-classes`.
+    /// The value of `--own-classes`: the directory of the administrator's class files.
     #[serde(rename = "own_classes")]
     pub own_classes_dir: Option<PathBuf>,
     /// The enabled services (`--cdi`, `--facts`, `--follow`, `--plugin-service`).

@@ -14,9 +14,8 @@ use runtime_config::{
 
 use crate::output::Output;
 
-/// What the engines that run have not read yet.
+/// The restarts and reloads that running engines still need.
 pub(crate) struct PendingRestarts {
-    /// The engines that have not read their new configuration.
     pub(crate) engines: Vec<Engine>,
     /// Whether Docker was started before programs were changed for which it searches only when it
     /// starts. A reload is not enough for these.
@@ -24,17 +23,17 @@ pub(crate) struct PendingRestarts {
 }
 
 impl PendingRestarts {
-    /// Finds what is pending after the plan was executed.
+    /// Returns the restarts that are needed after the plan was executed.
     pub(crate) fn find(host: &Host, plan: &InstallationPlan) -> Self {
-        Self::find_by(host, plan, needs_restart)
+        Self::find_pending(host, plan, needs_restart)
     }
 
-    /// Finds what would be pending if the plan were executed. A dry run uses this.
+    /// Returns the restarts that would be needed if the plan were executed. A dry run uses this.
     pub(crate) fn predict(host: &Host, plan: &InstallationPlan) -> Self {
-        Self::find_by(host, plan, would_need_restart)
+        Self::find_pending(host, plan, would_need_restart)
     }
 
-    fn find_by(
+    fn find_pending(
         host: &Host,
         plan: &InstallationPlan,
         is_pending: impl Fn(&Host, &Plan) -> bool,
@@ -50,8 +49,9 @@ impl PendingRestarts {
     }
 }
 
-/// Restarts or reloads the engines that have not read their new configuration. If one fails, the
-/// others are restarted nevertheless. Returns what is still pending, and the failures.
+/// Restarts or reloads the engines that have not read their new configuration. If this fails for an
+/// engine, the other engines are restarted nevertheless. Returns the restarts that are still
+/// pending, and the failures.
 pub(crate) fn restart_engines(
     host: &Host,
     plans: &[Plan],
@@ -79,7 +79,8 @@ pub(crate) fn restart_engines(
     (pending, failures)
 }
 
-/// Returns the failures of all engines as one error, after everything else is done.
+/// Returns an error that lists the failures of all engines, or success if there are none. A command
+/// calls this last, so that its other work is done.
 pub(crate) fn report_failures(failures: Vec<Error>) -> Result<()> {
     let descriptions: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
     if !descriptions.is_empty() {
@@ -88,16 +89,16 @@ pub(crate) fn report_failures(failures: Vec<Error>) -> Result<()> {
     Ok(())
 }
 
-/// Restarts Docker, so that it searches for programs again, if its containers continue to run
-/// meanwhile. Otherwise reports what does not work until an operator restarts it. Returns whether it
-/// was restarted.
+/// Restarts Docker, so that it searches for the programs of `--gpus` again. Does so only if
+/// `live-restore` keeps its containers running meanwhile, and reports a note for the operator
+/// otherwise. Returns whether Docker was restarted.
 fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
     let command = format_restart_command(Engine::Docker, true);
     let describe_failure =
         || format!("docker is not restarted, and may lack the option --gpus; run `{command}`");
     enter_root(host).with_context(describe_failure)?;
     let reason = match describe_missing_live_restore(&LiveRestore::find(host)) {
-        Some(lack) => format!("its containers would end, because {lack}"),
+        Some(cause) => format!("its containers would end, because {cause}"),
         None if !has_systemd() => "systemd does not run here".to_owned(),
         None => {
             let ReloadMethod::Hangup { unit, .. } = Engine::Docker.properties().reload_method
@@ -116,10 +117,10 @@ fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns where Docker lacks `live-restore`. Returns `None` if its containers continue to run while
-/// it is restarted.
+/// Returns the reason why a restart of Docker would end its containers. Returns `None` if they
+/// continue to run, because `live-restore` is set.
 fn describe_missing_live_restore(live_restore: &LiveRestore) -> Option<String> {
-    let lack = match live_restore {
+    let cause = match live_restore {
         LiveRestore::Enabled => return None,
         LiveRestore::Disabled => "`live-restore` is not set".to_owned(),
         LiveRestore::NotLoaded(path) => format!(
@@ -136,10 +137,10 @@ fn describe_missing_live_restore(live_restore: &LiveRestore) -> Option<String> {
         ),
         LiveRestore::Unknown => "it does not answer whether it has `live-restore`".to_owned(),
     };
-    Some(lack)
+    Some(cause)
 }
 
-/// Returns whether an engine runs that has not read the planned configuration yet.
+/// Returns whether the engine is running and has not read the planned configuration yet.
 pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
     match &plan.record {
         Some(record) => {
@@ -153,7 +154,7 @@ pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
     }
 }
 
-/// Returns whether an engine would have to be restarted if the plan were executed. A dry run uses
+/// Returns whether the engine would have to be restarted if the plan were executed. A dry run uses
 /// this.
 fn would_need_restart(host: &Host, plan: &Plan) -> bool {
     needs_restart(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
@@ -223,7 +224,8 @@ fn reload_engine(host: &Host, engine: Engine) -> Result<String, runtime_config::
     runtime_config::reload_engine(engine)
 }
 
-/// Changes the root directory of this process to the host's root directory.
+/// Changes the root directory of this process to the host's root directory (chroot(2)), so that it
+/// executes the host's programs. Does nothing if the process is there already.
 pub(crate) fn enter_root(host: &Host) -> Result<(), runtime_config::Error> {
     let root = host.as_path();
     let to_error = |error| runtime_config::Error::io("enter", root)(error);

@@ -69,9 +69,9 @@ pub(crate) fn start_services(
     Ok(())
 }
 
-/// Returns whether a reload replaces the program of a unit by the installed one. A restart of the
-/// plugin would make the kubelet refuse pods meanwhile. A unit that has changed is restarted, because
-/// the replacement has the arguments of the program that runs.
+/// Returns whether a unit is reloaded instead of restarted. On a reload the plugin executes the
+/// installed program with its present arguments. A restart would make the kubelet refuse pods
+/// meanwhile, but is needed if the unit file, which has the arguments, has changed.
 fn is_replaced_by_reload(unit: &str, steps: &[Step]) -> bool {
     let is_changed = || {
         let path = Path::new(SYSTEMD_UNITS_DIR).join(unit);
@@ -96,8 +96,9 @@ fn find_disabled_unit(step: &Step) -> Option<&str> {
 /// Stops all services before their programs are removed. If this fails, only a note is reported,
 /// and the removal continues.
 ///
-/// The units for facts are stopped first. When their service ends, it restarts the timer that has CDI
-/// specifications written, so a timer that was stopped before would write them again.
+/// The units for facts are stopped first. When `boathook-facts.service` ends, it restarts
+/// `boathook-cdi.timer`, which then writes CDI specifications, so that timer must be stopped
+/// afterwards.
 pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     let units = list_unit_names(host);
     if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {

@@ -48,8 +48,8 @@ pub(crate) fn label_files(
     }
     for mut command in commands {
         if let Err(problem) = run_command(command.env("PATH", PROGRAM_SEARCH_PATH)) {
-            let command_line = format!("{command:?}").replace('"', "");
-            let command_line = command_line
+            let unquoted_command = format!("{command:?}").replace('"', "");
+            let command_line = unquoted_command
                 .trim_start_matches(&format!("PATH={PROGRAM_SEARCH_PATH} "))
                 .to_owned();
             output.report_note(&format!(

@@ -24,7 +24,8 @@ pub enum Service {
 impl Service {
     pub(crate) const ALL: [Self; 4] = [Self::Cdi, Self::Facts, Self::Follow, Self::Plugin];
 
-    /// Returns the name of the systemd unit that is enabled.
+    /// Returns the name of the systemd unit that is enabled. For facts it is a timer, which starts
+    /// the service of the same name.
     pub fn unit_name(self) -> &'static str {
         match self {
             Self::Cdi => "boathook-cdi.service",

@@ -36,7 +36,7 @@ const UNIT_FILE_MODE: u32 = 0o644;
 /// first line, `uninstall` keeps the file.
 const MANAGED_FILE_HEADER: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
-/// How the containers of pods get the hook.
+/// The way in which the containers of pods get the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HookDelivery {
     /// The engine calls the hook because the container has CDI names.
@@ -112,7 +112,7 @@ const SERVICE_FILES: [ServiceFile; 8] = [
 ];
 
 impl ServiceFile {
-    /// Returns whether the host has systemd, and whether the directory of the file is writable.
+    /// Returns whether the host has systemd and the directory of the file is writable.
     fn can_be_written(&self, host: &Host) -> bool {
         let directory = Path::new(self.directory);
         let parent = directory.parent().unwrap_or(directory);
@@ -152,7 +152,7 @@ impl ServiceFile {
     /// may not search the directory of the program links. If `delivery` is a runtime handler, the
     /// plugin's command line tells the plugin not to rely on CDI.
     fn format_text(&self, host: &Host, delivery: HookDelivery) -> String {
-        let boathook = host.boathook_path();
+        let program_path = host.boathook_path();
         let mut text = String::from(MANAGED_FILE_HEADER);
         for line in self.text.lines() {
             let is_engine_check =
@@ -161,7 +161,9 @@ impl ServiceFile {
                 continue;
             }
             match line.split_once("=boathook") {
-                Some((key, command)) => text += &format!("{key}={}{command}", boathook.display()),
+                Some((key, command)) => {
+                    text += &format!("{key}={}{command}", program_path.display())
+                }
                 None => text += line,
             }
             if delivery == HookDelivery::Handler && line.ends_with("boathook-plugin run") {
@@ -385,7 +387,8 @@ fn is_writable_dir(host: &Host, directory: &Path) -> bool {
     host.is_dir(directory) && entry.is_ok_and(|entry| entry.check_dir_writable().is_ok())
 }
 
-/// Returns whether a service is enabled, no matter who enabled it.
+/// Returns whether a link in a `.wants` or `.requires` directory enables a service, no matter who
+/// made the link.
 pub fn is_service_enabled(host: &Host, service: Service) -> Result<bool> {
     Ok(!plan_disabling(host, &[service])?.is_empty())
 }

@@ -36,12 +36,13 @@ pub struct Status {
     pub specifications: Vec<PathBuf>,
     /// The toolkits under whose names Boathook is offered (`install --as`).
     pub toolkits: Vec<String>,
-    /// What is missing or changed. Each entry also names the command or action that repairs it.
+    /// The parts of the installation that are missing or changed. Each line also names the command
+    /// or action that repairs the part.
     #[serde(rename = "missing")]
     pub missing_parts: Vec<String>,
 }
 
-/// The state of one engine.
+/// The state of one engine, which is a row of the table that `status` prints.
 #[derive(Debug, Serialize)]
 pub struct EngineStatus {
     pub engine: Engine,
@@ -61,8 +62,8 @@ pub struct EngineStatus {
 impl Status {
     /// Reads the state of a host without changing it.
     pub fn read(host: &Host) -> Result<Self> {
-        let package_version = host.read(Path::new(PACKAGED_VERSION_PATH))?;
-        let package_version = package_version.map(|text| text.trim_end().to_owned());
+        let package_version_text = host.read(Path::new(PACKAGED_VERSION_PATH))?;
+        let package_version = package_version_text.map(|text| text.trim_end().to_owned());
         let version = find_current_version(host)?.map(|name| name.to_string_lossy().into_owned());
         let mut missing_parts = Vec::new();
         for program in [
@@ -136,7 +137,8 @@ impl Status {
     }
 }
 
-/// Reads the state of an engine. Adds what is missing or changed to `missing_parts`.
+/// Reads the state of an engine. Appends a line to `missing_parts` for each changed file, and one
+/// if the running engine has not read its configuration.
 fn read_engine_status(
     host: &Host,
     engine: Engine,
@@ -173,7 +175,6 @@ fn read_engine_status(
     })
 }
 
-/// Formats the status as a table for an operator.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.version {
@@ -182,14 +183,14 @@ impl fmt::Display for Status {
                 "boathook is not installed; boathook-init install does that"
             )?,
             Some(version) => {
-                let version_mismatches: Vec<_> = self
+                let other_versions: Vec<_> = self
                     .versions
                     .iter()
                     .filter(|other| *other != version)
                     .map(String::as_str)
                     .collect();
                 write!(f, "boathook {version} is installed")?;
-                match version_mismatches.as_slice() {
+                match other_versions.as_slice() {
                     [] => writeln!(f)?,
                     versions => writeln!(f, "; kept beside it: {}", versions.join(", "))?,
                 }
@@ -220,8 +221,8 @@ impl fmt::Display for Status {
         if !self.specifications.is_empty() {
             writeln!(f, "\nCDI specifications:")?;
         }
-        let mut files = self.specifications.iter();
-        files.try_for_each(|path| writeln!(f, "  {}", path.display()))?;
+        let mut paths = self.specifications.iter();
+        paths.try_for_each(|path| writeln!(f, "  {}", path.display()))?;
         if !self.missing_parts.is_empty() {
             writeln!(f, "\nmissing:")?;
         }

@@ -21,20 +21,21 @@ use crate::tree;
 /// A change of the host that is executed either completely or not at all.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Make a directory that contains one file. The directory first has a temporary name and is
-    /// then renamed, so that no process sees it incomplete.
+    /// Makes a directory that contains one file, such as the program directory with the manifest.
+    /// The directory has a temporary name until it is complete, so that no process sees it
+    /// incomplete.
     MakeTree {
         path: PathBuf,
         /// The path and the text of the file.
         file: (PathBuf, String),
     },
-    /// Copy the files of a version into a temporary directory.
+    /// Copies the files of a version into a temporary directory.
     Stage {
         payload: Payload,
         staging_dir: PathBuf,
     },
-    /// Rename a complete directory to its final name. If another directory already has that name,
-    /// the two directories are exchanged.
+    /// Renames a complete directory to its final name. If another directory already has that name,
+    /// the two directories are exchanged (renameat2(2), RENAME_EXCHANGE).
     Publish {
         staging_dir: PathBuf,
         final_dir: PathBuf,
@@ -42,7 +43,7 @@ pub enum Step {
         /// exchanged.
         replaces_existing: bool,
     },
-    /// Make, change or remove a symbolic link.
+    /// Makes, changes or removes a symbolic link.
     SetLink {
         link: PathBuf,
         /// The target of the link before the step. `None` means that the link does not exist
@@ -51,9 +52,10 @@ pub enum Step {
         /// The target of the link after the step. `None` means that the step removes the link.
         new_target: Option<PathBuf>,
     },
-    /// Change a file or directory that belongs to the host or to an engine.
+    /// Changes a file or directory that belongs to the host or to an engine, such as
+    /// `/etc/docker/daemon.json`.
     Change(Change),
-    /// Remove a directory with its content. The directory is renamed before it is emptied. This
+    /// Removes a directory with its content. The directory is renamed before it is emptied. This
     /// step cannot be undone, so the discard steps come last.
     Discard { path: PathBuf },
 }

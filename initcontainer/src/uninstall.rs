@@ -28,7 +28,7 @@ use crate::services;
 use crate::specifications;
 use crate::step::{Step, plan_leftover_removal};
 
-/// The plan of a removal.
+/// The plan of a removal: its steps, and the files and containers that stay.
 #[derive(Debug)]
 pub struct RemovalPlan {
     pub steps: Vec<Step>,
@@ -168,7 +168,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         let becomes_empty = names
             .iter()
             .all(|name| removed_paths.contains(&dir.join(name)));
-        // A volume of this container cannot be removed, nor a directory in one that is read-only.
+        // A directory cannot be removed if it is a volume of this container, or if its parent is
+        // read-only.
         if becomes_empty && host.exists(dir) && can_be_removed(&host.resolve_nofollow(dir)?)? {
             removed_paths.insert(dir.clone());
             let path = dir.clone();
@@ -231,16 +232,16 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     })
 }
 
-/// Describes a file of an engine that was edited so that the plan does not find all of the
-/// installation's part in it, or cannot read it: it names a program that will be gone.
+/// Returns a message if a file of an engine would still name one of Boathook's programs after the
+/// changes of `plan`, for example because an administrator edited the file.
 fn describe_remaining_program(host: &Host, plan: &Plan, path: &Path) -> Result<Option<String>> {
     let change = plan.changes.iter().find(|change| change.path() == path);
-    let text = match change {
+    let remaining_text = match change {
         Some(Change::Write { new_text, .. }) => Some(new_text.clone()),
         Some(_) => None,
         None => host.read(path)?,
     };
-    let text = text.unwrap_or_default();
+    let text = remaining_text.unwrap_or_default();
     let programs = [host.runtime_path(), host.directories().hook_path()];
     let mut names = programs.iter().map(|program| program.display().to_string());
     let remaining_program = names.find(|name| text.contains(name));
@@ -253,9 +254,9 @@ fn describe_remaining_program(host: &Host, plan: &Plan, path: &Path) -> Result<O
     }))
 }
 
-/// Describes the installation's part in the files of an engine without a record, which went with the
-/// program directory. The files may be those of another installation, so they are only named. A file
-/// that cannot be read is none.
+/// Returns a message if an engine calls Boathook although the host has no record of that, for
+/// example because the program directory was deleted. The configuration may belong to another
+/// installation, so it is not reverted. Returns `None` if the engine's files cannot be read.
 fn describe_unrecorded_part(host: &Host, engine: Engine) -> Option<String> {
     let snapshot = engine.read_snapshot(host, None).ok()?;
     let plan = engine.plan_undo(&snapshot, None);
@@ -338,7 +339,8 @@ fn find_removed_paths(engine_plans: &[Plan]) -> impl Iterator<Item = &Path> {
         .map(Change::path)
 }
 
-/// Returns the names of those entries in the program directory that Boathook did not make.
+/// Returns the names of the entries in the program directory that Boathook did not make, and that
+/// `uninstall` therefore keeps.
 fn list_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
     let is_own = |name: &String| {
         ["current", "state", LOCK_DIR_NAME].contains(&name.as_str())
@@ -353,7 +355,8 @@ fn list_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Returns the names of those entries in the state directory that Boathook did not make.
+/// Returns the names of the entries in the state directory that Boathook did not make, and that
+/// `uninstall` therefore keeps.
 fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
     let records = Engine::ALL.map(|engine| host.record_path(engine));
     let own_paths: Vec<PathBuf> = records

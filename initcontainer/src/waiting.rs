@@ -1,5 +1,5 @@
-//! Finds containers that wait for devices in vain. They wait in vain because `boathook follow` does
-//! not run: it would attach the devices when they appear.
+//! Finds containers that wait for devices although `boathook follow` does not run, which would
+//! attach the devices when they appear.
 
 use std::path::Path;
 use std::{fs, io};
@@ -11,14 +11,15 @@ use serde_json::Value;
 use crate::host::Host;
 use crate::layout::RUN_DIR;
 
-/// The maximum size of an attachment record, in bytes. The hook writes these records.
+/// The maximum size in bytes of an attachment record, in which the hook records what it did to one
+/// container. A larger record is skipped.
 const MAX_ATTACHMENT_RECORD_BYTES: u64 = 4 << 20;
 /// The maximum number of bytes that are read from `/proc/PID/stat`. The kernel writes some hundred
 /// bytes.
 const MAX_STAT_BYTES: u64 = 4096;
 
-/// Returns a note for the operator if containers wait for devices but `boathook follow` does not
-/// run.
+/// Returns a note with the number of containers that wait for devices, if `boathook follow` does
+/// not run.
 pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
     let run_dir = host.as_path().join(RUN_DIR.trim_start_matches('/'));
     let records = fs::read_dir(run_dir.join("attached")).ok()?;
@@ -51,8 +52,8 @@ fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     if !list_values(&record, "waiting").iter().any(lacks_device) {
         return Ok(false);
     }
-    // When a container ends, its record stays until the next container with a record starts.
-    // Therefore this checks that the process still exists and has the recorded start time.
+    // When a container ends, its record stays until the next container with a record starts. So the
+    // process must still exist, with the recorded start time: field 22 of /proc/PID/stat (proc(5)).
     let process_dir = host.as_path().join("proc").join(record["pid"].to_string());
     let stat = read_regular_text(&process_dir.join("stat"), MAX_STAT_BYTES)?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -64,16 +65,16 @@ fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
 /// rule for it, and the device's node still exists on the host. Without rules, as in the containers
 /// of a rootless engine, a file of the device in the container is enough.
 fn has_device(record: &Value, device: &Value, host: &Host) -> bool {
-    let text_of = |key: &str| device[key].as_str().unwrap_or_default();
-    let owner = format!("{} {}", text_of("class"), text_of("device"));
-    let is_of_device =
+    let get_text = |key: &str| device[key].as_str().unwrap_or_default();
+    let owner = format!("{} {}", get_text("class"), get_text("device"));
+    let belongs_to_device =
         |entry: &&Value| list_values(entry, "for").iter().any(|text| *text == *owner);
-    let rules = list_values(record, "rules").iter();
-    let mut rules = rules.filter(is_of_device).peekable();
+    let all_rules = list_values(record, "rules").iter();
+    let mut rules = all_rules.filter(belongs_to_device).peekable();
     if rules.peek().is_none() {
         return list_values(record, "made")
             .iter()
-            .any(|file| is_of_device(&file));
+            .any(|file| belongs_to_device(&file));
     }
     rules.any(|rule| {
         let node_path = rule["host"]["path"].as_str();
@@ -84,7 +85,8 @@ fn has_device(record: &Value, device: &Value, host: &Host) -> bool {
     })
 }
 
-/// Returns the elements of the array `key`. Returns none if there is no such array.
+/// Returns the elements of the array `key` of a JSON object, or no elements if the object has no
+/// such array.
 fn list_values<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }

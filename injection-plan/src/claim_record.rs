@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::{Deserialize, Serialize};
 
-/// The path of the DRA driver's directory below the kubelet's root directory.
+/// The path of the DRA driver's directory below the kubelet's root directory, which is
+/// `/var/lib/kubelet` by default.
 pub const DRIVER_DIR_PATH: &str = "plugins/boathook.dev";
 
-/// The name of the subdirectory for claim records. It is in the DRA driver's directory.
+/// The name of the directory for claim records in the DRA driver's directory.
 const RECORDS_DIR_NAME: &str = "claims";
 
 /// The maximum size in bytes of a claim record. A claim has at most 32 devices. The parameters of a
@@ -20,7 +21,8 @@ pub const MAX_RECORD_BYTES: u64 = 4 << 20;
 
 const FILE_NAME_SUFFIX: &str = ".json";
 
-/// Returns the path of the directory for claim records, which is in the DRA driver's directory.
+/// Returns the path of the directory for claim records, such as
+/// `/var/lib/kubelet/plugins/boathook.dev/claims`.
 pub fn records_dir_path(driver_directory: &Path) -> PathBuf {
     driver_directory.join(RECORDS_DIR_NAME)
 }
@@ -36,7 +38,7 @@ impl ClaimUid {
         &self.0
     }
 
-    /// Returns the file name of the record for this claim.
+    /// Returns the file name of the record for this claim, which is `UID.json`.
     pub fn file_name(&self) -> String {
         format!("{}{FILE_NAME_SUFFIX}", self.0)
     }
@@ -97,7 +99,7 @@ pub struct ClaimRecord<P = IgnoredParameters> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDevice {
     pub pool: String,
-    /// The name of the device in the pool.
+    /// The name of the device in the pool, as its ResourceSlice publishes it.
     pub device: String,
     pub class: ClassName,
 }
@@ -113,18 +115,18 @@ pub struct PreparedDevice<P = IgnoredParameters> {
     /// their names.
     pub request: String,
     pub pool: String,
-    /// The name of the device in the pool.
+    /// The name of the device in the pool, as its ResourceSlice publishes it.
     pub device: String,
     pub class: ClassName,
     pub id: DeviceId,
-    /// The id of the claim's slot (`share`) on the device, if several claims can use the device at
-    /// the same time.
+    /// The id of the claim's share of the device, if several claims can use the device at the same
+    /// time.
     #[serde(default, rename = "share", skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
-    /// The number of slots (`shares`) of the device that the claim has. Older versions wrote
-    /// records without this field, which means one slot.
+    /// The number of shares of the device that the claim has. Records of older versions do not have
+    /// this field, which means one share.
     #[serde(
-        default = "default_shares",
+        default = "default_share_count",
         rename = "shares",
         skip_serializing_if = "is_one"
     )]
@@ -137,11 +139,12 @@ pub struct PreparedDevice<P = IgnoredParameters> {
     pub parameters: P,
 }
 
-/// The parameters of a device, for programs that do not read them.
+/// The type of a device's parameters in programs that do not read them, such as the plugin. serde
+/// ignores all fields of the parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IgnoredParameters {}
 
-fn default_shares() -> u64 {
+fn default_share_count() -> u64 {
     1
 }
 

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use host_files::rooted_path::{open_lock_file, open_own_file};
 
-/// The name of the follower in messages: its command and its systemd unit.
+/// The name of the daemon `boathook follow` in messages, with its systemd unit.
 pub const FOLLOWER_NAME: &str = "`boathook follow` (boathook-follow.service)";
 
-/// The commands with which the user can start the follower, for messages.
+/// The commands that start the daemon `boathook follow`, for messages.
 pub const START_COMMANDS: &str =
     "systemctl enable --now boathook-follow.service, or run boathook follow";
 
-/// The name of the lock file in Boathook's state directory.
+/// The name of the lock file in the directory `/run/boathook`.
 const LOCK_FILE_NAME: &str = "follow.lock";
 
 /// The maximum number of attempts to take the lock. An attempt fails if another process runs
@@ -33,9 +33,10 @@ pub struct FollowerLock {
 }
 
 impl FollowerLock {
-    /// Takes the lock in Boathook's state directory, such as `/run/boathook`.
-    pub fn acquire(state_directory: &Path) -> io::Result<Self> {
-        let file = open_lock_file(&state_directory.join(LOCK_FILE_NAME))?;
+    /// Takes the lock in the directory `run_dir`, such as `/run/boathook`. Returns an error if
+    /// another process holds an exclusive lock for more than 100 ms.
+    pub fn acquire(run_dir: &Path) -> io::Result<Self> {
+        let file = open_lock_file(&run_dir.join(LOCK_FILE_NAME))?;
         for _ in 0..MAX_ATTEMPTS {
             match file.try_lock_shared() {
                 Ok(()) => return Ok(Self { _file: file }),
@@ -50,12 +51,12 @@ impl FollowerLock {
     }
 }
 
-/// Returns whether a follower holds the lock in Boathook's state directory.
+/// Returns whether a follower holds the lock in the directory `run_dir`, such as `/run/boathook`.
 ///
 /// # Errors
 /// Returns an error if this user may not open the lock file.
-pub fn is_running(state_directory: &Path) -> io::Result<bool> {
-    let file = match open_own_file(&state_directory.join(LOCK_FILE_NAME)) {
+pub fn is_running(run_dir: &Path) -> io::Result<bool> {
+    let file = match open_own_file(&run_dir.join(LOCK_FILE_NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file?,
     };

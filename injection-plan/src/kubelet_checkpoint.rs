@@ -11,10 +11,11 @@ use host_files::json_text;
 use host_files::rooted_path::read_regular_file;
 use serde::Deserialize;
 
-/// The name of the checkpoint file. It is in the kubelet's directory for device plugins.
+/// The name of the checkpoint file. It is in the kubelet's directory for device plugins,
+/// `/var/lib/kubelet/device-plugins` by default.
 pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
-/// The content of a kubelet checkpoint.
+/// The content of a kubelet checkpoint: the allocations of the kubelet's device manager.
 #[derive(Debug, Deserialize)]
 pub struct KubeletCheckpoint {
     #[serde(rename = "Data")]

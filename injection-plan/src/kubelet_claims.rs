@@ -13,7 +13,8 @@ use serde::de::IgnoredAny;
 
 use crate::kubelet_checkpoint::{self, CheckpointError};
 
-/// The name of the checkpoint file. It is in the kubelet's root directory.
+/// The name of the checkpoint file. It is in the kubelet's root directory, `/var/lib/kubelet` by
+/// default.
 pub const FILE_NAME: &str = "dra_manager_state";
 
 /// The resource claims of all pods on this node, as the kubelet's checkpoint lists them.

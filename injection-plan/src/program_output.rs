@@ -29,7 +29,8 @@ pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     }
 }
 
-/// The time between two checks whether a running program has ended.
+/// The time between two checks whether a running program has ended. Its output is read at each
+/// check, so that the pipe does not fill up.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time for which [`run_program`] waits after SIGKILL until the program has ended. A program
@@ -40,7 +41,6 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// this limit, the caller can check its deadline even if the program prints endlessly.
 const MAX_CONSECUTIVE_READS: usize = 64;
 
-/// The size in bytes of the buffer for one `read` call.
 const BUFFER_SIZE_BYTES: usize = 16 * 1024;
 
 /// The beginning of a program's output. The rest of the output is read and dropped. So the program
@@ -126,8 +126,8 @@ pub fn run_program(
     }
     let deadline = Instant::now() + timeout;
     let mut variables = command.get_envs();
-    let library_path = variables.find(|(name, _)| *name == LIBRARY_PATH_ENV);
-    let library_path = library_path.and_then(|(_, value)| value.map(OsStr::to_owned));
+    let library_path_entry = variables.find(|(name, _)| *name == LIBRARY_PATH_ENV);
+    let library_path = library_path_entry.and_then(|(_, value)| value.map(OsStr::to_owned));
     drop(variables);
     command.env_clear();
     if let Some(value) = library_path {
@@ -145,19 +145,19 @@ pub fn run_program(
         .take()
         .ok_or_else(|| io::Error::other("its output has no pipe"))?;
     let mut output = ProgramOutput::new(pipe, max_bytes)?;
-    let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    let process_group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let mut is_in_time = true;
     // Because of WNOWAIT, the program stays a zombie after its end until `killpg`. So the kernel
     // does not reuse its process id, which is also the id of the process group.
-    while is_in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
+    while is_in_time && waitid(Id::Pid(process_group), flags)? == WaitStatus::StillAlive {
         output.read_available();
         is_in_time = Instant::now() < deadline;
         thread::sleep(POLL_INTERVAL);
     }
     // The error is ignored: `killpg` fails if the program has left its process group, which is then
     // empty.
-    let _ = killpg(group, Signal::SIGKILL);
+    let _ = killpg(process_group, Signal::SIGKILL);
     child.kill()?;
     output.read_available();
     let kill_deadline = Instant::now() + KILL_TIMEOUT;

@@ -28,7 +28,7 @@ pub enum RequirementError {
     Malformed(String),
     #[error("this host has {host}{}", describe_unknown_names(.unknown_names))]
     Unmet {
-        /// The values of the host that are known, as text for the message.
+        /// The values of the host that are known, as text for the message, such as `driver 470.1`.
         host: String,
         /// The names in the requirement for which this host has no value.
         unknown_names: BTreeSet<String>,
@@ -67,8 +67,8 @@ fn check_versions(
     host: &HostValues,
     major_only_name: Option<&RequirementName>,
 ) -> Result<Vec<String>, RequirementError> {
-    // The unknown names of one alternative that is met. Of these alternatives, it is the one with
-    // the fewest unknown names.
+    // The unknown names of the alternative that has the fewest of them, among the alternatives
+    // whose other terms are met.
     let mut fewest_unknown_names: Option<BTreeSet<String>> = None;
     let mut all_unknown_names = BTreeSet::new();
     let mut has_evaluated_alternative = false;
@@ -171,7 +171,7 @@ fn is_term_met(
 }
 
 /// Returns whether `operator` and `required_version` accept at least one version with the major
-/// number `major`.
+/// number `major`. For `>=12.4`, the major number 12 is enough.
 fn can_satisfy_with_major(operator: &str, major: u64, required_version: &[u64]) -> bool {
     match operator {
         "=" => major == required_version[0],

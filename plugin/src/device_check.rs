@@ -20,7 +20,8 @@ const DEFAULT_DEV_NAMES: [&str; 12] = [
     "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "mqueue", "shm",
     "fd",
 ];
-/// The maximum depth of the directories that are searched for device nodes.
+/// The maximum depth of the directories that are searched for device nodes. Deeper directories are
+/// skipped. In `/dev`, the directory `/dev/bus/usb/001` has the depth 3.
 const MAX_SEARCH_DEPTH: usize = 8;
 
 /// The result of opening one device node.

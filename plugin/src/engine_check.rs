@@ -12,7 +12,7 @@ use runtime_config::{Engine, LoadCheck};
 use serde_json::Value;
 use tonic::Code;
 
-/// The time limit for an engine to answer the queries.
+/// The time limit for all queries to one engine. An engine that exceeds it makes the check fail.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Checks whether the engine at `socket` reads CDI annotations, by the engine's version and
@@ -57,7 +57,8 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
     Ok(capable_engines)
 }
 
-/// Returns the default socket paths of the engines that run pods.
+/// Returns the default socket paths of the engines that run pods, such as
+/// `/run/containerd/containerd.sock`, below `host_root`.
 fn list_default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
     let load_checks = Engine::ALL
         .iter()

@@ -1,4 +1,5 @@
-//! Answers the HTTP requests for `/metrics`, `/healthz` and `/readyz`.
+//! Answers HTTP requests for the metrics (`/metrics`) and for the probes of the pod (`/healthz` and
+//! `/readyz`).
 
 mod allocated_devices;
 mod current_state;

@@ -11,16 +11,18 @@ use injection_plan::claim_record::{DRIVER_DIR_PATH, records_dir_path};
 /// bytes, of which the last one is zero (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The maximum length of the file name of a plugin's socket, in bytes.
+/// The maximum length of the file name of a plugin's socket, in bytes. In a longer name, a hash
+/// replaces the name of the resource.
 pub(crate) const MAX_SOCKET_NAME_BYTES: usize = 48;
 
-/// The prefix of the file names of the plugin's sockets and handover markers.
+/// The prefix of the file names of the plugin's sockets and handover markers, such as
+/// `boathook-example.com_npu.sock`.
 pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 
-/// The suffix of the file names of the plugin's sockets.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
-/// The suffix of the file name of a handover marker.
+/// The suffix of the file name of a handover marker: a file that exists while one instance of the
+/// plugin takes a resource over from another one.
 const HANDOVER_SUFFIX: &str = ".handover";
 
 /// The directory that the kubelet's plugin watcher observes, relative to the kubelet's root
@@ -31,8 +33,8 @@ const PLUGINS_REGISTRY_DIR: &str = "plugins_registry";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
 
-/// Returns the directory below `kubelet_root` in which `boathook-dra` keeps its claim records.
-/// `kubelet_root` is the root directory of a kubelet.
+/// Returns the directory in which `boathook-dra` keeps its claim records. `kubelet_root` is the
+/// root directory of a kubelet, such as `/var/lib/kubelet`.
 pub(crate) fn claim_records_dir(kubelet_root: &Path) -> PathBuf {
     records_dir_path(&kubelet_root.join(DRIVER_DIR_PATH))
 }
@@ -48,8 +50,8 @@ impl KubeletDir {
             path.is_absolute(),
             "--kubelet-dir {displayed_path}: give an absolute path"
         );
-        // Only this directory is checked, because its path is longer than that of the other
-        // directory with sockets.
+        // Sockets are in `plugins_registry` or in `device-plugins`. Only the longer path is
+        // checked.
         let longest_dir_bytes = path.join(PLUGINS_REGISTRY_DIR).as_os_str().len();
         ensure!(
             longest_dir_bytes + 1 + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_PATH_BYTES,
@@ -73,7 +75,6 @@ impl KubeletDir {
         self.0.join(PLUGINS_REGISTRY_DIR)
     }
 
-    /// Returns the path of the socket at which the kubelet serves its PodResources API.
     pub(crate) fn pod_resources_socket_path(&self) -> PathBuf {
         self.0.join(POD_RESOURCES_SOCKET_PATH)
     }
@@ -101,8 +102,8 @@ impl SocketSlot {
     }
 }
 
-/// Returns the file name of a resource's socket. `slot` chooses one of the two names that the
-/// socket can have.
+/// Returns the file name of a resource's socket, such as `boathook-example.com_npu.sock`. `slot`
+/// chooses one of the two names that the socket can have.
 pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
     // No other resource has these two names, because the name of a resource cannot contain `@`.
     let suffix = match slot {
@@ -112,7 +113,8 @@ pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
     build_file_name(resource, &suffix)
 }
 
-/// Returns the file name of a resource's handover marker.
+/// Returns the file name of a resource's handover marker, such as
+/// `boathook-example.com_npu.handover`.
 pub(crate) fn handover_marker_file_name(resource: &ResourceName) -> String {
     build_file_name(resource, HANDOVER_SUFFIX)
 }

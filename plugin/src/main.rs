@@ -1,4 +1,5 @@
-//! The program `boathook-plugin`, whose code is in the crate `plugin`.
+//! The program `boathook-plugin`. It parses the command line, calls the crate `plugin`, and reports
+//! an error as a message and an exit code.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,10 +45,10 @@ fn main() -> ExitCode {
 }
 
 fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
-    let (path, root) = (options.config.as_deref(), options.host_root.as_deref());
-    let mut config = Config::load_in_container(path, root).context("configuration")?;
-    if let Some(root) = root {
-        config = config.mounted_at(root);
+    let (config_path, host_root) = (options.config.as_deref(), options.host_root.as_deref());
+    let mut config = Config::load_in_container(config_path, host_root).context("configuration")?;
+    if let Some(host_root) = host_root {
+        config = config.mounted_at(host_root);
     }
     let listing = Listing::scan(&config, &options.kubelet_dir, &options.classes)?;
     if options.json {
@@ -75,7 +76,7 @@ fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitC
 
 fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
     let devices = plugin::open_devices(directory)?;
-    let mut code = ExitCode::SUCCESS;
+    let mut exit_code = ExitCode::SUCCESS;
     for device in devices {
         let path = device.path.display();
         match device.open_error {
@@ -85,11 +86,11 @@ fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
                     "boathook-plugin",
                     &format!("cannot open {path}: {error}"),
                 );
-                code = ExitCode::from(FAILURE_EXIT_CODE);
+                exit_code = ExitCode::from(FAILURE_EXIT_CODE);
             }
         }
     }
-    Ok(code)
+    Ok(exit_code)
 }
 
 fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
@@ -98,15 +99,16 @@ fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a future to completion on a runtime that uses only the current thread.
+/// Runs a future to completion on this thread. Only blocking work, such as a device scan, gets
+/// threads of its own.
 fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(future);
-    // The process does not wait for its blocking threads, because a device scan may hang in a
-    // driver.
+    // A device scan on another thread may hang in a driver, so the process waits at most 50 ms for
+    // such threads.
     runtime.shutdown_timeout(Duration::from_millis(50));
     result
 }

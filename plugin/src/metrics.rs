@@ -1,4 +1,5 @@
-//! The counters of the plugin.
+//! The metrics that the plugin updates at each event: counters, gauges and histograms. The page
+//! `/metrics` shows them.
 
 use std::time::Duration;
 
@@ -118,8 +119,8 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets the number of classes with devices whose faults are in the kernel's log, which the
-    /// plugin cannot read.
+    /// Sets the number of classes whose devices have health checks that search the kernel's log,
+    /// which this process cannot read.
     pub(crate) fn set_unreadable_logs(&self, count: usize) {
         self.unreadable_logs
             .set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -24,15 +24,15 @@ const MAX_LABEL_NAME_BYTES: usize = 63;
 /// The suffix of a label's name if the label contains the number of a resource's devices.
 const COUNT_SUFFIX: &str = ".count";
 
-/// The labels of a node. The key is the name of a label.
+/// The labels of a node: the value of each label by its name, such as `example.com/npu.count`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeLabels(BTreeMap<String, String>);
 
 impl NodeLabels {
-    /// Collects the labels of all devices, both healthy and unhealthy. Also adds a label for each
-    /// resource with the number of its devices. A shared device counts as one device. All devices of
-    /// a resource that are combined into one have only this label: the others would be those of its
-    /// first member, and differ from those of a class that offers the same hardware one by one.
+    /// Collects the labels of all devices, healthy or not, and for each resource a label with the
+    /// number of its devices. A shared device counts once. If all devices of a resource are
+    /// combined into one, the resource has only the label with the number, because the other labels
+    /// would describe its first member alone.
     pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
         let mut values_by_label: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut numbers_by_label: BTreeMap<String, BTreeMap<&DeviceId, u128>> = BTreeMap::new();
@@ -59,7 +59,8 @@ impl NodeLabels {
                     if !label.is_sum {
                         values_by_label.entry(name).or_default().insert(value);
                     } else if let Ok(number) = value.parse() {
-                        // Another class may offer the same device.
+                        // The numbers are kept by device id, so that a device that two classes
+                        // offer counts once in the sum.
                         let numbers = numbers_by_label.entry(name).or_default();
                         numbers.insert(&device.id, number);
                     }
@@ -97,8 +98,8 @@ impl NodeLabels {
 }
 
 fn has_valid_name_length(name: &str) -> bool {
-    let (_, local) = name.split_once('/').unwrap_or(("", name));
-    local.len() <= MAX_LABEL_NAME_BYTES
+    let (_, local_name) = name.split_once('/').unwrap_or(("", name));
+    local_name.len() <= MAX_LABEL_NAME_BYTES
 }
 
 /// The file with this node's labels, which Node Feature Discovery reads.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use host_files::rooted_path::read_regular_text;
 
-/// The maximum number of bytes that are read from a cgroup file.
+/// The maximum number of bytes that are read from a cgroup file such as `pids.current`, which has
+/// one line.
 const MAX_CGROUP_FILE_BYTES: u64 = 4096;
 
 /// The cgroup hierarchies that are searched for pods, relative to the host's root directory: the
@@ -19,7 +20,7 @@ const HIERARCHY_PATHS: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/pids"];
 /// parent.
 const MAX_SEARCH_DEPTH: usize = 3;
 
-/// The cgroups of the pods on a host.
+/// Finds the cgroups of pods in the cgroup hierarchies of a host.
 #[derive(Debug, Clone)]
 pub(crate) struct PodCgroups {
     hierarchies: Vec<PathBuf>,

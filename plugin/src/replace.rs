@@ -21,26 +21,28 @@ use nix::unistd::Pid;
 
 use crate::cli::REPORT_READY_OPTION;
 
-/// The time within which an instance must end after SIGTERM. It is killed after this time, and has the
-/// same time once more. `TimeoutStartSec=` of the unit, which limits a reload, is longer than both and
-/// the minute until the new instance serves.
+/// The time within which an instance must end after SIGTERM. After it the instance is killed, and
+/// gets the same time again. `TimeoutStartSec=` of the unit limits the time of a reload, and is
+/// longer than both times and the minute until the new instance serves.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The interval at which this program checks whether the earlier instance has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The greatest size of a command line.
+/// The maximum size in bytes of `/proc/PID/cmdline`. A larger file is an error.
 const MAX_COMMAND_LINE_BYTES: u64 = 2 << 20;
 
-/// The variable with the address of the socket at which systemd reads messages of a service.
+/// The environment variable with the address of the socket at which systemd receives a service's
+/// messages (sd_notify(3)).
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// Starts this version of the program with the arguments of the instance `pid`, waits until it
 /// serves the kubelet, makes it the main process of the service, and ends the instance `pid`.
 ///
 /// # Errors
-/// Fails if the new instance does not serve the kubelet within `ready_timeout`. Then it is ended, and
-/// the earlier instance goes on. If this process is killed before, the new instance ends by itself.
+/// Fails if the new instance does not serve the kubelet within `ready_timeout`. The new instance is
+/// then ended, and the earlier one continues. If this process is killed before the change of the
+/// main process, the new instance ends by itself.
 pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
     let arguments = read_arguments(pid)?;
     let earlier_instance = Pid::from_raw(pid);
@@ -56,8 +58,9 @@ pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
     let replacement = wait_until_ready(&mut new_instance, ready_timeout)
         .and_then(|()| service_manager.set_main_process(process_id(new_instance.id())?))
         .and_then(|()| {
-            let_go_on(&mut new_instance).or_else(|error| {
-                // The end of the main process would be the end of the service.
+            confirm_main_process(&mut new_instance).or_else(|error| {
+                // The new instance is ended below. If it stayed the main process, systemd would end
+                // the service with it.
                 service_manager.set_main_process(earlier_instance)?;
                 Err(error)
             })
@@ -74,7 +77,8 @@ pub fn replace(pid: i32, ready_timeout: Duration) -> anyhow::Result<()> {
     end_process(earlier_instance, || kill(earlier_instance, None).is_ok())
 }
 
-/// Reads the arguments of the instance `pid`, without those that only [`replace`] gives.
+/// Reads the command-line arguments of process `pid`, without `--report-ready`, which only
+/// [`replace`] adds. Fails if the process is not boathook-plugin.
 fn read_arguments(pid: i32) -> anyhow::Result<Vec<OsString>> {
     let path = format!("/proc/{pid}/cmdline");
     let command_line = read_regular_file(Path::new(&path), MAX_COMMAND_LINE_BYTES)
@@ -92,15 +96,16 @@ fn read_arguments(pid: i32) -> anyhow::Result<Vec<OsString>> {
     Ok(arguments.map(OsStr::to_owned).collect())
 }
 
-/// Waits until the new instance has written that it serves the kubelet.
+/// Waits until the new instance reports by a line on its standard output that it serves the
+/// kubelet.
 fn wait_until_ready(new_instance: &mut Child, ready_timeout: Duration) -> anyhow::Result<()> {
     let stdout = new_instance.stdout.take();
     let mut stdout = stdout.context("the new instance has no standard output")?;
     let (sender, reports) = mpsc::channel();
-    // The thread ends when the new instance reports, or ends.
+    // The thread ends when the new instance writes its line, or exits.
     spawn(move || {
-        let is_ready = has_report(&mut stdout);
-        // Nobody receives the result after the time limit.
+        let is_ready = read_report(&mut stdout);
+        // The result is ignored, because nobody receives it after the time limit.
         let _ = sender.send(is_ready);
     });
     match reports.recv_timeout(ready_timeout) {
@@ -113,13 +118,13 @@ fn wait_until_ready(new_instance: &mut Child, ready_timeout: Duration) -> anyhow
     }
 }
 
-fn has_report(stdout: &mut ChildStdout) -> bool {
+fn read_report(stdout: &mut ChildStdout) -> bool {
     stdout.read_exact(&mut [0]).is_ok()
 }
 
-/// Tells the new instance that it is the main process of the service. Without that it ends with this
-/// process.
-fn let_go_on(new_instance: &mut Child) -> anyhow::Result<()> {
+/// Writes a line to the new instance's standard input, which tells it that it is the main process
+/// of the service. If this process ends without writing the line, the new instance ends, too.
+fn confirm_main_process(new_instance: &mut Child) -> anyhow::Result<()> {
     let stdin = new_instance.stdin.as_mut();
     let stdin = stdin.context("the new instance has no standard input")?;
     stdin
@@ -149,7 +154,7 @@ fn process_id(id: u32) -> anyhow::Result<Pid> {
     Ok(Pid::from_raw(i32::try_from(id)?))
 }
 
-/// The service manager that has started this program, which is systemd.
+/// A connection to systemd, which has started this program for a reload of its service.
 struct ServiceManager {
     socket: UnixDatagram,
 }
@@ -176,8 +181,8 @@ impl ServiceManager {
         Ok(ServiceManager { socket })
     }
 
-    /// Makes `process` the main process of the service. The end of the earlier main process is then
-    /// no end of the service.
+    /// Makes `process` the main process of the service. The service then continues when the earlier
+    /// main process ends.
     fn set_main_process(&self, process: Pid) -> anyhow::Result<()> {
         let message = format!("MAINPID={process}\n");
         self.socket

@@ -37,7 +37,7 @@ use crate::service::OpenStreamCounts;
 use crate::supervisor::Supervisor;
 use crate::trusted_pods;
 
-/// Runs the plugin until SIGTERM, SIGINT or SIGQUIT.
+/// Runs the plugin until SIGTERM, SIGINT or SIGQUIT. Fails if one of its tasks ends before.
 pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let node_options = options.node_options;
     let kubelet_dir = KubeletDir::new(node_options.kubelet_dir)?;
@@ -60,16 +60,16 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         remove_stale_sockets(directory);
     }
     let other_instances = OtherInstances::connect(socket_directories.to_vec()).await;
-    // The socket exists before the first scan writes CDI files, so that another instance removes the
-    // files of this one if it is killed before it serves a resource. If the directory cannot be
-    // written to, no resource is served either, and that is reported.
+    // Other instances find this one by this socket. If it is killed before it serves a resource,
+    // they therefore remove the CDI files that its scans wrote. An error is ignored, because
+    // without a writable directory no resource is served, which is reported.
     let _instance_socket = Socket::bind_in(&kubelet_dir.device_plugins_dir());
     let metrics = Metrics::default();
     let checkpoint_path = kubelet_dir
         .device_plugins_dir()
         .join(kubelet_checkpoint::FILE_NAME);
     let root = config.host_root.clone();
-    let (holder_watch, allocation_reporter) =
+    let (allocation_checker, allocation_reporter) =
         AllocationChecker::new(checkpoint_path.clone(), &root, metrics.clone());
     let uses_cdi = options.delivery == HookDelivery::Cdi;
     if uses_cdi && let Some(warning) = trusted_pods::build_cdi_warning(&config) {
@@ -154,7 +154,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         () = end_signals.wait() => None,
         () = supervisor.run(inventory) => Some("the supervisor"),
         () = watcher.run(node_options.rescan_interval, reloads) => Some("the inventory watcher"),
-        () = holder_watch.run() => Some("the watch of holders"),
+        () = allocation_checker.run() => Some("the watch of holders"),
         () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
         () = http_server.serve(all_pages) => Some("the HTTP server"),
         () = probe_server.serve(probe_pages) => Some("the server of probes"),
@@ -180,7 +180,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// The state from which this instance concludes whether an earlier instance may end.
+/// Decides whether an earlier instance of the plugin may end, because this one serves the kubelet.
 struct Readiness {
     state: StateSources,
     pending_handovers: PendingHandovers,
@@ -188,8 +188,8 @@ struct Readiness {
 }
 
 impl Readiness {
-    /// Writes a line to standard output as soon as an earlier instance may end, if `is_wanted`. Never
-    /// returns after that.
+    /// If `is_wanted`, writes a line to standard output, which `boathook-plugin replace` reads, as
+    /// soon as the earlier instance may end. Returns only if that fails.
     async fn report(&self, is_wanted: bool) -> io::Result<()> {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         if is_wanted {
@@ -206,9 +206,9 @@ impl Readiness {
         std::future::pending().await
     }
 
-    /// Returns why an earlier instance must not end yet.
+    /// Returns an error with the reason if an earlier instance must not end yet.
     fn check(&self) -> Result<(), String> {
-        // Without a kubelet no instance serves.
+        // Without a kubelet no instance serves anything, so the earlier instance may end.
         if !is_served(&self.kubelet_socket) {
             return Ok(());
         }
@@ -221,15 +221,17 @@ impl Readiness {
     }
 }
 
-/// Waits until the process that started this replacement has ended without making it the main
-/// process of the service. Never returns if it is the main process, or no replacement.
+/// Returns when the process that started this replacement has ended without making it the main
+/// process of the service. Never returns if this instance is the main process, or replaces no
+/// other.
 async fn wait_for_abandonment(is_replacement: bool) {
     if is_replacement {
         let (sender, is_main_process) = oneshot::channel();
-        // The thread ends when the other process writes, or ends.
+        // `boathook-plugin replace` writes a byte once this is the main process. If `replace` ends
+        // without doing so, the read fails.
         std::thread::spawn(move || {
             let is_main_process = io::stdin().read_exact(&mut [0]).is_ok();
-            // Nobody receives the result while this process ends.
+            // The result is ignored, because nobody receives it while this process ends.
             let _ = sender.send(is_main_process);
         });
         if is_main_process.await != Ok(true) {
@@ -239,7 +241,7 @@ async fn wait_for_abandonment(is_replacement: bool) {
     std::future::pending().await
 }
 
-/// The server of the pages at one address.
+/// The HTTP server for one of the options `--http` and `--probes`.
 struct PageServer {
     option: &'static str,
     address: Option<SocketAddr>,
@@ -247,7 +249,8 @@ struct PageServer {
 }
 
 impl PageServer {
-    /// Listens at `address`. If `waits_for_address`, another process may listen there until it ends.
+    /// Listens at `address`. If `waits_for_address` is set, the instance that this one replaces may
+    /// still listen there, and [`PageServer::serve`] tries again.
     fn new(
         option: &'static str,
         address: Option<SocketAddr>,
@@ -269,7 +272,8 @@ impl PageServer {
 
     async fn serve(self, pages: Pages) {
         const RETRY_DELAY: Duration = Duration::from_millis(200);
-        // The earlier instance has usually ended by then.
+        // The address is reported as in use only after this time, within which the earlier instance
+        // usually ends.
         const REPORT_DELAY: Duration = Duration::from_secs(5);
         let Some(address) = self.address else {
             return std::future::pending().await;
@@ -301,7 +305,8 @@ fn is_address_in_use(error: &anyhow::Error) -> bool {
     io_error.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Whenever the other instances have ended, sets the flag and has the host scanned again.
+/// Whenever all other instances have ended, sets `have_ended` and causes a scan, which takes over
+/// the CDI files that they left.
 async fn report_ends(
     mut other_instances: OtherInstances,
     mut socket_notifications: Notifications,

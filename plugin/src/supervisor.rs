@@ -1,4 +1,5 @@
-//! Starts a server for each resource, and ends the server when the resource no longer exists.
+//! Runs one gRPC server for each resource: starts the server when the resource appears, restarts it
+//! after a failure, and ends it when the resource has no devices left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -13,7 +14,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::catalog::{Resource, Resources};
 use crate::server::{self, Context, SERVER_END_TIMEOUT};
 
-/// The delay before a failed server is restarted.
+/// The delay before a failed server is restarted. A server that fails at once thus starts only once
+/// a second.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 type ServerFuture = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;

@@ -25,7 +25,7 @@ impl Change {
         }
         // An administrator may have replaced an engine's file by a symbolic link, so such a link is
         // followed. A link at the path of a file that only Boathook writes is not followed.
-        let entry = if is_boathook_file(self.path()) {
+        let entry = if has_boathook_in_path(self.path()) {
             host.resolve_nofollow(self.path())?
         } else {
             host.resolve(self.path())?
@@ -40,7 +40,8 @@ impl Change {
         })
     }
 
-    /// Undoes a change that [`Self::apply`] has made.
+    /// Undoes a change that [`Self::apply`] has made. Fails if the file has been changed again
+    /// since then.
     pub fn undo(&self, host: &HostRoot) -> Result<(), Error> {
         // `apply` does not remove a directory that is in use, so there is nothing to undo.
         if matches!(self, Self::RemoveDir { path } if host.exists(path)) {
@@ -75,7 +76,7 @@ impl Change {
 
 /// Returns whether only Boathook writes the file. Such a file is a drop-in or an installation
 /// record. A component of its path contains `boathook`.
-fn is_boathook_file(path: &Path) -> bool {
+fn has_boathook_in_path(path: &Path) -> bool {
     let mut names = path.iter().map(|name| name.to_string_lossy());
     names.any(|name| name.contains("boathook"))
 }

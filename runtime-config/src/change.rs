@@ -8,9 +8,9 @@ use similar::TextDiff;
 /// A change of one file or directory, which is made completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Make a directory with mode 0755.
+    /// Makes a directory with mode 0755.
     MakeDir { path: PathBuf },
-    /// Replace or create a file atomically. This fails if the text of the file is no longer
+    /// Replaces or creates a file atomically. Fails if the text of the file is no longer
     /// `old_text`.
     Write {
         path: PathBuf,
@@ -21,14 +21,14 @@ pub enum Change {
         /// The mode of a new file. An existing file keeps its mode and owner.
         mode: u32,
     },
-    /// Remove a file. This fails if the text of the file is no longer `old_text`.
+    /// Removes a file. Fails if the text of the file is no longer `old_text`.
     Remove {
         path: PathBuf,
         old_text: String,
         /// The mode of the file. If the removal is undone, the file is created with this mode.
         mode: u32,
     },
-    /// Remove a directory that an installation made. The directory is kept if it contains files.
+    /// Removes a directory that an installation made. The directory is kept if it contains files.
     RemoveDir { path: PathBuf },
 }
 
@@ -71,7 +71,8 @@ impl Change {
         }
     }
 
-    /// Returns the change that undoes this one.
+    /// Returns the change that undoes this one. The inverse of a removal creates the file with its
+    /// old text.
     #[must_use]
     pub fn inverse(&self) -> Self {
         match self.clone() {

@@ -38,17 +38,17 @@ pub(crate) use default_runtime::find_default_runtime;
 /// The layout of containerd's configuration files. Distributions have different layouts.
 #[derive(Debug)]
 pub(crate) enum Layout {
-    /// A main file that the administrator edits.
+    /// A main file that the administrator edits, such as `/etc/containerd/config.toml`.
     File {
         main_path: &'static str,
         /// The default drop-in directory, if the distribution has one.
         conf_d_dir: Option<&'static str>,
     },
     /// A directory with a main file, which the distribution generates at each start, its template,
-    /// and drop-ins.
+    /// and drop-ins (k3s, rke2).
     Template { dir: &'static str },
-    /// A directory of drop-ins. The distribution merges them, whatever their configuration version
-    /// is.
+    /// A directory of drop-ins (k0s). The distribution merges them, whatever their configuration
+    /// version is.
     DropIns {
         dir: &'static str,
         /// The generated files, which contain the configuration version and the default handler.
@@ -137,11 +137,11 @@ pub(crate) fn read_config_files(
 struct PlanInputs<'a> {
     snapshot: &'a Snapshot,
     options: &'a Options,
-    /// The path of the OCI specification that the handler's `base_runtime_spec` names.
     base_spec_path: PathBuf,
 }
 
-/// Returns the path and the text of each file that an installation writes.
+/// Returns the path and the text of each file that an installation writes, in the order in which
+/// they are written.
 pub(crate) fn plan_files(
     layout: &Layout,
     snapshot: &Snapshot,
@@ -191,7 +191,8 @@ pub(crate) fn plan_files(
     Ok(files)
 }
 
-/// Returns the path and the text of Boathook's drop-in in the directory `dir`.
+/// Returns the path and the text of Boathook's drop-in in the directory `dir`, whose name is
+/// `99-boathook.toml`.
 fn build_drop_in(
     dir: &Path,
     schema: &Schema,

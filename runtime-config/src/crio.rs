@@ -41,7 +41,8 @@ const DAEMON: Daemon = Daemon {
 
 const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 
-/// The settings on which the default runtime depends (crio.conf(5)).
+/// The settings on which the default runtime depends (crio.conf(5)). A file with one of these keys
+/// in another case is refused.
 const DEFAULT_RUNTIME_SETTINGS: [&str; 3] = [
     "crio.runtime.default_runtime",
     "crio.runtime.runtimes.*.runtime_path",
@@ -53,7 +54,8 @@ const DEFAULT_RUNTIME_SETTINGS: [&str; 3] = [
 /// differently.
 const OCI_RUNTIME_TYPES: [&str; 3] = ["", "oci", "pod"];
 
-/// Reads into the snapshot all files on which a plan for CRI-O depends.
+/// Reads into the snapshot all files on which a plan for CRI-O depends, and the daemon's option
+/// `--default-runtime`.
 pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     snapshot.set_default_runtime_option(DAEMON.find_option(host, DEFAULT_RUNTIME_OPTION));
     snapshot.read(host, Path::new(MAIN_FILE_PATH))?;
@@ -62,7 +64,8 @@ pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Res
     drop_in::read_drop_ins(host, Path::new(CONF_D_DIR), "", snapshot)
 }
 
-/// Returns the path and the text of each file that an installation writes.
+/// Returns the paths and the texts of the two files that an installation writes: the hook's file,
+/// and the drop-in with the handler.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,
@@ -81,7 +84,7 @@ pub(crate) fn plan_files(
     if options.set_default {
         text += &format!("default_runtime = \"{HANDLER}\"\n");
     }
-    let inherited = collect_inherited_settings(snapshot, &config_paths)?;
+    let inherited_settings = collect_inherited_settings(snapshot, &config_paths)?;
     for name in options.names() {
         toml_text::refuse_existing_runtime(
             snapshot,
@@ -95,7 +98,7 @@ pub(crate) fn plan_files(
             quote(&options.runtime_path.to_string_lossy())
         );
         text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_STATE_DIR}\"\n");
-        for (key, value) in &inherited {
+        for (key, value) in &inherited_settings {
             // Writing to a string cannot fail, so the result is ignored.
             let _ = writeln!(text, "{key} = {value}");
         }

@@ -10,14 +10,15 @@ use crate::unit;
 /// A daemon of an engine, and the files that can contain its command line.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    /// The name of the daemon's program.
+    /// The name of the daemon's program, such as `dockerd`.
     pub(crate) program_name: &'static str,
     pub(crate) unit_name: &'static str,
     /// The path of the init script. It starts the daemon on a host without systemd.
     pub(crate) init_script_path: &'static str,
     /// The paths of the files in which distributions set the variables of the init script.
     pub(crate) variable_file_paths: &'static [&'static str],
-    /// The names of the daemon's option for the path of its configuration file.
+    /// The names of the daemon's option for the path of its configuration file, such as
+    /// `--config-file`.
     pub(crate) config_option_names: &'static [&'static str],
     /// The default path of the configuration file. Boathook does not configure a daemon that has
     /// another configuration file.

@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 /// The default runtime of an engine. The engine uses it for containers that name no runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DefaultRuntime {
-    /// The name of the runtime in the engine's configuration.
+    /// The name of the runtime in the engine's configuration, such as `runc`.
     pub(crate) name: String,
     pub(crate) kind: RuntimeKind,
 }

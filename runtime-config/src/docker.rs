@@ -33,7 +33,8 @@ const BUILT_IN_RUNTIME_JSON: &str = "\"runc\"";
 /// program has this name.
 const RUNTIME_PROGRAM_NAME: &str = "boathook-runtime";
 
-/// The settings on which the default runtime depends (dockerd(8)).
+/// The settings on which the default runtime depends (dockerd(8)). A file with one of these keys in
+/// another case is refused.
 const DEFAULT_RUNTIME_SETTINGS: [&str; 5] = [
     "default-runtime",
     "runtimes.*.path",
@@ -222,7 +223,8 @@ pub(crate) fn has_same_json(text: &str, other_text: &str) -> bool {
     parse_json(text).is_some_and(|value| Some(value) == parse_json(other_text))
 }
 
-/// Adds an entry for the runtime `name` to the daemon.json `text`. `entry` is a JSON object.
+/// Adds an entry for the runtime `name` to the daemon.json `text`. `entry` is a JSON object with
+/// the path of the program.
 fn add_runtime_entry(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
     let top_object_range = json_text::find_value(text, &[]).unwrap_or_default();
     let Some(runtimes) = json_text::find_value(text, &["runtimes"]) else {

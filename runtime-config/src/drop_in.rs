@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
 
-/// The first line of a TOML file that only Boathook writes.
+/// The first line of a TOML file that only Boathook writes. An undo without a record recognizes the
+/// file by this line.
 pub(crate) const DROP_IN_HEADER: &str = "# Written by boathook-init, which also removes it.\n";
 
 /// Reads into the snapshot the files of a directory whose names end with `suffix`. Hidden files and

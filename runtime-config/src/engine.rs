@@ -13,7 +13,6 @@ use crate::record::InstallationRecord;
 use crate::snapshot::Snapshot;
 use crate::{crio, docker, podman};
 
-/// The kind of an engine's configuration files.
 enum ConfigFiles {
     Containerd(&'static Layout),
     Crio,

@@ -27,7 +27,7 @@ pub enum Engine {
     Podman,
 }
 
-/// How a running engine is made to read its configuration again.
+/// The method that makes a running engine read its configuration again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadMethod {
     /// Nothing is needed, because the engine reads its configuration each time it starts a
@@ -39,12 +39,12 @@ pub enum ReloadMethod {
     /// `pid_file`.
     Hangup {
         unit: &'static str,
-        /// The file with the daemon's process id.
+        /// The path of the file with the daemon's process id, such as `/run/docker.pid`.
         pid_file: &'static str,
     },
 }
 
-/// How to find out whether a running engine has read its configuration.
+/// The method that shows whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadCheck {
     /// The engine has no daemon, so a changed configuration takes effect immediately.
@@ -230,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Returns the engine's name, as it is written on a command line.
+    /// Returns the engine's name, as it is written on a command line, such as `crio`.
     pub fn name(self) -> &'static str {
         self.properties().name
     }

@@ -68,7 +68,7 @@ impl Error {
         }
     }
 
-    /// Returns the error for a configuration file that does not parse.
+    /// Returns the error for a configuration file that does not parse. Such a file is not changed.
     pub(crate) fn new_syntax_error(path: &Path, line: usize, message: &str) -> Self {
         let advice = "repair the file (it was not changed) and try again";
         Self::new_at_line(path, line, format!("{message}; {advice}"))

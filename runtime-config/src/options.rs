@@ -1,10 +1,11 @@
-//! The options of an installation in an engine's configuration.
+//! The options with which an installation configures an engine.
 
 use std::path::PathBuf;
 
 use crate::engine_properties::HANDLER;
 
-/// The options of an installation in an engine's configuration.
+/// The options with which an installation configures an engine. The paths are paths of the host,
+/// although the installer may run in a container.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The absolute path of the hook on the host.

@@ -16,7 +16,6 @@ use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 use crate::toml_text::{self, BOATHOOK_FILE_STEM};
 
-/// The mode of a configuration file that an installation creates.
 const NEW_FILE_MODE: u32 = 0o644;
 
 /// The changes of one engine's files, and the record that is needed to undo them.
@@ -78,7 +77,7 @@ impl Engine {
             .map(|record| record.made_dirs.clone())
             .unwrap_or_default();
         for (path, text) in &files {
-            if is_boathook_file(path) && original_snapshot.get_text(path).is_some() {
+            if has_boathook_stem(path) && original_snapshot.get_text(path).is_some() {
                 return Err(Error::Other(format!(
                     "{engine}: {} is there, and boathook-init did not write it: move it away, or give it \
                      another name, and try again",
@@ -237,7 +236,7 @@ fn remove_installation(
             {
                 file.old_text.clone()
             }
-            _ if is_boathook_file(path)
+            _ if has_boathook_stem(path)
                 && (recorded_file.is_some() || is_installer_text(path, text)) =>
             {
                 None
@@ -255,14 +254,16 @@ fn remove_installation(
     original_snapshot
 }
 
-/// Returns whether the name of the file shows that only Boathook writes the file.
-fn is_boathook_file(path: &Path) -> bool {
+/// Returns whether only Boathook writes the file, because its name is `99-boathook` with any
+/// extension.
+fn has_boathook_stem(path: &Path) -> bool {
     path.file_stem()
         .is_some_and(|stem| stem == BOATHOOK_FILE_STEM)
 }
 
-/// Returns whether an installation has written a file whose name is one of Boathook's: by its first
-/// line, or in JSON, which has no comments, by the program that it names.
+/// Returns whether an installation has written a file with one of Boathook's file names. Such a
+/// TOML file begins with Boathook's header. A JSON file, which has no comments, names Boathook's
+/// hook.
 fn is_installer_text(path: &Path, text: &str) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension {

@@ -39,10 +39,12 @@ const NEWER_CONF_D_DIRS: [&str; 3] = [
 const DROP_IN_PATH: &str = "/etc/containers/containers.conf.d/99-boathook.conf";
 const HOOKS_D_DIR: &str = "/etc/containers/oci/hooks.d";
 
-/// The settings on which the default runtime depends (containers.conf(5)).
+/// The settings on which the default runtime depends (containers.conf(5)). A file with one of these
+/// keys in another case is refused.
 const DEFAULT_RUNTIME_SETTINGS: [&str; 2] = ["engine.runtime", "engine.runtimes"];
 
-/// Reads into the snapshot all files on which a plan for podman depends.
+/// Reads into the snapshot all files on which a plan for podman depends, and the paths at which its
+/// runtimes exist.
 pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     for path in MAIN_FILE_PATHS.iter().chain(&[DROP_IN_PATH]) {
         snapshot.read(host, Path::new(path))?;
@@ -168,7 +170,8 @@ fn merge_runtimes(
     Ok((default_name, runtimes))
 }
 
-/// Returns the path and the text of each file that an installation writes.
+/// Returns the paths and the texts of the two files that an installation writes: the hook's file,
+/// and the drop-in with the runtime.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
     options: &Options,

@@ -18,7 +18,7 @@ const MAX_PROCESSES: usize = 1 << 22;
 /// and the rest of it is ignored.
 const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
 
-/// A process of the host.
+/// A running process of the host, as /proc describes it.
 #[derive(Debug, Clone)]
 pub struct Process {
     pub pid: u32,
@@ -104,7 +104,7 @@ fn read_process(
     let uids = parse_ids("Uid:")?;
     // A process in a container has a second process id, in the container's pid namespace.
     let is_in_container = parse_ids("NSpid:").is_some_and(|pids| pids.len() > 1);
-    let program = if !is_in_container && uids.iter().all(|uid| *uid == 0) {
+    let trusted_name = if !is_in_container && uids.iter().all(|uid| *uid == 0) {
         read_program_name(&exe)
             .or_else(|| Some(read_text(&exe.sibling("comm"))?.trim_end().to_owned()))
     } else {
@@ -112,12 +112,12 @@ fn read_process(
         // another file at a path of the host. So the inodes are compared as well.
         read_program_name(&exe).filter(|_| is_host_executable(host, &exe))
     };
-    let program = program.filter(|program| matches_name(program))?;
+    let program_name = trusted_name.filter(|name| matches_name(name))?;
     let command_line = read_text(&exe.sibling("cmdline"))?;
     Some(Process {
         pid,
         uid: *uids.first()?,
-        program_name: program,
+        program_name,
         arguments: command_line
             .split_terminator('\0')
             .map(str::to_owned)

@@ -20,13 +20,13 @@ pub struct InstallationRecord {
     #[serde(rename = "format")]
     format_version: u32,
     pub(crate) engine: Engine,
-    /// The directories that the installation created. An outer directory comes before those in it.
+    /// The directories that the installation created. A directory comes before its subdirectories.
     pub(crate) made_dirs: Vec<PathBuf>,
     /// The files, in the order in which they were written.
     pub(crate) files: Vec<RecordedFile>,
 }
 
-/// A file that an installation changed.
+/// A file that an installation changed, with its texts before and after the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedFile {
@@ -66,12 +66,14 @@ impl InstallationRecord {
         }
     }
 
-    /// Returns the paths of the files that the installation wrote.
+    /// Returns the paths of the files that the installation wrote, in the order in which they were
+    /// written.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| file.path.as_path())
     }
 
-    /// Returns the paths of the files whose text is not the newest recorded one.
+    /// Returns the paths of the files that were changed after the installation: their text is not
+    /// the newest recorded text.
     pub fn find_changed_files(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
         let mut changed_files = Vec::new();
         for file in &self.files {

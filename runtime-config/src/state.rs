@@ -96,8 +96,8 @@ fn find_daemon_socket(host: &HostRoot, engine: Engine, default_path: &str) -> Op
             && config.is_none_or(|config| Path::new(config).starts_with(&default_config_dir))
     });
     daemons.find_map(|daemon| {
-        let socket = daemon.get_option_value(&["-a", "--address", "--listen"])?;
-        let socket = PathBuf::from(socket.strip_prefix("unix://").unwrap_or(socket));
+        let address = daemon.get_option_value(&["-a", "--address", "--listen"])?;
+        let socket = PathBuf::from(address.strip_prefix("unix://").unwrap_or(address));
         host.exists(&socket).then_some(socket)
     })
 }
@@ -127,8 +127,8 @@ pub fn is_docker_older_than<'p>(
     })
 }
 
-/// Says how a running engine can still use Boathook's runtime, whose program is about to be
-/// removed.
+/// The ways in which a running engine can still use Boathook's runtime, whose program is about to
+/// be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeUse {
     /// The engine does not have Boathook's runtime, or drops it without a restart.
@@ -152,10 +152,10 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     }
 }
 
-/// Waits until an engine has reloaded its configuration, which `is_reloaded` reports.
+/// Waits until an engine has reloaded its configuration, and calls `is_reloaded` every 100 ms.
 ///
 /// # Errors
-/// Fails after 20 seconds.
+/// Returns an error after 20 seconds.
 pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error> {
     let start = Instant::now();
     while !is_reloaded() {
@@ -194,7 +194,7 @@ pub fn reload_engine(engine: Engine) -> Result<String, Error> {
     }
 }
 
-/// Returns whether systemd runs on the host whose root directory this process has.
+/// Returns whether systemd runs on the host whose root directory this process has (sd_booted(3)).
 pub fn has_systemd() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
@@ -215,8 +215,8 @@ pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     match output {
         Ok(output) if output.status.success() => Ok(command),
         Ok(output) => {
-            let message = String::from_utf8_lossy(&output.stderr);
-            let message = message.lines().collect::<Vec<_>>().join(" ");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let message = stderr.lines().collect::<Vec<_>>().join(" ");
             Err(to_error(std::io::Error::other(format!(
                 "{command}: {message}"
             ))))

@@ -25,7 +25,6 @@ const BLOCK_BEGIN: &str = "# boathook: begin (written by boathook-init, which al
 /// The first line of a block that is the whole content of a file that Boathook created.
 const FILE_BLOCK_BEGIN: &str =
     "# boathook: begin of file (written by boathook-init, which also removes it)";
-/// The last line of a block.
 const BLOCK_END: &str = "# boathook: end";
 /// The marker comment at the end of a line that Boathook added to a table.
 const ADDED_LINE_SUFFIX: &str = " # boathook: added";
@@ -81,17 +80,17 @@ pub(crate) fn find_line_number(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end]
         .iter()
-        .filter(|b| **b == b'\n')
+        .filter(|byte| **byte == b'\n')
         .count()
 }
 
 /// Returns the byte range of the line that contains the byte `offset`. The range includes the
 /// newline at the end of the line.
 fn find_line_range(text: &str, offset: usize) -> Range<usize> {
-    let start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
+    let start = text[..offset].rfind('\n').map_or(0, |newline| newline + 1);
     let end = text[offset..]
         .find('\n')
-        .map_or(text.len(), |n| offset + n + 1);
+        .map_or(text.len(), |newline| offset + newline + 1);
     start..end
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::HostRoot;
 
-/// The directories of unit files. The first directory has the highest precedence.
+/// The directories of unit files (systemd.unit(5)). The first directory has the highest precedence.
 const UNIT_DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -16,7 +16,8 @@ const UNIT_DIRS: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Returns whether the host has the unit. The result is `false` if the unit is masked.
+/// Returns whether the host has the unit. The result is `false` if the unit is masked, as a link to
+/// /dev/null.
 pub(crate) fn has_unit(host: &HostRoot, unit: &str) -> bool {
     find_main_unit_file(host, unit).is_some()
 }
@@ -115,7 +116,7 @@ fn find_drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
     files.collect()
 }
 
-/// Returns the keys and values in the section `[Service]` of a unit file.
+/// Returns the keys and values in the section `[Service]` of a unit file, such as `ExecStart`.
 fn parse_service_settings(text: &str) -> Vec<(String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
@@ -181,7 +182,6 @@ fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String)
     assignments
 }
 
-/// A part of a command: literal text, or a variable.
 #[derive(Debug, PartialEq, Eq)]
 enum CommandPart<'t> {
     Text(&'t str),

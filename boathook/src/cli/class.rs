@@ -1,4 +1,5 @@
-//! The command-line arguments of `boathook class`.
+//! Declares the command-line arguments of `boathook class`, whose subcommands help to write and
+//! test class files.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Parses the argument of `boathook list`.
+//! Declares the argument of `boathook list`: the name of a class, or a path such as /dev/ttyUSB0.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ pub(crate) enum ListTarget {
 }
 
 impl ListTarget {
-    /// Parses an absolute path or a class name.
+    /// Parses an absolute path, such as /dev/ttyUSB0, or a class name. Any text that does not begin
+    /// with `/` must be a valid class name; otherwise returns an error message.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with('/') {
             return Ok(ListTarget::Path(text.into()));

@@ -1,4 +1,5 @@
-//! The command-line arguments of `boathook log`.
+//! Declares the command-line arguments of `boathook log`, which prints what hooks have reported on
+//! this node.
 
 use clap::Args;
 use hook::log::parse_since;

@@ -39,7 +39,8 @@ impl fmt::Display for ChangedContainer {
     }
 }
 
-/// Prints the result of a command as JSON, with the id and the name of the container.
+/// Prints the result of a command as a JSON object. Adds the id and the name of the container under
+/// the key `container`.
 fn print_json_result(
     changed_container: &ChangedContainer,
     result: &impl Serialize,
@@ -54,7 +55,8 @@ fn print_json_result(
     print_json(&json_result)
 }
 
-/// Attaches devices to a running container. With `--dry-run` the steps are only printed.
+/// Implements `boathook attach`: gives devices to a running container, as if it had been started
+/// with them. With `--dry-run`, prints the steps of the plan and changes nothing.
 pub(super) fn attach(
     arguments: &AttachArguments,
     as_json: bool,
@@ -115,7 +117,8 @@ pub(super) fn attach(
     Ok(ExitCode::Success)
 }
 
-/// Detaches devices from a running container. They were attached with `boathook attach`.
+/// Implements `boathook detach`: takes attached devices away from a running container. Returns
+/// `ExitCode::NodeStays` if the device rules are revoked but a device node could not be removed.
 pub(super) fn detach(
     arguments: &DetachArguments,
     as_json: bool,
@@ -216,15 +219,17 @@ fn log_output_failure(print_result: Result<(), CommandError>) {
     }
 }
 
-/// Checks that this host has a class file for the class of each device.
+/// Checks that this host has a class file for the class of each device. Otherwise returns an error
+/// with the unknown class and, if there is one, a class with a similar name.
 fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
     let sources = load::read_each_source(&config.classes)?;
     let class_names: Vec<_> = devices.iter().map(|device| device.class.clone()).collect();
     check_class_names(&class_names, sources.iter().flatten())
 }
 
-/// Updates the driver files of a running container after the host's driver was updated. With
-/// `--dry-run` the steps are only printed.
+/// Implements `boathook refresh`: gives a running container the host's current driver files after
+/// the host's driver was updated. With `--dry-run`, prints the steps of the plan and changes
+/// nothing.
 pub(super) fn refresh(
     arguments: &RefreshArguments,
     as_json: bool,
@@ -292,8 +297,8 @@ fn find_container(
     Ok((container, changed_container))
 }
 
-/// Finds a running container, its init process and its bundle. Then this process drops the
-/// privileges that only the search needs. Returns an error if `devices` contains an unknown class.
+/// Finds a running container with its init process and its bundle, and then drops the privileges
+/// that only this search needs. Returns an error if `devices` contains an unknown class.
 fn locate_running_container(
     selector: &RunningContainer,
     devices: &[CdiGrant],

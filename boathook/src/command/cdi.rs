@@ -24,7 +24,6 @@ use serde_json::{Value, json};
 use super::{CommandError, cdi_names};
 use crate::cli::{CdiCommand, CdiSpecStyle};
 
-/// An error that prevents `boathook cdi generate` from generating or writing its specifications.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdiError {
     #[error("cannot write the specifications; run this as root, or name another --output")]
@@ -39,13 +38,12 @@ pub(crate) enum CdiError {
     PrintJson(#[from] serde_json::Error),
 }
 
-/// The value of `--output` for which the command prints the specifications instead of writing
-/// files.
+/// The value of `--output` for which the specifications are printed and no file is written.
 const STDOUT_ARGUMENT: &str = "-";
 
 struct GenerationProblem {
     text: String,
-    /// True if this problem changes the exit code of `boathook cdi generate` to a failure.
+    /// True if `boathook cdi generate` returns `ExitCode::Config` because of this problem.
     is_error: bool,
 }
 
@@ -66,7 +64,8 @@ impl GenerationProblem {
     }
 }
 
-/// Generates the CDI specifications and writes those that have changed.
+/// Implements `boathook cdi generate` and `boathook cdi list`. `generate` writes the CDI
+/// specifications that have changed, or prints all of them with `--output -`.
 pub(super) fn run(
     command: &CdiCommand,
     as_json: bool,
@@ -248,7 +247,7 @@ fn matches_device_name(kind: &str, device: &str, requested_name: &str) -> bool {
     requested_name == device || requested_name.split_once('=') == Some((kind, device))
 }
 
-/// Returns the first of `requested_names` that no device in the specifications has.
+/// Returns the first of `requested_names` that names no device of the specifications.
 fn find_unknown_device_name<'a>(
     generation_result: &GeneratedSpecifications,
     requested_names: &'a [String],
@@ -257,7 +256,8 @@ fn find_unknown_device_name<'a>(
     requested_names.iter().find(|name| !has_device(name))
 }
 
-/// Returns the CDI kind of the device with the name `name`.
+/// Returns the CDI kind of the first device to which `name` refers. `name` has the form `DEVICE` or
+/// `KIND=DEVICE`, such as `example.com/npu=0`.
 fn find_device_kind<'a>(
     generation_result: &'a GeneratedSpecifications,
     name: &str,
@@ -293,7 +293,7 @@ fn unknown_device_hint(
     })
 }
 
-/// Prints the specifications. No file on the host is changed.
+/// Prints the specifications as JSON, for `--output -`. Changes no file of the host.
 fn print_specifications(
     generation_result: &GeneratedSpecifications,
     as_json: bool,
@@ -314,8 +314,8 @@ fn print_specifications(
     Ok(to_exit_code(&problems))
 }
 
-/// Warns about the classes in `class_names` that are not enabled. At boot, boathook-cdi.service
-/// writes the specifications of enabled classes only.
+/// Warns about the classes in `class_names` that are not enabled. boathook-cdi.service writes only
+/// the specifications of enabled classes when the host boots.
 fn warn_about_disabled_classes(
     class_names: &[ClassName],
     config: &Config,
@@ -337,9 +337,9 @@ fn warn_about_disabled_classes(
     Ok(())
 }
 
-/// Returns the specifications of the classes that are not enabled but have a file in `output_dir`.
-/// An earlier command named these classes. Classes that config.toml disables explicitly are left
-/// out.
+/// Returns the specifications of the classes that are not enabled but have a file in `output_dir`,
+/// because an earlier `boathook cdi generate CLASS` wrote it. Leaves out classes that config.toml
+/// disables explicitly.
 fn regenerate_earlier_specifications(
     output_dir: &Path,
     enabled_specifications: &GeneratedSpecifications,
@@ -363,7 +363,7 @@ fn regenerate_earlier_specifications(
         let mut enabled_kinds = enabled_specifications
             .specifications
             .iter()
-            .map(|enabled_specifications| &enabled_specifications.kind);
+            .map(|enabled_specification| &enabled_specification.kind);
         !enabled_kinds.any(|kind| *kind == specification.kind)
             && output_dir.join(specification.file_name()).exists()
     });
@@ -430,7 +430,8 @@ fn change_to_json(change: &SpecificationChange) -> Value {
 }
 
 /// Returns the path of the hook program, which is in the same directory as this program. If the
-/// hook is installed, returns the path that is still valid after an upgrade.
+/// program is installed, the path contains the link `current` to the installed version, and stays
+/// valid after an upgrade.
 fn find_hook_program() -> Result<PathBuf, CdiError> {
     let hook_path = adjacent_hook_path();
     if !hook_path.is_file() {
@@ -438,8 +439,9 @@ fn find_hook_program() -> Result<PathBuf, CdiError> {
     }
     let recorded_directories =
         InstalledDirectories::find(Path::new("/")).map_err(CdiError::InstalledDirectories)?;
-    // In a cluster boathook-init runs in a container, and cannot record another directory on the
-    // host. The hook is at DIRECTORY/VERSION/bin there.
+    // In a cluster, boathook-init runs in a container and cannot record the directory of the
+    // programs on the host. So it is derived from the hook's path:
+    // DIRECTORY/VERSION/bin/boathook-hook.
     let own_directories = hook_path
         .ancestors()
         .nth(3)

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use super::output::Style;
 use super::{CommandError, cdi_yaml, print_json};
 
-/// The size limit of a CDI specification in bytes. A larger file is not parsed.
+/// The maximum size in bytes of a CDI specification in YAML. A larger file counts as no
+/// specification.
 const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
 /// The default directories of CDI specifications, which engines read (CDI specification, section
@@ -72,8 +73,8 @@ pub(super) fn print_device_names(
     Ok(ExitCode::Success)
 }
 
-/// Returns the path of each specification in [`CDI_SPEC_DIRS`], with the qualified names
-/// `KIND=DEVICE` of its devices.
+/// Returns the path of each specification in [`CDI_SPEC_DIRS`], with the qualified names of its
+/// devices, such as `example.com/npu=0`.
 pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
     find_default_specification_paths(config)
         .filter_map(|path| {
@@ -97,8 +98,8 @@ fn find_default_specification_paths(config: &Config) -> impl Iterator<Item = Pat
         .flat_map(|directory| find_specification_paths(&config.host_root.join(directory)))
 }
 
-/// Returns the paths of the files in `directory` that have the file extension of a CDI
-/// specification. Returns an empty set if the directory does not exist.
+/// Returns the paths of the files in `directory` that end in `.json` or `.yaml`, as CDI
+/// specifications do. Returns an empty set if the directory does not exist.
 fn find_specification_paths(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_specification = |path: &PathBuf| {
@@ -108,8 +109,7 @@ fn find_specification_paths(directory: &Path) -> BTreeSet<PathBuf> {
     inserted(entries.map(|entry| entry.path()).filter(is_specification))
 }
 
-/// Reads a CDI specification in JSON or YAML. Returns `None` if the file cannot be parsed as
-/// either.
+/// Reads a CDI specification in JSON or YAML. Returns `None` if the file has another format.
 pub(super) fn read_specification(path: &Path) -> Option<Value> {
     if path
         .extension()
@@ -121,8 +121,8 @@ pub(super) fn read_specification(path: &Path) -> Option<Value> {
     cdi_yaml::parse(&String::from_utf8(bytes).ok()?)
 }
 
-/// Returns the qualified names `KIND=DEVICE` of the devices in the file `path`. Returns `None` if
-/// the file is not a CDI specification.
+/// Returns the qualified names of the devices in the file `path`, such as `example.com/npu=0`.
+/// Returns `None` if the file is not a CDI specification.
 fn read_device_names(path: &Path) -> Option<Vec<String>> {
     let specification = read_specification(path)?;
     let kind = specification["kind"].as_str()?;

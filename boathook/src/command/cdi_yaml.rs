@@ -17,8 +17,7 @@ const MAX_NESTING_DEPTH: usize = 64;
 /// small file could fill the memory without this limit.
 const MAX_VALUE_COUNT: usize = 200_000;
 
-/// A YAML value and its number of values. The number includes the value itself and all values in
-/// it.
+/// A parsed YAML value. `value_count` counts the value itself and all values that are nested in it.
 #[derive(Clone)]
 struct YamlNode {
     value: Value,
@@ -47,7 +46,7 @@ impl Collection {
         }
     }
 
-    fn add(&mut self, node: YamlNode) {
+    fn add_node(&mut self, node: YamlNode) {
         self.node.value_count += node.value_count;
         match (&mut self.node.value, self.pending_key.take()) {
             (Value::Array(list), _) => list.push(node.value),
@@ -113,7 +112,7 @@ pub(super) fn parse(text: &str) -> Option<Value> {
         }
         // Without an open collection, the whole document is one scalar, so it is not a CDI
         // specification.
-        open_collections.last_mut()?.add(node);
+        open_collections.last_mut()?.add_node(node);
     }
     None
 }

@@ -1,4 +1,4 @@
-//! Sorts classes by how often users want their devices.
+//! Sorts classes by how often users want their devices, to choose the examples in messages.
 
 use device_class::DeviceClass;
 use hook::planner::DOMAIN_WITHOUT_VENDOR;

@@ -35,7 +35,7 @@ use crate::cli::ContainerSelector;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
-    /// The container's id. It is empty for the imagined container of `boathook doctor --env`.
+    /// The container's id. It is empty for the hypothetical container of `boathook doctor --env`.
     pub(super) id: String,
     pub(super) pid: Option<i32>,
     /// The start time that the runtime recorded for the process `pid`: field 22 of /proc/PID/stat,
@@ -43,10 +43,11 @@ pub(super) struct Container {
     #[serde(skip)]
     pub(super) start_time: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
-    /// The directory in which the container's runtime stores the state of its containers.
+    /// The directory in which the container's runtime stores the state of its containers, such as
+    /// /run/runc.
     #[serde(skip)]
     state_root: Option<PathBuf>,
-    /// What Docker's files say about a container that has ended or could not be started.
+    /// The facts from Docker's files about a container that has ended or could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<EndedContainer>,
 }
@@ -66,8 +67,8 @@ impl Container {
         }
     }
 
-    /// Returns whether this is the imagined container of `boathook doctor --env`, which has no
-    /// process and no bundle.
+    /// Returns whether this is the hypothetical container of `boathook doctor --env NAME=VALUE`,
+    /// which has no process and no bundle.
     pub(super) fn is_hypothetical(&self) -> bool {
         self.pid.is_none() && self.bundle.is_none()
     }
@@ -78,10 +79,10 @@ impl Container {
         if let Some(ended_container) = &self.ended {
             return Some(ended_container.name.clone());
         }
-        let mut files = name::read_names_by_file(self, host_root).into_iter();
-        let first_file = files.next()?;
-        let is_consistent = files.all(|file| file.names == first_file.names);
-        is_consistent.then(|| first_file.names.into_iter().next())?
+        let mut names_by_file = name::read_names_by_file(self, host_root).into_iter();
+        let first_names = names_by_file.next()?;
+        let is_consistent = names_by_file.all(|other_names| other_names.names == first_names.names);
+        is_consistent.then(|| first_names.names.into_iter().next())?
     }
 
     /// Returns whether the container's init process still runs. Also compares the start time,
@@ -124,8 +125,8 @@ impl Container {
         }
     }
 
-    /// Returns the name of the engine that created the container. The path of the bundle shows
-    /// which engine it is.
+    /// Returns the name of the engine that created the container, such as `docker`. The path of the
+    /// bundle shows which engine it is.
     pub(super) fn engine_name(&self) -> Option<&'static str> {
         if self.ended.is_some() {
             return Some(Engine::Docker.name());
@@ -134,8 +135,8 @@ impl Container {
         if name::is_docker_bundle(bundle) {
             return Some(Engine::Docker.name());
         }
-        // CRI-O keeps its bundles in the same directory as podman of root, so this returns podman for
-        // both. A caller can recognize CRI-O's containers by their annotations.
+        // CRI-O keeps its bundles in the same directory as podman of root, so this returns podman
+        // for both. A caller can recognize CRI-O's containers by their annotations.
         if name::is_storage_bundle(bundle) {
             return Some(Engine::Podman.name());
         }
@@ -193,8 +194,8 @@ pub(super) fn find_selected_containers(
         .collect())
 }
 
-/// Finds the container with the id or name `id_or_name`, which runs or of which an engine still has
-/// files.
+/// Finds the container with the id or name `id_or_name`. It runs, or it has ended and an engine
+/// still has files about it.
 fn find_running_or_ended(
     id_or_name: &str,
     state_root: Option<PathBuf>,
@@ -215,7 +216,7 @@ fn find_running_or_ended(
         )
 }
 
-/// Finds a container of Docker that has no process. See [`ended::find_ended_container`].
+/// Finds a container of Docker that has no process ([`ended::find_ended_container`]).
 pub(super) fn find_ended_container(id_or_name: &str, host_root: &Path) -> Option<Container> {
     ended::find_ended_container(id_or_name, &ProcessSnapshot::read(), host_root)
 }
@@ -241,7 +242,7 @@ pub(super) fn find_running_containers(
 }
 
 /// Finds a container of this host. Compares `id_or_name` first with the ids, then with the names,
-/// and then with the beginnings of the ids.
+/// then with the beginnings of the ids, and finally with the service names of compose.
 pub(super) fn find_by_id_or_name(
     id_or_name: &str,
     state_root: Option<PathBuf>,
@@ -270,7 +271,8 @@ pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<St
         })
 }
 
-/// Returns the ids of all containers that are found on this host.
+/// Returns the ids of all containers that are found on this host, including those of Docker and
+/// nerdctl that do not run.
 pub(super) fn list_ids(host_root: &Path) -> BTreeSet<String> {
     let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let nerdctl_containers = nerdctl::read_all_containers(host_root);
@@ -280,8 +282,7 @@ pub(super) fn list_ids(host_root: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the names of the running containers of this host. If a container has no name, its id is
-/// listed.
+/// Returns the names of the running containers of this host, and the ids of those without a name.
 pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(None, host_root, &processes).into_iter();
@@ -294,8 +295,8 @@ pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns a map from container id to container name, for all containers that are found on this
-/// host. The name of a container in a pod includes the pod's name.
+/// Returns the names of all containers that are found on this host, by container id. The name of a
+/// container in a pod includes the pod's name, as in `app of pod default/training`.
 pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
     let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let container_names = containers.filter_map(|container| {
@@ -381,8 +382,8 @@ fn find_by_process(
     })
 }
 
-/// Sets the pid to that of the running init process. If the init process has ended, removes the
-/// pid.
+/// Returns the container with the pid of its running init process, or without a pid if this process
+/// has ended.
 fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Container {
     // The kernel may have given the pid to a new process after the init process ended. The new
     // process has a later start time.

@@ -16,9 +16,9 @@ use super::output::Style;
 /// The column of the device table that says how a container requests the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestColumn {
-    /// The resource name, which a pod uses to request the device.
+    /// The resource name, such as `vendor.example/npu`, by which a pod requests the device.
     Resource,
-    /// The environment variable, which containers outside of pods use to request the device.
+    /// The environment variable by which a container outside of pods requests the device.
     Variable,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum RequestColumn {
 pub(super) struct ListedDevice {
     pub(super) class: String,
     pub(super) id: String,
-    /// The environment variable that a container sets to request the device.
+    /// The environment variable, such as `DUMMY_VISIBLE_DEVICES`, that requests the device.
     pub(super) variable: String,
     pub(super) resource: String,
     index: Option<String>,
@@ -52,7 +52,8 @@ pub(super) struct ListedDevice {
     is_hot_pluggable: bool,
     numa: Option<u32>,
     pub(super) nodes: Vec<String>,
-    /// The device's network interfaces that are now in the host's network namespace.
+    /// The device's network interfaces, such as `eth1`, that are now in the host's network
+    /// namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     net_interfaces: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,13 +134,14 @@ impl ListedDevice {
     }
 
     /// Returns the recommended value of the environment variable if the user knows the device by
-    /// the name `name`.
+    /// the name `name`. A `?` after the name of a hot-pluggable device lets a container start
+    /// without it.
     pub(super) fn suggest_request_with_name(&self, name: &str) -> String {
         let suffix = if self.is_hot_pluggable { "?" } else { "" };
         format!("{name}{suffix}")
     }
 
-    /// Returns the table cell that lists the containers which hold the device.
+    /// Returns the table cell with the containers that hold the device, or `-` if there are none.
     fn format_holders(&self) -> String {
         let holders: Vec<_> = self
             .holders
@@ -188,7 +190,6 @@ fn is_printable(name: &RequestText) -> bool {
     name.text.len() <= MAX_NAME_BYTES && printable::line(&name.text) == name.text
 }
 
-/// Prints a table of devices with a column for their resource names.
 pub(super) fn print_table(
     style: Style,
     out: &mut impl Write,
@@ -234,9 +235,10 @@ pub(super) fn print_table_with_column(
     style.write_table(out, &rows)
 }
 
-/// Returns the names of the device that stay when it is plugged in elsewhere. The names of device
-/// nodes are left out, because the kernel numbers device nodes in the order in which devices appear,
-/// and so are the names of USB ports, such as 1-2.4, and a name of udev that another device may get.
+/// Returns the names of the device that stay the same when it is plugged in elsewhere, such as a
+/// serial number. Leaves out the names of device nodes, which the kernel numbers in the order in
+/// which devices appear, names of USB ports, such as 1-2.4, and names of udev that another device
+/// may get.
 fn find_stable_names<'a>(
     device: &Device,
     request_names: &RequestNames<'_>,
@@ -254,8 +256,8 @@ fn find_stable_names<'a>(
         .collect()
 }
 
-/// Returns whether a name is the USB port of the device. A serial number can have the same form, but
-/// the id of such a device does not contain it.
+/// Returns whether a name is the USB port of the device, such as 1-2.4. A serial number can have
+/// the same form, but it is not part of the device's id.
 fn is_own_usb_port(device: &Device, name: &str) -> bool {
     is_usb_port(name) && device.id.as_str().contains(name)
 }

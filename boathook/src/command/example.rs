@@ -23,7 +23,7 @@ pub(super) fn find_example<K: Ord>(
         let inventory = discover::find_devices(class, &host);
         let mut devices = inventory.devices.iter();
         let device = devices.find(|device| device.health.is_healthy())?;
-        let names = RequestNames::new(class, &inventory);
-        Some(ListedDevice::new(class, device, &names))
+        let request_names = RequestNames::new(class, &inventory);
+        Some(ListedDevice::new(class, device, &request_names))
     })
 }

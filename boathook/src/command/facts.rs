@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{CommandError, print_json, select_sources};
 
-/// What the driver programs of one class reported.
+/// The report about the driver programs of one class, for the output of `boathook facts`.
 #[derive(Serialize)]
 struct ClassReport {
     class: ClassName,
@@ -47,7 +47,7 @@ pub(super) fn run(
             let error = "programs are run in the host's root directory only";
             return Err(CommandError::Output(io::Error::other(error)));
         }
-        let reported_facts =
+        let reported_properties =
             ReportedProperties::run_programs(&class, host_root, |program, arguments| {
                 let mut command = process::Command::new(program);
                 command.args(arguments);
@@ -56,7 +56,7 @@ pub(super) fn run(
         // The host is opened again for each class. A `HostView` from before would not show what the
         // programs changed.
         let host = planner::open_host(config)?;
-        let write_result = reported_facts.write(&class, host_root, &host);
+        let write_result = reported_properties.write(&class, host_root, &host);
         let property_file =
             Path::new(device_class::driver_properties::PROPERTIES_DIR).join(class.name.as_str());
         let (path, was_written) = write_result.map_err(|error| CommandError::File {
@@ -66,9 +66,9 @@ pub(super) fn run(
         class_reports.push(ClassReport {
             class: class.name,
             file_path: was_written.then(|| path.display().to_string()),
-            version: reported_facts.version().map(str::to_owned),
-            programs: reported_facts.programs,
-            faults: reported_facts.faults,
+            version: reported_properties.version().map(str::to_owned),
+            programs: reported_properties.programs,
+            faults: reported_properties.faults,
         });
     }
     let has_fault = class_reports.iter().any(|report| !report.faults.is_empty());

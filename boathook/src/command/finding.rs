@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::output::Style;
 
-/// How serious a finding is. The most serious variant is the last one.
+/// The severity of a finding. Later variants are more serious, so the maximum is the worst one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
@@ -19,14 +19,13 @@ pub(super) enum Severity {
     Error,
 }
 
-/// The subject of a finding. Some commands treat findings about one subject differently.
+/// The topic of a finding, for commands that treat findings about some topics differently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum FindingKind {
     #[default]
     Other,
     /// The devices that a class finds: their number, their health, or what was left out.
     Devices,
-    /// The class finds no device on this host.
     NoDevice,
 }
 
@@ -44,8 +43,7 @@ pub(super) struct Finding {
     /// is not a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
-    /// What `boathook doctor` prints in its last line instead of `no fault found`, because of this
-    /// finding.
+    /// The text that `boathook doctor` prints in its last line instead of `no fault found`.
     #[serde(skip)]
     pub(super) summary: Option<String>,
 }

@@ -25,7 +25,7 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     let event_receiver = UeventReceiver::open().map_err(CommandError::Uevents)?;
     hook::process::confine_and_keep_descriptors()?;
     log::enable_action_log(&config.host_root);
-    log::label_containers_in_actions(build_container_label(config));
+    log::label_containers_in_actions(create_label_formatter(config));
     let mut follower = Follower::new(retry_seconds, event_receiver, config)?;
     let _lock = acquire_follower_lock(config);
     follower.update_all();
@@ -36,9 +36,9 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     }
 }
 
-/// Returns a function that names a container by its id. A child process that changes containers
-/// calls it, and ends with its pass, so each of these processes reads the names once.
-fn build_container_label(config: &Config) -> impl Fn(&str) -> String + Send + Sync + 'static {
+/// Returns a function that formats the label of a container for the log. The child processes of
+/// each pass call it. Each of them reads the names once, so a new pass knows the new names.
+fn create_label_formatter(config: &Config) -> impl Fn(&str) -> String + Send + Sync + 'static {
     let host_root = config.host_root.clone();
     let names_by_id = OnceLock::new();
     move |id| {

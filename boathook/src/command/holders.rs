@@ -35,12 +35,12 @@ const POD_LOG_DIR: &str = "var/log/pods";
 /// are listed without the pod's name.
 const MAX_POD_NAMES: usize = 4096;
 
-/// The name of a class or resource, and the id of a device that belongs to it.
+/// The name of a class or resource, such as `vendor.example/npu`, and the id of one of its devices.
 type DeviceKey = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
-    /// The id that the kubelet allocated: the id of the device, or of one slot of a shared device.
+    /// The id that the kubelet allocated: the id of the device, or of one share of a shared device.
     device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
@@ -52,12 +52,12 @@ pub(super) struct Holder {
     /// The pod as `NAMESPACE/NAME`. It is `None` if the node has no log directory for the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// How the container got the device. It is `None` if the kubelet allocated the device.
+    /// The way in which the container got the device. It is `None` if the kubelet allocated the
+    /// device.
     #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
     acquisition: Option<Acquisition>,
 }
 
-/// How a container got a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum Acquisition {
     #[serde(rename = "start")]
@@ -123,11 +123,9 @@ pub(super) struct Holders {
     /// The containers that got devices by a request or by `boathook attach`. The keys contain a
     /// class name and a device id.
     holders_by_class: BTreeMap<DeviceKey, Vec<Holder>>,
-    /// The containers that wait for devices.
     waiting_containers: Vec<WaitingContainer>,
 }
 
-/// A container that waits for devices of a class.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WaitingContainer {
     class: String,
@@ -168,7 +166,7 @@ impl WaitingContainer {
             std::iter::once(&*device.id).chain(aliases)
         });
         let names: Vec<&str> = names.collect();
-        // The device may have come, and `boathook follow` may not run.
+        // If the host now has a device with the awaited name, the name is not mistyped.
         let awaited_name = self.awaited_name.as_deref();
         let awaited_name = awaited_name.filter(|name| !names.contains(name));
         let intended_name = awaited_name.and_then(|name| similar::find_intended_name(name, names));
@@ -185,7 +183,7 @@ impl WaitingContainer {
             is_restarting,
             ..
         } = self;
-        let state = if *is_restarting {
+        let restart_note = if *is_restarting {
             ", which docker starts again and again,"
         } else {
             ""
@@ -194,7 +192,7 @@ impl WaitingContainer {
             .as_ref()
             .map(|name| format!("; did you mean {name}?"));
         let suggestion = suggestion.unwrap_or_default();
-        format!("{label}{state} is waiting for {device} of {class}{suggestion}")
+        format!("{label}{restart_note} is waiting for {device} of {class}{suggestion}")
     }
 }
 
@@ -209,7 +207,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add(&holder, find_held_devices(&record, |_| true));
+            holders.add_held_devices(&holder, find_held_devices(&record, |_| true));
         }
         match KubeletCheckpoint::read(checkpoint_path) {
             Ok(checkpoint) => {
@@ -281,7 +279,7 @@ impl Holders {
             running_ids.insert(holder.container.clone());
             let requests = unfulfilled_requests.get(&holder.container);
             holders.add_waiting_containers(&holder, requests.into_iter().flatten(), false);
-            holders.add(&holder, devices);
+            holders.add_held_devices(&holder, devices);
         }
         // The records that are left belong to containers whose bundle or init process was not
         // found.
@@ -293,7 +291,7 @@ impl Holders {
             running_ids.insert(holder.container.clone());
             let requests = unfulfilled_requests.get(&holder.container);
             holders.add_waiting_containers(&holder, requests.into_iter().flatten(), false);
-            holders.add(&holder, find_held_devices(&record, |_| true));
+            holders.add_held_devices(&holder, find_held_devices(&record, |_| true));
         }
         for container in restarting::find_waiting_containers(config) {
             // Docker may have started the container since its files were written.
@@ -310,8 +308,7 @@ impl Holders {
         holders
     }
 
-    /// Returns the containers that hold `device` of the class `class`, or a slot of it if it is
-    /// shared.
+    /// Returns the containers that hold `device` of the class `class`, or a share of it.
     pub(super) fn find_holders(&self, class: &ClassName, device: &Device) -> Vec<Holder> {
         let ids: Vec<DeviceId> = device.offered_ids();
         let find_allocations = |id: &DeviceId| {
@@ -327,7 +324,6 @@ impl Holders {
             .collect()
     }
 
-    /// Returns the containers that wait for devices of the classes `class_names`.
     pub(super) fn find_waiting_containers(
         &self,
         class_names: &[String],
@@ -357,7 +353,7 @@ impl Holders {
         self.waiting_containers.extend(waiting_containers);
     }
 
-    fn add(
+    fn add_held_devices(
         &mut self,
         holder: &Holder,
         devices: impl IntoIterator<Item = (DeviceKey, Acquisition)>,
@@ -373,13 +369,12 @@ impl Holders {
     }
 }
 
-/// What the inspection of a running container has found.
 #[derive(Default)]
 struct ContainerInspection {
     devices: Vec<(DeviceKey, Acquisition)>,
     /// The pod as `NAMESPACE/NAME`, and the name of the container in the pod.
     pod: Option<(String, String)>,
-    /// Why the inspection is incomplete. It is `None` if the inspection is complete.
+    /// The reason why the inspection is incomplete, or `None` if it is complete.
     incomplete_reason: Option<String>,
 }
 
@@ -476,14 +471,14 @@ fn read_allocations(
 /// are the uids of the pods.
 fn read_pod_names(log_dir: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(log_dir).into_iter().flatten().flatten();
-    let names = entries.take(MAX_POD_NAMES).filter_map(|entry| {
+    let names_by_uid = entries.take(MAX_POD_NAMES).filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let mut name_parts = name.split('_');
         let (namespace, pod, uid) = (name_parts.next()?, name_parts.next()?, name_parts.next()?);
         let pod = excerpt(&format!("{namespace}/{pod}"));
         name_parts.next().is_none().then(|| (uid.to_owned(), pod))
     });
-    inserted(names)
+    inserted(names_by_uid)
 }
 
 #[cfg(test)]

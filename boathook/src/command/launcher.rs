@@ -25,7 +25,7 @@ const DOCKER_CONFIG_PATH: &str = "etc/docker/daemon.json";
 pub(super) struct DeliveryMethods {
     /// The engines that `boathook-init install` has configured.
     engines: Vec<Engine>,
-    /// The CDI device names that engines can resolve.
+    /// The CDI device names that engines can resolve, such as `example.com/npu=0`.
     cdi_names: BTreeSet<String>,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Launcher {
     /// containerd outside of pods (with nerdctl), or CRI-O. The user selects Boathook's runtime
     /// handler.
     RuntimeHandler,
-    /// An OCI runtime that a user calls without an engine.
+    /// An OCI runtime, such as runc, that a user calls without an engine.
     OciRuntime,
 }
 
@@ -123,7 +123,8 @@ impl Launcher {
         }
     }
 
-    /// Describes how to create a container so that the hook is called.
+    /// Describes how to create a container so that the hook is called, as with
+    /// `docker run --runtime boathook`.
     pub(super) fn describe_creation(self) -> String {
         match self {
             Launcher::Pod => format!(
@@ -150,8 +151,9 @@ impl Launcher {
         }
     }
 
-    /// Describes what a user replaces by a request of a class, and what brings the hook. The result
-    /// contains what adds a device node now, and a part of a sentence.
+    /// Returns two parts of a sentence for a user whose container has a fixed device node: the
+    /// option that added the node, such as `--device`, and what the user has to do so that the hook
+    /// is called.
     pub(super) fn describe_device_option(self) -> (&'static str, String) {
         match self {
             Launcher::Pod => (
@@ -175,7 +177,8 @@ impl Launcher {
         }
     }
 
-    /// Describes how a user adds the host's group `gid` to the groups of a container's process.
+    /// Describes how a user adds the host's group `gid` to the groups of a container's process, as
+    /// with `--group-add 44`.
     pub(super) fn describe_group_option(self, gid: u32) -> String {
         match self {
             Launcher::Pod => {
@@ -235,7 +238,7 @@ impl Launcher {
         }
     }
 
-    /// Describes how to give a container the Linux capability `capability`.
+    /// Describes how to give a container a Linux capability, as with `--cap-add IPC_LOCK`.
     pub(super) fn describe_capability_option(self, capability: LinuxCapability) -> String {
         let name = capability.short_name();
         match self {
@@ -256,7 +259,6 @@ impl Launcher {
         }
     }
 
-    /// Describes how to replace a container with a new one.
     pub(super) fn describe_replacement(self) -> &'static str {
         match self {
             Launcher::Pod => "delete the pod, so that a new one is created",
@@ -270,7 +272,8 @@ impl Launcher {
     }
 }
 
-/// Returns whether this host is a node of a Kubernetes cluster.
+/// Returns whether this host is a node of a Kubernetes cluster: it has the directory of the kubelet
+/// checkpoint or of the kubelet's device plugins.
 pub(super) fn is_cluster_node(config: &Config) -> bool {
     let configured_dir = config.trust.kubelet_checkpoint.parent();
     configured_dir.is_some_and(Path::is_dir) || config.host_root.join(DEVICE_PLUGIN_DIR).is_dir()
@@ -285,7 +288,8 @@ fn is_engine_installed(engine: Engine, host_root: &Path) -> bool {
     })
 }
 
-/// Returns whether a shell reads the unquoted `text` as one argument.
+/// Returns whether a shell reads `text`, such as `all` or `/dev/ttyUSB0`, as one argument without
+/// quotes.
 fn is_plain_word(text: &str) -> bool {
     let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')

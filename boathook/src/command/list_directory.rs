@@ -17,7 +17,8 @@ const MAX_LISTED_NODES: usize = 8;
 /// The maximum depth of the directories that are searched: /dev/bus/usb/001 is below /dev/bus.
 const MAX_DEPTH: usize = 3;
 
-/// Returns the devices of a class that have a node below `directory`, each with its first such node.
+/// Returns the devices of a class that have a node below `directory`, such as /dev/snd, each with
+/// its first such node.
 pub(super) fn find_devices_below<'i>(
     directory: &Path,
     inventory: &'i Inventory,
@@ -45,7 +46,7 @@ pub(super) fn describe_unclaimed_nodes(
     let mut unclaimed_nodes = Vec::new();
     list_nodes(directory, MAX_DEPTH, host, &mut unclaimed_nodes);
     unclaimed_nodes.retain(|node| !claimed_nodes.contains(node));
-    // Several USB devices may have the same ids.
+    // Several USB devices may have the same ids, such as `usb:054c:06c1`, which are listed once.
     let targets: BTreeSet<String> = unclaimed_nodes
         .iter()
         .filter_map(|node| name_target(node, host))
@@ -78,11 +79,12 @@ pub(super) fn list_links(directory: &Path, host: &dyn HostView) -> Vec<PathBuf> 
     paths.filter(leads_to_node).collect()
 }
 
-/// Appends the device nodes of a directory and of those in it, down to `depth`.
+/// Appends the device nodes in `directory`, and in its subdirectories down to `depth` levels, to
+/// `nodes`.
 fn list_nodes(directory: &Path, depth: usize, host: &dyn HostView, nodes: &mut Vec<PathBuf>) {
     for name in host.list(directory).unwrap_or_default() {
         let path = directory.join(name);
-        // A link in the directory leads to a node that is listed where the kernel has it.
+        // A symbolic link is skipped, because its node is listed at the path of the node.
         if host.canonicalize(&path).is_ok_and(|target| target != path) {
             continue;
         }

@@ -36,7 +36,7 @@ struct DeviceOfPath {
     is_enabled: bool,
     #[serde(rename = "follow")]
     is_followed: bool,
-    /// Whether the device stands for all devices of its resource.
+    /// True if the device stands for all devices of its resource at once, as for monitoring.
     #[serde(skip)]
     is_combined: bool,
     /// The names that belong to no other device and that stay the same when this device is
@@ -76,8 +76,8 @@ pub(super) fn run(
             hook::log::error(&describe_unlisted_path(path, &classes, &host));
             code = ExitCode::Request;
         }
-        // A class that pods may use comes first, and a class whose devices are all of another class
-        // at once, for monitoring, comes last.
+        // A class that is offered to pods comes first. A class whose device stands for all devices
+        // of a resource, as for monitoring, comes last.
         devices[previous_count..].sort_by_key(|device| (device.is_combined, !device.is_enabled));
     }
     if as_json {
@@ -106,9 +106,9 @@ fn find_devices_of_path(
     devices.collect()
 }
 
-/// Returns the devices of all classes with a node below a directory, and prints the nodes that no
-/// class has to the log. If the directory has only links, such as /dev/serial/by-id, returns the
-/// devices to which they lead.
+/// Returns the devices of all classes with a node below a directory, and logs the nodes that belong
+/// to no class. If the directory has only links, such as /dev/serial/by-id, returns the devices to
+/// which the links lead.
 fn find_devices_below(
     directory: &Path,
     classes: &[DeviceClass],
@@ -121,10 +121,10 @@ fn find_devices_below(
     let found_classes: Vec<(DeviceClass, FoundClass)> = found_classes.collect();
     let devices = found_classes.iter().flat_map(|(class, found_class)| {
         let inventory = &found_class.inventory;
-        let names = RequestNames::new(class, inventory);
+        let request_names = RequestNames::new(class, inventory);
         let devices = list_directory::find_devices_below(directory, inventory);
         devices.map(move |(device, node)| {
-            let listed_device = ListedDevice::new(class, device, &names);
+            let listed_device = ListedDevice::new(class, device, &request_names);
             let name = choose_name(class, &listed_device);
             DeviceOfPath::new(node, class, listed_device, &name)
         })
@@ -162,11 +162,11 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Devi
     let [device] = devices.as_slice() else {
         return None;
     };
-    let names = RequestNames::new(class, &inventory);
-    let listed_device = ListedDevice::new(class, device, &names);
+    let request_names = RequestNames::new(class, &inventory);
+    let listed_device = ListedDevice::new(class, device, &request_names);
     let is_node = device.nodes.iter().any(|node| node.host_path == path);
     let link_name = path.file_name().and_then(|name| name.to_str());
-    let is_shared = link_name.is_some_and(|name| names.may_lose_udev_name(device, name));
+    let is_shared = link_name.is_some_and(|name| request_names.may_lose_udev_name(device, name));
     if is_shared {
         hook::log::warning(&format!(
             "{} may lead to another device tomorrow: udev makes it from the model and the serial \
@@ -181,7 +181,8 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Devi
         text.to_owned()
     };
     let mut device_of_path = DeviceOfPath::new(path, class, listed_device, &name);
-    // A link of udev stays, unless it is named after the port.
+    // A link of udev stays the same when the device is plugged in elsewhere, unless the link is
+    // named after the port, as in /dev/serial/by-path.
     let is_link = host.canonicalize(path).is_ok_and(|target| target != path);
     if is_link && !is_shared && !text.contains("/by-path/") {
         device_of_path.names.push(text.to_owned());
@@ -189,9 +190,11 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Devi
     Some(device_of_path)
 }
 
-/// Returns the name by which a request should mean a device whose node the user knows.
+/// Returns the name that a request for `device` should contain: a name that stays the same when the
+/// device is plugged in elsewhere or, if there is none, the id.
 fn choose_name(class: &DeviceClass, device: &ListedDevice) -> String {
-    // The other names of such a device are those of its members.
+    // If the device stands for all devices of a resource, its other names are those of single
+    // devices.
     let stable_name = device.stable_names.first();
     let stable_name = stable_name.filter(|_| !combines_devices(class));
     stable_name.unwrap_or(&device.id).clone()
@@ -203,7 +206,8 @@ fn combines_devices(class: &DeviceClass) -> bool {
 }
 
 impl DeviceOfPath {
-    /// Returns a device that a request should mean by `name`.
+    /// Creates the entry for a device to which `path` leads. A request for the device should
+    /// contain `name`.
     fn new(path: &Path, class: &DeviceClass, listed_device: ListedDevice, name: &str) -> Self {
         DeviceOfPath {
             path: path.to_owned(),
@@ -247,23 +251,23 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
         let text = "none of them stays when it is plugged in elsewhere";
         style.write_paragraph(out, text)?;
     }
-    let (shell, yaml) = (quote_for_shell(request), quote_for_compose(request));
-    let value = request.replace('%', "%%");
+    let (shell_request, yaml_request) = (quote_for_shell(request), quote_for_compose(request));
+    let unit_value = request.replace('%', "%%");
     for (program, line) in [
         (
             "docker run",
-            format!("--runtime boathook -e {variable}={shell}"),
+            format!("--runtime boathook -e {variable}={shell_request}"),
         ),
         (
             "compose",
-            format!("runtime: boathook\nenvironment:\n  {variable}: {yaml}"),
+            format!("runtime: boathook\nenvironment:\n  {variable}: {yaml_request}"),
         ),
-        ("podman run", format!("-e {variable}={shell}")),
+        ("podman run", format!("-e {variable}={shell_request}")),
         (
             "quadlet",
             format!(
                 "Environment={}",
-                quote_for_systemd(&format!("{variable}={value}"))
+                quote_for_systemd(&format!("{variable}={unit_value}"))
             ),
         ),
         (
@@ -271,7 +275,8 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
             format!("resources: {{limits: {{{}: 1}}}}", listed_device.resource),
         ),
     ] {
-        // A line that is wrapped could not be pasted. Those of a file keep their indentation.
+        // These lines are not wrapped, so that a user can copy them. Lines of a file keep their
+        // indentation.
         for (index, line) in line.split('\n').enumerate() {
             let program = if index == 0 { program } else { "" };
             writeln!(out, "  {program:<11} {}", printable::line(line))?;

@@ -45,7 +45,7 @@ pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let shown_labels = &labels[..labels.len().min(MAX_SHOWN_CONTAINERS)];
     let more_note = match labels.len() - shown_labels.len() {
         0 => String::new(),
-        more_note => format!(" and {more_note} more"),
+        more_count => format!(" and {more_count} more"),
     };
     let text = format!(
         "{}{more_note}: waiting, but {}",

@@ -177,7 +177,8 @@ impl From<PlannerError> for CommandError {
     }
 }
 
-/// Runs the command that the command line names, and prints the error if the command fails.
+/// Runs the command that the command line names. If the command fails, logs its error and returns
+/// the exit code of the error.
 pub fn main() -> process::ExitCode {
     let cli = Cli::parse_arguments();
     match run(&cli) {
@@ -314,7 +315,8 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Returns the path of the configuration file that is read if the user does not give `--config`.
+/// Returns the path of the configuration file that is read without `--config`:
+/// /etc/boathook/config.toml, or that of the installation if this file does not exist.
 fn find_default_config_path() -> PathBuf {
     let default_path = Path::new(DEFAULT_PATH);
     if default_path.exists() {
@@ -335,14 +337,14 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        let file = cli
+        let config_path = cli
             .config_path
             .clone()
             .unwrap_or_else(find_default_config_path);
         format!(
             "configuration {}; classes in {}; host root {}",
-            if file.exists() {
-                file.display().to_string()
+            if config_path.exists() {
+                config_path.display().to_string()
             } else {
                 "built in".to_owned()
             },
@@ -392,7 +394,7 @@ fn explain(bundle_dir: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Co
     Ok(ExitCode::Success)
 }
 
-/// Computes and prints the injection plan for a bundle. Returns the plan.
+/// Prints the injection plan that the hook would compute for a bundle, and returns it.
 fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPlan, CommandError> {
     skip_report_patterns();
     let mut plan = planner::plan_container_injection(bundle, &Caller::PlanInspector, config)?;
@@ -431,7 +433,8 @@ fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandE
     Ok(ExitCode::Success)
 }
 
-/// Checks that this host has a class file for each name in `requested_names`.
+/// Checks that this host has a class file for each name in `requested_names`. The error for an
+/// unknown name suggests the most similar class name.
 fn check_class_names<'a>(
     requested_names: &[ClassName],
     sources: impl Iterator<Item = &'a ClassSource> + Clone,

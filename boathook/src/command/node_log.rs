@@ -15,10 +15,9 @@ use serde_json::json;
 use super::{CommandError, containers, print_json};
 use crate::cli::LogArguments;
 
-/// With `--follow`, the time between two reads of the log files.
+/// The time between two reads of the log files with `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The conditions that a log line must meet to be printed.
 struct LineFilter<'a> {
     /// The container name or id that the user gave, and the container's id. The second value is
     /// `None` if no such container exists any longer.
@@ -46,7 +45,7 @@ impl<'a> LineFilter<'a> {
     }
 }
 
-/// The names that the engines of this host gave to containers.
+/// A cache of the names that the engines of this host gave to containers.
 struct ContainerNames<'a> {
     host_root: &'a Path,
     names_by_id: BTreeMap<String, String>,
@@ -124,7 +123,7 @@ pub(super) fn run(
     }
 }
 
-/// Prints each log line as text or as a JSON object.
+/// Prints each log line as text, or as a JSON object on a line of its own.
 fn print_lines(lines: &[String], as_json: bool) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     for line in lines {

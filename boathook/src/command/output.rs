@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 
 use host_files::printable;
 
-/// The assumed width, in columns, of a terminal that does not report its width.
+/// The width, in columns, of the output on a terminal if the variable COLUMNS does not set it.
 const DEFAULT_COLUMNS: usize = 80;
 /// The minimum width in characters of a table's last column. On a narrow terminal, table rows may
 /// therefore be wider than the terminal.
@@ -68,12 +68,12 @@ impl Style {
                     None => line += &format!("{cell}{padding}"),
                 }
             }
-            let last = row.last().map_or("", String::as_str);
-            for (index, part) in self.wrap_text(last, indent).iter().enumerate() {
+            let last_cell = row.last().map_or("", String::as_str);
+            for (index, wrapped_line) in self.wrap_text(last_cell, indent).iter().enumerate() {
                 if index > 0 {
                     line = " ".repeat(indent);
                 }
-                writeln!(out, "{}", format!("{line}{part}").trim_end())?;
+                writeln!(out, "{}", format!("{line}{wrapped_line}").trim_end())?;
             }
         }
         Ok(())
@@ -85,8 +85,8 @@ impl Style {
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Splits a text into lines. The caller prints each line after `indent` columns, and the lines
-    /// end at the style's width. A word that is longer than a line, such as a path, is not split.
+    /// Splits a text into lines that end at the style's width if the caller prints them after
+    /// `indent` columns. A word that is longer than a line, such as a path, is not split.
     fn wrap_text(self, text: &str, indent: usize) -> Vec<String> {
         let Some(width) = self.width else {
             return vec![text.to_owned()];
@@ -94,15 +94,15 @@ impl Style {
         let width = width.saturating_sub(indent).max(MIN_LAST_COLUMN_CHARS);
         let mut lines = vec![String::new()];
         for word in text.split(' ') {
-            let length = word.chars().count();
-            let line = lines.last_mut().map_or(0, |line| line.chars().count());
-            if line > 0 && line + 1 + length > width {
+            let word_length = word.chars().count();
+            let line_length = lines.last_mut().map_or(0, |line| line.chars().count());
+            if line_length > 0 && line_length + 1 + word_length > width {
                 lines.push(word.to_owned());
-            } else if let Some(last) = lines.last_mut() {
-                if line > 0 {
-                    last.push(' ');
+            } else if let Some(last_line) = lines.last_mut() {
+                if line_length > 0 {
+                    last_line.push(' ');
                 }
-                last.push_str(word);
+                last_line.push_str(word);
             }
         }
         lines

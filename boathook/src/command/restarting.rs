@@ -1,6 +1,7 @@
-//! Finds the devices for which containers wait that Docker starts again and again, as it does with a
-//! program that ends without its device. Between two starts, such a container has no process and no
-//! attachment record, so its requests are read from Docker's files about it.
+//! Finds the devices for which restarting containers wait. Docker starts a container again and
+//! again if, for example, its program ends because a device is missing. Between two starts, such a
+//! container has no process and no attachment record, so its requests are read from Docker's files
+//! about it.
 
 use std::path::Path;
 

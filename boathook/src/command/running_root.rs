@@ -1,4 +1,4 @@
-//! Looks up files in the root file system of a running container. The files are not changed.
+//! Looks up files in the root file system of a running container, without entering its namespaces.
 
 use std::path::{Path, PathBuf};
 

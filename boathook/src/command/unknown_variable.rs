@@ -1,5 +1,5 @@
-//! Finds variables that no class of this host has, and those that choose among the devices of a
-//! container without requesting any.
+//! Finds environment variables that request nothing: those that no class of this host has, and
+//! those that only choose among the devices that a container already has.
 
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
@@ -73,10 +73,10 @@ pub(super) fn is_named_after(variable: &str, class: &DeviceClass) -> bool {
     stem.is_some_and(|stem| stem.eq_ignore_ascii_case(&class_name))
 }
 
-/// Looks for variables with which the libraries of a class choose among the devices that a container
-/// has. People set them for devices that the container does not have. Returns the text and the fix of a
-/// finding for each one, if a class with devices on this host has it. Of several classes, such as
-/// those for monitoring, the one that people want most often is named.
+/// Describes the variables in `names` with which libraries choose among the devices that a
+/// container already has. People set them by mistake to request devices. Returns the text and the
+/// fix of a finding for each variable of a class with devices on this host. If several classes have
+/// the variable, names the class that people want most often.
 pub(super) fn describe_index_variables(
     names: &[&str],
     classes: &[DeviceClass],
@@ -106,7 +106,8 @@ pub(super) fn describe_index_variables(
     descriptions.collect()
 }
 
-/// Returns the variables by which a container requests devices and capabilities of a class.
+/// Returns the variables by which a container requests devices and capabilities of a class, such as
+/// `DUMMY_VISIBLE_DEVICES`.
 pub(super) fn list_variables(spec: &ClassSpec) -> impl Iterator<Item = &str> {
     let request = &spec.request;
     let names = [Some(&request.env), request.capabilities_env.as_ref()];

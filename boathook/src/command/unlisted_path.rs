@@ -1,4 +1,4 @@
-//! Explains for `boathook list PATH` why no device of this host has the path.
+//! Explains for `boathook list PATH` why the path leads to no device of this host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use device_class::discover::{self, Inventory};
 use device_class::host::{Entry, HostView};
 use device_class::name::excerpt;
 
-/// Returns the error message for a path that leads to no device of a class.
+/// Returns the error message for a path, such as /dev/ttyUSB0, that leads to no device of a class.
 pub(super) fn describe_unlisted_path(
     path: &Path,
     classes: &[DeviceClass],

@@ -22,7 +22,7 @@ use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 /// The plan for attaching devices to a container. The container stays locked as long as this value
 /// exists.
 pub(crate) struct PlannedAttachment {
-    container: LockedContainer,
+    locked_container: LockedContainer,
     /// The steps whose results the container does not have yet.
     pub plan: InjectionPlan,
     /// The device rules that the container has after the attachment.
@@ -158,7 +158,7 @@ impl PlannedAttachment {
             return Err(error.into());
         }
         Ok(PlannedAttachment {
-            container: locked_container,
+            locked_container,
             plan,
             final_rules,
             final_steps,
@@ -166,7 +166,6 @@ impl PlannedAttachment {
         })
     }
 
-    /// Returns the class and the id of each device that will be attached.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (&str, &str)> {
         let devices = self.devices.iter();
         devices.map(|device| (device.class.as_str(), device.device_id.as_str()))
@@ -180,13 +179,13 @@ pub(crate) fn attach(
     config: &Config,
 ) -> Result<Vec<String>, LiveError> {
     let PlannedAttachment {
-        container,
+        locked_container,
         plan,
         final_rules,
         final_steps,
         devices,
     } = planned_attachment;
-    let record = &container.record;
+    let record = &locked_container.record;
     if plan.steps.is_empty() {
         // The container already has all rules and files, because its other devices need them. The
         // new devices are recorded as additional owners. So a rule or file is removed only together
@@ -195,7 +194,7 @@ pub(crate) fn attach(
         updated_record.add_content(devices, Vec::new(), Vec::new());
         updated_record.add_step_owners(&final_steps);
         if (&updated_record.rules, &updated_record.files) != (&record.rules, &record.files) {
-            container.save_if_unchanged(&updated_record)?;
+            locked_container.save_if_unchanged(&updated_record)?;
         }
         return Ok(Vec::new());
     }
@@ -217,8 +216,8 @@ pub(crate) fn attach(
         devices,
         permanent_step_owners: &BTreeSet::new(),
     };
-    let warnings = container.apply_change(change, config)?;
-    drop(container);
+    let warnings = locked_container.apply_change(change, config)?;
+    drop(locked_container);
     if plan.grants.iter().any(|grant| grant.is_followed) {
         announce_devices(&new_device_record, DeviceChange::Attached, config);
     }

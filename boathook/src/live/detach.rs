@@ -28,14 +28,14 @@ use crate::live::container::{
 };
 use crate::live::reconcile::remove_container_files;
 
-/// What a call of `boathook detach` has changed, and what it could not change.
+/// The result of `boathook detach`: the changes of the container, and those that failed.
 #[derive(Default)]
 pub(crate) struct DetachResult {
     pub devices: Vec<ContainerDevice>,
     /// The requests that `detach` cancelled, except those of `devices`. If the host gets a device
     /// of such a request later, the device is not added to the container.
     pub cancelled_requests: Vec<AwaitedRequest>,
-    /// Whether this call removed files that a previous `detach` could not remove.
+    /// True if this call removed files that an earlier `detach` could not remove.
     pub has_removed_leftover_files: bool,
     /// The reason why the device nodes and files could not be removed from the container. `None`
     /// means that no error occurred.
@@ -176,8 +176,9 @@ fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
     }
 }
 
-/// Returns the attached devices and the awaited requests that `requested_devices` selects, and the
-/// other requests for these devices. If `requested_devices` is empty, returns all of them.
+/// Returns the attached devices and the awaited requests that `requested_devices` selects. If it is
+/// empty, returns all of them. Also returns the other awaited requests for a selected device,
+/// because they end when the device is detached.
 fn find_requested_devices(
     record: &AttachmentRecord,
     requested_devices: &[CdiGrant],

@@ -1,12 +1,10 @@
-//! `boathook follow`: updates running containers when devices come and go.
+//! `boathook follow`: updates running containers when devices come and go. If a device is plugged
+//! in again with another device number, its new node replaces the old one in each container that
+//! has the device. If it is unplugged, it is removed from the containers. If a container requested
+//! it before the host had it, it is added when it arrives.
 //!
-//! If a device is plugged in again with another device number, its new device node replaces the old
-//! one in each container that has the device. If a device is unplugged, it is removed from the
-//! containers. If a container requested a device that the host did not have, the device is added
-//! when it arrives.
-//!
-//! Each pass compares the devices in the attachment records with the devices of the host. So the
-//! first pass also finds the changes that happened while `boathook follow` was not running.
+//! Each pass compares the attachment records with the devices of the host, so the first pass also
+//! finds the changes from the time before `boathook follow` was started.
 
 mod rate_limit;
 mod restore_rules;
@@ -44,7 +42,7 @@ use restore_rules::{CgroupWatch, ReportedContainers};
 use state::FollowerState;
 use update_pass::UpdatePass;
 
-/// The time after which a container that is still being started is looked at again.
+/// The time after which a container that is still being started is examined again.
 const START_RETRY_TIME: Duration = Duration::from_millis(100);
 
 /// Updates the devices of one container once, as [`Follower`] does for all containers. `attach`
@@ -188,8 +186,8 @@ impl<'c> Follower<'c> {
             (self.device_events.as_fd(), &self.device_event_rate_limit),
             (self.cgroup_events.as_fd(), &self.cgroup_event_rate_limit),
         ];
-        for (source, limit) in sources {
-            match limit.compute_wait_time() {
+        for (source, rate_limit) in sources {
+            match rate_limit.compute_wait_time() {
                 Some(wait_time) => wait_times.push(wait_time),
                 None => poll_fds.push(PollFd::new(source, PollFlags::POLLIN)),
             }
@@ -301,7 +299,8 @@ impl<'c> Follower<'c> {
             let _ = deadline.map(Deadline::cancel);
             for record in &records {
                 let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
-                // A device whose recorded name has moved keeps its rules if another name means it.
+                // If a device's recorded name now leads to another device, the device keeps its
+                // rules as long as another requested name leads to it.
                 let record = &copy_with_arrived_devices(record, &snapshot);
                 let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
                 let _ = revoke_stale_rules(
@@ -359,10 +358,12 @@ impl<'c> Follower<'c> {
         self.cgroup_event_rate_limit.count_run();
         let mut watch_result = Ok(());
         if !reported_containers.new_ids.is_empty() {
-            let find = || {
+            let find_directories = || {
                 restore_rules::find_cgroup_directories(&reported_containers.new_ids, self.config)
             };
-            for (id, directories) in run_in_child(reported_containers.new_ids.len(), find)? {
+            for (id, directories) in
+                run_in_child(reported_containers.new_ids.len(), find_directories)?
+            {
                 watch_result =
                     watch_result.and(self.cgroup_events.watch_cgroups(&id, &directories));
                 reported_containers.updated_ids.insert(id);
@@ -401,7 +402,8 @@ where
     results.ok_or(LiveError::Timeout)
 }
 
-/// Returns the time limit of a child process that handles `container_count` containers.
+/// Returns the time limit of a child process that handles `container_count` containers. Each of
+/// them may delay the child process by [`deadline::CHILD_TIMEOUT`].
 fn compute_time_limit(container_count: usize) -> Duration {
     let container_count = u32::try_from(container_count).unwrap_or(u32::MAX);
     deadline::CHILD_TIMEOUT * container_count.saturating_add(4)

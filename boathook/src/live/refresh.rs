@@ -20,7 +20,7 @@ use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 /// The plan for replacing files in a container. The container stays locked as long as this value
 /// exists.
 pub(crate) struct PlannedRefresh {
-    container: LockedContainer,
+    locked_container: LockedContainer,
     /// The steps for files that are outdated or missing in the container. If a library or a file in
     /// the tmpfs of injected files is outdated, the plan contains all steps of this tmpfs.
     pub plan: InjectionPlan,
@@ -94,7 +94,7 @@ impl PlannedRefresh {
         }
         Ok(PlannedRefresh {
             start_owners,
-            container: locked_container,
+            locked_container,
             plan,
         })
     }
@@ -118,14 +118,14 @@ pub(crate) fn refresh(
     config: &Config,
 ) -> Result<Vec<String>, LiveError> {
     let PlannedRefresh {
-        container,
+        locked_container,
         plan,
         start_owners,
     } = planned_refresh;
     if plan.steps.is_empty() {
         return Ok(Vec::new());
     }
-    let empty_record = container.record.without_content();
+    let empty_record = locked_container.record.without_content();
     let change = ContainerChange {
         stale_content: &empty_record,
         preserved_rules: &[],
@@ -135,5 +135,5 @@ pub(crate) fn refresh(
         devices: Vec::new(),
         permanent_step_owners: &start_owners,
     };
-    container.apply_change(change, config)
+    locked_container.apply_change(change, config)
 }

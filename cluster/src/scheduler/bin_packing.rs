@@ -2,16 +2,14 @@
 //! fewer devices certainly has no room. A node with enough devices may still have no room, because
 //! only its kubelet knows which device each container has.
 
-/// Returns a lower bound for the number of devices that are needed for all `unit_requests`. Each
-/// device has `units_per_device` units. A unit request is the number of units that one container
-/// requests. These units must be on one device.
+/// Returns a lower bound for the number of devices that all `unit_requests` need. Each device has
+/// `units_per_device` units, and all units of one request must be on one device.
 ///
-/// This is the bound L2 of Martello and Toth for bin packing. It is the maximum, over all sizes, of
-/// the number that is computed as follows. Each request of more than half a device needs a device
-/// of its own. Requests from the size up to half a device use the units that these large requests
-/// leave free on their devices, if at least as many units as the size are free there. The units
-/// that do not fit there are divided evenly among further devices. Requests below the size are
-/// ignored.
+/// This is the bound L2 of Martello and Toth for bin packing: the maximum of a bound over all sizes
+/// up to half a device. Each request of more than half a device needs a device of its own. Requests
+/// from the size up to half a device use the units that are free on these devices, if at least as
+/// many units as the size are free. The rest is divided evenly among further devices. Requests
+/// below the size are ignored.
 pub fn compute_min_devices(unit_requests: &[u64], units_per_device: u64) -> u64 {
     let half_device = units_per_device / 2;
     let sizes = unit_requests

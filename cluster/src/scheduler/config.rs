@@ -13,11 +13,10 @@ use serde::Deserialize;
 /// each node is compared with all of them.
 const MAX_RESOURCES: usize = 64;
 
-/// The maximum size of the configuration file, in bytes.
+/// The maximum size of the extender's configuration file, in bytes. A larger file is refused.
 const MAX_CONFIG_FILE_BYTES: u64 = 1 << 20;
 
-/// The labels of a cluster node. The key is the name of the label, and the value is the label's
-/// value.
+/// The labels of a cluster node: the value of each label by its name.
 pub type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -29,12 +28,13 @@ pub struct Config {
     pub resources: Vec<Resource>,
 }
 
-/// An extended resource that counts in the score of a node.
+/// An extended resource that counts in the score of a node, such as `example.com/npu`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     pub name: ResourceName,
-    /// The weight of the resource, at least 1. It matters if a pod requests several resources.
+    /// The weight of this resource in the score of a node, at least 1. It matters only if a pod
+    /// requests several of the configured resources.
     #[serde(default = "default_weight")]
     pub weight: u32,
     /// The layouts, which tell how many units a device has on each kind of node. They are needed if

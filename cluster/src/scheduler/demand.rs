@@ -10,16 +10,15 @@ use super::objects::{Container, Pod};
 pub struct Demand {
     /// The number of units that kube-scheduler subtracts from the free units of the pod's node.
     pub units: u64,
-    /// The unit requests of the containers that hold units at the time of the largest demand: one
-    /// number of units for each container. The kubelet allocates the units of a container in one
-    /// call.
+    /// The number of units that each container requests, for those containers that hold units at
+    /// the time of the largest demand. The kubelet allocates the units of a container in one call.
     pub unit_requests: Vec<u64>,
 }
 
-/// Computes a pod's demand for a resource. The pod's init containers run one after the other
-/// before its other containers start, and the kubelet reuses the devices of an init container for
-/// later containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
-/// Returns `None` if a quantity is not valid for devices.
+/// Computes a pod's demand for a resource. The pod's init containers run one after the other before
+/// its other containers start, and the kubelet reuses the devices of an init container for later
+/// containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
+/// Returns `None` if a quantity is not a whole number, such as `500m`.
 pub fn compute_demand(pod: &Pod, resource: &str) -> Option<Demand> {
     // The unit requests of the containers that run until the pod ends. In the loop, these are the
     // sidecars that precede the current container. After the loop, they also include the main

@@ -1,4 +1,4 @@
-//! The extender's metrics.
+//! The scheduler extender's metrics, which the page `/metrics` shows.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,7 +9,8 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
 
-/// The extender's metrics. All clones share the same values.
+/// The metrics that the extender updates at each request and event. All clones share the same
+/// values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     /// The number of requests from kube-scheduler, by verb (`filter`, `prioritize`) and result

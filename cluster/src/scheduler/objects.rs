@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-/// The quantities of resources. The key is the name of a resource, and the value is the quantity as
-/// a text that is not parsed yet.
+/// The quantities of resources by the names of the resources, such as `example.com/npu`. A quantity
+/// is a text that is not parsed yet, such as `2` or `2k`.
 pub type Quantities = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Default, Resource, Deserialize)]

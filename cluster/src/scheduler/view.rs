@@ -11,15 +11,14 @@ use super::objects;
 use super::score::{ResourceUsage, compute_score};
 use crate::quantity;
 
-/// The configured resources that a pod requests.
+/// The demand of a pod for each of the configured resources that it requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequest(Box<[ResourceRequest]>);
 
-/// A pod's demand for one of the configured resources. [`Demand`](super::demand::Demand) describes
-/// the fields.
+/// A pod's demand for one configured resource: the number of its units, and the units of each
+/// container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResourceRequest {
-    /// The index of the resource in the configuration.
     resource_index: usize,
     units: u64,
     unit_requests: Box<[u64]>,
@@ -62,7 +61,6 @@ struct NodeResource {
     unit_requests: Vec<u64>,
 }
 
-/// The number of a node's devices, and the number of units of each device.
 #[derive(Debug, Clone, Copy)]
 struct DeviceSizes {
     device_count: u64,
@@ -81,7 +79,7 @@ pub struct ClusterView {
 
 impl PodRequest {
     /// Computes how much a pod requests of each configured resource. Returns `None` if a quantity
-    /// is not valid for devices.
+    /// is not a whole number, such as `500m`.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut request = Vec::new();
         for (resource_index, configured_resource) in config.resources.iter().enumerate() {

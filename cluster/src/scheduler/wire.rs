@@ -67,7 +67,8 @@ struct Metadata {
 }
 
 impl<'a> Arguments<'a> {
-    /// Parses the body of a request.
+    /// Parses the body of a `filter` or `prioritize` request. Fails if the pod is longer than
+    /// `MAX_POD_BYTES`, or a list has more than `MAX_NODES` nodes.
     pub fn parse(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: ExtenderArgs<'a> = serde_json::from_slice(body)?;
         let nodes = match (request.names, request.nodes) {

@@ -7,7 +7,8 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The prefix of the names of all resources that the device plugin offers.
+/// The prefix of the names of FPGA resources: those that the device plugin offers, and the friendly
+/// names by which pods request them.
 pub const RESOURCE_PREFIX: &str = "fpga.intel.com/";
 
 /// The prefix of the environment variables that contain the interface ids of a container's regions:

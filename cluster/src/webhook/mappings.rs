@@ -34,7 +34,7 @@ pub struct Program {
 #[derive(Debug, Clone, Default)]
 pub struct Namespace(BTreeMap<String, Vec<Object>>);
 
-/// An object that defines a friendly name.
+/// An object of the API server that defines a friendly name for an FPGA resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     Function(AcceleratorFunctionSpec),
@@ -115,7 +115,7 @@ fn describe_bad_id(name: &str) -> String {
     format!("\"{name}\" has an id that is not hexadecimal, or has a wrong length")
 }
 
-/// The mappings of all namespaces.
+/// The friendly names of all namespaces, and the resources to which they are mapped.
 #[derive(Debug, Default)]
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,

@@ -1,4 +1,4 @@
-//! The webhook's metrics.
+//! The webhook's metrics, which the page `/metrics` shows.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
 
-/// The webhook's metrics. All clones share the same values.
+/// The metrics that the webhook updates at each review and event. All clones share the same values.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     /// The number of admission reviews, by result: `mapped`, `unchanged`, `denied` or `invalid`.

@@ -12,11 +12,12 @@ use serde_json::value::RawValue;
 use super::api::{FUNCTION_VARIABLE_PREFIX, REGION_VARIABLE_PREFIX, RESOURCE_PREFIX};
 use crate::json::{BoundedList, JsonString};
 
-/// The maximum number of entries in each of a pod's two lists of containers.
+/// The maximum number of entries in each of a pod's two lists of containers. Parsing a longer list
+/// fails.
 const MAX_CONTAINERS: usize = 1024;
 
 /// The maximum number of resources with the prefix [`RESOURCE_PREFIX`] that a container may
-/// request.
+/// request. Parsing a pod with more of them fails.
 const MAX_RESOURCES: usize = 64;
 
 #[derive(Debug, Default, Deserialize)]

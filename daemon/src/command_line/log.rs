@@ -47,7 +47,8 @@ enum LogLevel {
 impl LogOptions {
     /// Starts the log of this process with these options. Panics if the log was already started.
     pub fn start(&self) {
-        // Each event is one write, as `OutputForm::Line` requires.
+        // The log library writes each event with one call, as `OutputForm::Line` requires, which
+        // treats each write as one line.
         let form = match self.log_format {
             LogFormat::Text => OutputForm::Line,
             LogFormat::Json => OutputForm::Json,

@@ -16,8 +16,8 @@ use tokio::io::unix::AsyncFd;
 pub enum WatchedEvents {
     /// Only entries that appear in a directory or disappear from it.
     Entries,
-    /// The same events, and also every write to a file. This is useless for `/dev`, where inotify
-    /// reports every write to a device.
+    /// Entries that appear or disappear, and also files that are closed after a write. This is
+    /// useless for `/dev`, where inotify reports every write to a device.
     Contents,
 }
 
@@ -43,7 +43,6 @@ const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchF
 /// An inotify instance that watches directories. A directory may be created later than its watch.
 pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
-    /// The inotify events for which `directories` are watched.
     events: AddWatchFlags,
     queue: AsyncFd<InotifyQueue>,
     /// The active watches. If a directory does not exist, only its nearest existing ancestor has a

@@ -17,11 +17,11 @@ use injection_plan::facts::ReportedProperties;
 
 use crate::host_inventory::{Notifier, host_program};
 
-/// The time from the end of a run of the programs to the start of the next run.
+/// The time from the end of a run of the programs that report facts to the start of the next run.
 const RUN_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The interval while a fact says that a device is unhealthy. It is shorter, so that the device is
-/// offered soon after it has recovered.
+/// The interval between runs while a fact says that a device is unhealthy. It is shorter, so that
+/// the device is offered soon after it has recovered.
 const UNHEALTHY_RUN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The programs of one class that report facts, and the state of their runs.
@@ -50,7 +50,7 @@ impl PropertyPrograms {
         &mut self,
         class: &DeviceClass,
         inventory: &Inventory,
-        root: &Path,
+        host_root: &Path,
         now: Instant,
         notifier: Option<&Notifier>,
     ) -> BTreeSet<DeviceId> {
@@ -82,7 +82,7 @@ impl PropertyPrograms {
         {
             self.current_run = Some(PropertyProgramRun::start(
                 class,
-                root,
+                host_root,
                 nodes,
                 notifier.cloned(),
             ));
@@ -155,14 +155,14 @@ impl PropertyProgramRun {
     /// Starts a thread that runs the programs of the class and writes the facts file.
     fn start(
         class: &DeviceClass,
-        root: &Path,
+        host_root: &Path,
         nodes: BTreeSet<PathBuf>,
         notifier: Option<Notifier>,
     ) -> Self {
-        let (class, root) = (class.clone(), root.to_owned());
+        let (class, host_root) = (class.clone(), host_root.to_owned());
         let (sender, faults_receiver) = mpsc::channel();
         thread::spawn(move || {
-            let faults = renew_facts(&class, &root);
+            let faults = renew_facts(&class, &host_root);
             // Sending fails if the receiver was dropped because the class is no longer served.
             // Nobody needs the faults then.
             let _ = sender.send(faults);
@@ -179,15 +179,15 @@ impl PropertyProgramRun {
 
 /// Runs the programs of the class and writes the facts file. Returns one line for each fault. If a
 /// program fails, the file keeps its earlier facts about devices that still exist.
-fn renew_facts(class: &DeviceClass, root: &Path) -> Vec<String> {
+fn renew_facts(class: &DeviceClass, host_root: &Path) -> Vec<String> {
     let build_command = |program: &Path, arguments: &[String]| {
-        host_program::build_command(root, program, arguments)
+        host_program::build_command(host_root, program, arguments)
     };
-    let reported_properties = ReportedProperties::run_programs(class, root, build_command);
+    let reported_properties = ReportedProperties::run_programs(class, host_root, build_command);
     // The host is opened after the programs, because an open `RealHost` does not notice what they
     // changed.
-    match RealHost::open(root) {
-        Ok(host) => write_facts(&reported_properties, class, root, &host),
+    match RealHost::open(host_root) {
+        Ok(host) => write_facts(&reported_properties, class, host_root, &host),
         Err(error) => vec![format!("facts cannot be renewed: {error}")],
     }
 }
@@ -197,14 +197,14 @@ fn renew_facts(class: &DeviceClass, root: &Path) -> Vec<String> {
 fn write_facts(
     reported_properties: &ReportedProperties,
     class: &DeviceClass,
-    root: &Path,
+    host_root: &Path,
     host: &dyn HostView,
 ) -> Vec<String> {
     let mut faults = reported_properties.faults.clone();
     // If the host has none of the programs, the file is not changed, because the administrator may
     // write it in another way.
     let has_no_program = reported_properties.programs.is_empty() && faults.is_empty();
-    if !has_no_program && let Err(error) = reported_properties.write(class, root, host) {
+    if !has_no_program && let Err(error) = reported_properties.write(class, host_root, host) {
         faults.push(format!("facts cannot be written: {error}"));
     }
     faults

@@ -41,9 +41,9 @@ impl ProgramOutcome {
     }
 }
 
-/// Runs a health program of the host and waits until it ends. `root` is the path of the host's root
-/// directory.
-pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> ProgramOutcome {
+/// Runs a health program of the host and waits until it ends. `host_root` is the path of the host's
+/// root directory.
+pub(crate) fn run_health_program(command: &HealthCommand, host_root: &Path) -> ProgramOutcome {
     let HealthCommand {
         program,
         arguments,
@@ -54,10 +54,10 @@ pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> Progra
     let not_run_outcome = |reason: &dyn std::fmt::Display| {
         ProgramOutcome::NotStarted(format!("{} cannot be run: {reason}", program.display()))
     };
-    if let Err(error) = ownership::resolve_trusted_program(root, program) {
+    if let Err(error) = ownership::resolve_trusted_program(host_root, program) {
         return not_run_outcome(&error);
     }
-    let mut command = host_program::build_command(root, program, arguments);
+    let mut command = host_program::build_command(host_root, program, arguments);
     program_output::set_library_path(&mut command, library_path);
     match program_output::run_program(command, *timeout, MAX_OUTPUT_BYTES) {
         Err(error) => not_run_outcome(&error),

@@ -17,13 +17,13 @@ use device_class::discover::{Device, Health, HealthCommand};
 use crate::host_inventory::Notifier;
 use crate::host_inventory::health_program::{ProgramOutcome, run_health_program};
 
-/// The time from the end of a program to its next start.
+/// The time from the end of a health program to its next start.
 const RUN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The maximum number of programs of one class that run at the same time.
 const MAX_RUNNING_PROGRAMS: usize = 4;
 
-/// A program and its arguments. They identify a run.
+/// A program and its arguments. Devices with the same command line share one run of the program.
 type CommandLine = Vec<String>;
 
 /// The health programs of one class, with the last result of each.
@@ -51,7 +51,7 @@ impl HealthPrograms {
     pub(crate) fn update_health(
         &mut self,
         devices: &mut [Device],
-        root: &Path,
+        host_root: &Path,
         now: Instant,
         notifier: Option<&Notifier>,
     ) -> BTreeSet<String> {
@@ -113,12 +113,12 @@ impl HealthPrograms {
                             devices,
                         })
                     });
-            self.result_receiver = start_threads(due_programs.collect(), root, notifier);
+            self.result_receiver = start_threads(due_programs.collect(), host_root, notifier);
         }
         failure_reasons
     }
 
-    /// Stores the results of the programs that have ended.
+    /// Stores the results of the programs that have ended, without waiting for the others.
     fn collect_results(&mut self, now: Instant) {
         while let Some(results) = &self.result_receiver {
             match results.try_recv() {
@@ -144,7 +144,7 @@ impl HealthPrograms {
 /// `None` if `programs` is empty.
 fn start_threads(
     programs: VecDeque<DueProgram>,
-    root: &Path,
+    host_root: &Path,
     notifier: Option<&Notifier>,
 ) -> Option<Receiver<(CommandLine, ProgramOutcome)>> {
     let thread_count = programs.len().min(MAX_RUNNING_PROGRAMS);
@@ -154,9 +154,9 @@ fn start_threads(
     let programs = Arc::new(Mutex::new(programs));
     let (sender, results) = mpsc::channel();
     for _ in 0..thread_count {
-        let (programs, root) = (Arc::clone(&programs), root.to_owned());
+        let (programs, host_root) = (Arc::clone(&programs), host_root.to_owned());
         let (sender, notifier) = (sender.clone(), notifier.cloned());
-        thread::spawn(move || run_queue(&programs, &root, &sender, notifier.as_ref()));
+        thread::spawn(move || run_queue(&programs, &host_root, &sender, notifier.as_ref()));
     }
     Some(results)
 }
@@ -165,7 +165,7 @@ fn start_threads(
 /// each program.
 fn run_queue(
     programs: &Mutex<VecDeque<DueProgram>>,
-    root: &Path,
+    host_root: &Path,
     results: &Sender<(CommandLine, ProgramOutcome)>,
     notifier: Option<&Notifier>,
 ) {
@@ -183,7 +183,7 @@ fn run_queue(
         let Some((command, _)) = devices.first() else {
             continue;
         };
-        let outcome = run_health_program(command, root);
+        let outcome = run_health_program(command, host_root);
         let mut devices = devices.iter();
         let has_changed = devices.any(|(command, was_healthy)| {
             outcome.judge_health(command).is_healthy() != *was_healthy

@@ -28,7 +28,7 @@ use crate::host_inventory::response_check::ResponseCheck;
 #[derive(Debug, Default)]
 pub struct HostScan<'a> {
     pub classes: Vec<ClassScan<'a>>,
-    /// The owner of each request variable and of each resource name: the class to which it belongs.
+    /// For each request variable and each resource name, the class that may use it.
     pub name_owners: NameOwners,
     /// One message for each device or class that was left out, with the reason.
     pub warnings: Vec<String>,
@@ -69,14 +69,16 @@ pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
     /// The classes that read a path which is not mounted in this container, each with the error.
     pub(crate) unmounted_classes: Arc<UnmountedClasses>,
-    /// The checks of device files that are repeated in the time between two scans.
+    /// The checks of device files that are repeated every second in the time between two scans.
     response_checks: Arc<Vec<ResponseCheck>>,
     /// The root directory of the host. If it is `None`, the kernel's log is not read and no
     /// programs are run.
     host_root: Option<PathBuf>,
-    /// The notifier that is used when a program ends and a scan must evaluate its result.
+    /// Notifies the host watcher when a program has ended, so that a scan evaluates its result.
     pub(crate) notifier: Option<Notifier>,
-    /// Whether a scan waits for the end of the programs that report facts.
+    /// Whether a scan waits until the programs that report facts have ended. Only the DRA driver
+    /// waits, because the creation of a partition changes facts that such a program could
+    /// overwrite.
     pub(crate) waits_for_driver_properties: bool,
 }
 
@@ -94,7 +96,8 @@ struct ClassMemory {
     facts_programs: PropertyPrograms,
 }
 
-/// The maximum number of log records that are kept for the next scan.
+/// The maximum number of log records that are kept for the next scan, so that a driver that logs in
+/// a loop does not fill the memory.
 const MAX_PENDING_RECORDS: usize = 65_536;
 
 impl ScanMemory {
@@ -107,7 +110,6 @@ impl ScanMemory {
             .min()
     }
 
-    /// Returns the checks of device files that are repeated in the time between two scans.
     pub(crate) fn response_checks(&self) -> Arc<Vec<ResponseCheck>> {
         Arc::clone(&self.response_checks)
     }
@@ -142,11 +144,11 @@ impl ScanMemory {
         }
     }
 
-    /// Creates an empty memory for repeated scans of the host whose root directory is `root`. A
-    /// scan with this memory reads the kernel's log and runs programs.
-    pub fn for_host(root: &Path) -> Self {
+    /// Creates an empty memory for repeated scans of the host whose root directory is `host_root`.
+    /// A scan with this memory reads the kernel's log and runs programs.
+    pub fn for_host(host_root: &Path) -> Self {
         ScanMemory {
-            host_root: Some(root.to_owned()),
+            host_root: Some(host_root.to_owned()),
             ..Self::default()
         }
     }
@@ -158,25 +160,25 @@ impl ClassMemory {
             Some(log) => log,
             None => KernelLog::open(host_root)?,
         };
-        let mut lines = std::mem::take(&mut self.pending_records);
-        lines.extend(self.log.insert(log).read_new_records()?);
-        Ok(lines)
+        let mut records = std::mem::take(&mut self.pending_records);
+        records.extend(self.log.insert(log).read_new_records()?);
+        Ok(records)
     }
 
     /// Reads the log records since the last call. Returns whether one of them concerns a device. An
     /// error is ignored here, because the next scan reads the log again and reports the error.
     fn has_relevant_log_record(&mut self) -> bool {
-        let Some(Ok(lines)) = self.log.as_mut().map(KernelLog::read_new_records) else {
+        let Some(Ok(records)) = self.log.as_mut().map(KernelLog::read_new_records) else {
             return false;
         };
         let mut rules = self.log_rules.iter();
         let concerns_device = |(id, rule): &(DeviceId, HistoryRule)| {
-            let mut lines = lines.iter();
-            lines.any(|line| line.concerns_device(id.as_str(), rule))
+            let mut records = records.iter();
+            records.any(|record| record.concerns_device(id.as_str(), rule))
         };
         let has_relevant_record = rules.any(concerns_device);
         if self.pending_records.len() < MAX_PENDING_RECORDS {
-            self.pending_records.extend(lines);
+            self.pending_records.extend(records);
         }
         has_relevant_record
     }
@@ -230,14 +232,14 @@ pub fn scan_host<'a>(
         let class_memory = memory.classes.entry(class.name.clone()).or_default();
         let notifier = memory.notifier.as_ref();
         let mut withheld_devices = BTreeSet::new();
-        if let Some(root) = &memory.host_root {
+        if let Some(host_root) = &memory.host_root {
             let programs = &mut class_memory.facts_programs;
-            withheld_devices = programs.start_if_due(class, &inventory, root, now, notifier);
+            withheld_devices = programs.start_if_due(class, &inventory, host_root, now, notifier);
             // The host is opened again: the programs may have changed its files, and an open
             // `RealHost` does not notice this.
             if memory.waits_for_driver_properties
                 && programs.wait_for_run(now)
-                && let Ok(host) = RealHost::open(root)
+                && let Ok(host) = RealHost::open(host_root)
             {
                 inventory = discover::scan_devices(class, &host);
                 withheld_devices.clear();
@@ -246,20 +248,22 @@ pub fn scan_host<'a>(
             warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         }
         let mut log_records = Vec::new();
-        if let Some(root) = &memory.host_root
+        if let Some(host_root) = &memory.host_root
             && class.spec.reads_kernel_log()
             && !inventory.devices.is_empty()
         {
-            log_records = class_memory.read_new_records(root).unwrap_or_else(|error| {
-                classes_without_log.insert(class.name.clone());
-                warnings.push(format!(
-                    "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
+            log_records = class_memory
+                .read_new_records(host_root)
+                .unwrap_or_else(|error| {
+                    classes_without_log.insert(class.name.clone());
+                    warnings.push(format!(
+                        "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
                      {error}; a container has to be privileged (deploy/components/host-programs)",
-                    class.name,
-                    root.display()
-                ));
-                Vec::new()
-            });
+                        class.name,
+                        host_root.display()
+                    ));
+                    Vec::new()
+                });
         }
         response_checks.extend(ResponseCheck::from_devices(class, &inventory, host));
         let log_rules = inventory.devices.iter().flat_map(|device| {
@@ -285,9 +289,9 @@ pub fn scan_host<'a>(
             log_records.drain(..log_records.len().saturating_sub(MAX_PENDING_RECORDS));
             class_memory.pending_records = log_records;
         }
-        if let Some(root) = &memory.host_root {
+        if let Some(host_root) = &memory.host_root {
             let programs = &mut class_memory.health_programs;
-            let faults = programs.update_health(devices, root, now, notifier);
+            let faults = programs.update_health(devices, host_root, now, notifier);
             warnings.extend(
                 faults
                     .into_iter()

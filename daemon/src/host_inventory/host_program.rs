@@ -12,8 +12,8 @@ use injection_plan::program_output::LIBRARY_PATH_ENV;
 /// The name of the hidden subcommand that calls [`enter_root_and_exec`].
 pub const IN_ROOT_SUBCOMMAND: &str = "in-root";
 
-/// The exit status of the subcommand if the program could not be executed. Shells use the same
-/// status.
+/// The exit status of the hidden subcommand if the program could not be executed. Shells use the
+/// same status.
 pub const NOT_EXECUTED_STATUS: u8 = 126;
 
 /// Builds the command that runs a program of the host with the root directory `root`. A process can

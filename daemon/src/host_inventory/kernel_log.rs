@@ -35,12 +35,12 @@ impl KernelLog {
     /// Returns the records since the previous call, but at most [`MAX_RECORDS`]. The next call
     /// returns the other records.
     pub(crate) fn read_new_records(&mut self) -> io::Result<Vec<KernelLogRecord>> {
-        let mut lines = Vec::new();
-        let mut record = [0; MAX_RECORD_BYTES];
+        let mut records = Vec::new();
+        let mut buffer = [0; MAX_RECORD_BYTES];
         for _ in 0..MAX_RECORDS {
-            match self.0.read(&mut record) {
+            match self.0.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(length) => lines.extend(KernelLogRecord::parse(&record[..length])),
+                Ok(length) => records.extend(KernelLogRecord::parse(&buffer[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // EPIPE means that the kernel has overwritten records that were not read yet. The
                 // next read returns the oldest record that still exists.
@@ -48,7 +48,7 @@ impl KernelLog {
                 Err(error) => return Err(error),
             }
         }
-        Ok(lines)
+        Ok(records)
     }
 }
 

@@ -17,12 +17,12 @@ pub(crate) struct UnmountedPath {
     pub(crate) is_searched: bool,
 }
 
-/// Returns the first path of a class that is not mounted below `root`. The paths at which the class
-/// searches for devices are checked first. Returns `None` if all paths are mounted, or if `root` is
-/// the root directory of the host itself.
-pub(crate) fn find_unmounted_path(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
+/// Returns the first path of a class that is not mounted below `host_root`. The paths at which the
+/// class searches for devices are checked first. Returns `None` if all paths are mounted, or if
+/// `host_root` is the root directory of the host itself.
+pub(crate) fn find_unmounted_path(class: &DeviceClass, host_root: &Path) -> Option<UnmountedPath> {
     let get_device_number = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    if !has_host_mounts_below(root, &list_entry_paths(root), get_device_number) {
+    if !has_host_mounts_below(host_root, &list_entry_paths(host_root), get_device_number) {
         return None;
     }
     let searched_paths = class.spec.list_searched_paths().into_iter();
@@ -30,40 +30,45 @@ pub(crate) fn find_unmounted_path(class: &DeviceClass, root: &Path) -> Option<Un
     let read_paths = class.spec.list_read_paths().into_iter();
     let mut paths = searched_paths.chain(read_paths.map(|path| (path, false)));
     let (path, is_searched) =
-        paths.find(|(path, _)| !is_mounted(root, Path::new(path), get_device_number))?;
+        paths.find(|(path, _)| !is_mounted(host_root, Path::new(path), get_device_number))?;
     Some(UnmountedPath { path, is_searched })
 }
 
-fn list_entry_paths(root: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root).into_iter().flatten();
+fn list_entry_paths(host_root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(host_root).into_iter().flatten();
     entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .collect()
 }
 
-/// Returns whether `root` is a directory of the container's own file system that has mounts of the
-/// host below it. Returns `false` if the host's root directory itself is mounted at `root`.
-/// `get_device_number` returns the device number of the file system that contains a path.
+/// Returns whether `host_root` is a directory of the container's own file system that has mounts of
+/// the host below it. Returns `false` if the host's root directory itself is mounted at
+/// `host_root`. `get_device_number` returns the device number of the file system that contains a
+/// path.
 fn has_host_mounts_below(
-    root: &Path,
+    host_root: &Path,
     entries: &[PathBuf],
     get_device_number: impl Fn(&Path) -> Option<u64>,
 ) -> bool {
-    let Some(parent) = root.parent() else {
+    let Some(parent) = host_root.parent() else {
         return false;
     };
-    let root_device = get_device_number(root);
+    let root_device = get_device_number(host_root);
     let mut devices = entries.iter().map(|path| get_device_number(path));
     root_device == get_device_number(parent)
         && devices.any(|device| device.is_some() && device != root_device)
 }
 
 /// Returns whether a path is inside a mount of the host, which is so if a component of the path is
-/// on another file system than `root`. The container's own file system has only the directories
-/// above the mounts. The path need not exist completely.
-fn is_mounted(root: &Path, path: &Path, get_device_number: impl Fn(&Path) -> Option<u64>) -> bool {
-    let root_device = get_device_number(root);
-    let mut prefix = root.to_owned();
+/// on another file system than `host_root`. The container's own file system has only the
+/// directories above the mounts. The path need not exist completely.
+fn is_mounted(
+    host_root: &Path,
+    path: &Path,
+    get_device_number: impl Fn(&Path) -> Option<u64>,
+) -> bool {
+    let root_device = get_device_number(host_root);
+    let mut prefix = host_root.to_owned();
     for component in path.components() {
         let Component::Normal(name) = component else {
             continue;

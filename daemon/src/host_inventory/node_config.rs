@@ -16,17 +16,17 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Reads the configuration file `path`, or the default file. If the file has an error, logs the
-    /// error and reads the configuration that is installed on the host: `installed_path`, or the
-    /// default file below the host's root directory. `mounted_root` is the path of the host's root
-    /// directory in this process's container.
+    /// Reads the configuration file `config_path`, or the default file. If the file has an error,
+    /// logs the error and reads the configuration that is installed on the host: `installed_path`,
+    /// or the default file below the host's root directory. `mounted_root` is the path of the
+    /// host's root directory in this process's container.
     pub fn load(
-        path: Option<&Path>,
+        config_path: Option<&Path>,
         mounted_root: Option<&Path>,
         installed_path: Option<&Path>,
     ) -> Result<Self, FileError> {
         let (config, config_error) =
-            Config::load_or_read_installed(path, mounted_root, installed_path)?;
+            Config::load_or_read_installed(config_path, mounted_root, installed_path)?;
         if let Some(config_error) = config_error {
             tracing::error!(
                 "the configuration has a mistake, so the one that is installed on the host is used, \

@@ -3,11 +3,11 @@
 
 use tokio::sync::watch;
 
-/// The sender of notifications.
+/// Sends notifications to all clones of its [`Notifications`].
 #[derive(Debug, Clone)]
 pub struct Notifier(watch::Sender<()>);
 
-/// The receiver of notifications.
+/// Receives the notifications of one [`Notifier`]. Each clone receives all of them.
 #[derive(Debug, Clone)]
 pub struct Notifications(watch::Receiver<()>);
 

@@ -9,7 +9,7 @@ use device_class::class::DeviceClass;
 use device_class::discover::{Inventory, list_response_checks};
 use device_class::host::RealHost;
 
-/// A check whether a device answers. It has the result of the last scan.
+/// A check whether a device still answers, with the result of the last scan.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseCheck {
     /// The file of the device that is read, such as its PCI configuration space in /sys.
@@ -46,9 +46,9 @@ impl ResponseCheck {
     }
 }
 
-/// Returns whether a device answers now and did not answer in the last scan, or the reverse.
-pub(crate) fn has_changed_response(checks: &[ResponseCheck], root: &Path) -> bool {
-    let Ok(host) = RealHost::open(root) else {
+/// Returns whether a device has stopped or begun to answer since the last scan.
+pub(crate) fn has_changed_response(checks: &[ResponseCheck], host_root: &Path) -> bool {
+    let Ok(host) = RealHost::open(host_root) else {
         return false;
     };
     let mut checks = checks.iter();

@@ -27,14 +27,14 @@ use crate::host_inventory::{
 /// further scan.
 const EVENT_DELAY: Duration = Duration::from_millis(10);
 
-/// The minimum time between two scans.
+/// The minimum time between two scans, however many events arrive.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time between two polls of the devices for a response, and between two reads of the kernel's
 /// log.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What must be done after a change on the host.
+/// The work that is due after a change on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatcherTask {
     /// Scan the host, because a device may have changed, or because the scan interval has passed.
@@ -68,7 +68,8 @@ pub struct HostWatcher {
     change_watcher: Option<ChangeWatcher>,
     /// The thread that polls whether the devices answer. A driver may block this thread.
     poll_thread: Option<JoinHandle<bool>>,
-    /// The notifier that is used when a driver's program ends and a scan must evaluate its result.
+    /// Notifies this watcher when a driver's program has ended, so that a scan evaluates its
+    /// result.
     program_notifier: Notifier,
     program_notifications: Notifications,
     scan_progress: ScanProgress,
@@ -178,10 +179,11 @@ impl HostWatcher {
         let due_time = self.memory.next_due_time();
         let delay = due_time.map(|due_time| due_time.saturating_duration_since(Instant::now()));
         let period = delay.map_or(period, |delay| period.min(delay));
-        let (memory, root) = (&mut self.memory, &self.config.host_root);
+        let (memory, host_root) = (&mut self.memory, &self.config.host_root);
+        let poll_thread = &mut self.poll_thread;
         let task = tokio::select! {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
-            () = wait_for_health_change(memory, root, &mut self.poll_thread) => WatcherTask::Scan,
+            () = wait_for_health_change(memory, host_root, poll_thread) => WatcherTask::Scan,
             () = change_watcher.device_notifications.wait() => WatcherTask::Scan,
             () = self.program_notifications.wait() => WatcherTask::Scan,
             () = change_watcher.class_file_notifications.wait() => WatcherTask::LoadClasses,
@@ -290,8 +292,8 @@ impl HostWatcher {
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Option<T> {
         let classes = Arc::clone(&self.classes);
-        let root = self.config.host_root.clone();
-        let mut memory = std::mem::replace(&mut self.memory, ScanMemory::for_host(&root));
+        let host_root = self.config.host_root.clone();
+        let mut memory = std::mem::replace(&mut self.memory, ScanMemory::for_host(&host_root));
         memory.unmounted_classes = Arc::clone(&self.unmounted_classes);
         memory.notifier = Some(self.program_notifier.clone());
         // The DRA driver holds the locks of divisible devices only during a scan. A program that
@@ -300,7 +302,7 @@ impl HostWatcher {
         let span = Span::current();
         let scan_thread = tokio::task::spawn_blocking(move || {
             let _span = span.entered();
-            let scan_result = match RealHost::open(&root) {
+            let scan_result = match RealHost::open(&host_root) {
                 Ok(host) => {
                     let scan = scan_host(&classes, &host, &mut memory, Instant::now());
                     let errors = scan.class_errors.iter();
@@ -309,7 +311,7 @@ impl HostWatcher {
                 }
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
-                    root.display()
+                    host_root.display()
                 )),
             };
             (scan_result, memory)
@@ -340,7 +342,7 @@ impl HostWatcher {
 /// kernel's log concerns a device.
 async fn wait_for_health_change(
     memory: &mut ScanMemory,
-    root: &Path,
+    host_root: &Path,
     poll_thread: &mut Option<JoinHandle<bool>>,
 ) {
     let checks = memory.response_checks();
@@ -358,8 +360,8 @@ async fn wait_for_health_change(
         // The read of a lost device's file can block. While it is blocked, no other read starts.
         // The kernel's log is then not read either, until the caller waits again.
         let thread = poll_thread.get_or_insert_with(|| {
-            let (checks, root) = (Arc::clone(&checks), root.to_owned());
-            tokio::task::spawn_blocking(move || has_changed_response(&checks, &root))
+            let (checks, host_root) = (Arc::clone(&checks), host_root.to_owned());
+            tokio::task::spawn_blocking(move || has_changed_response(&checks, &host_root))
         });
         let has_changed = thread.await;
         *poll_thread = None;

@@ -9,7 +9,7 @@ use crate::http_server::connections::MemoryLease;
 /// The HTTP response to a request, with its whole body.
 pub type Answer = Response<Vec<u8>>;
 
-/// Returns an answer in plain text.
+/// Returns an answer with the status `status` and a plain text in UTF-8.
 pub fn build_text_answer(status: StatusCode, text: impl Into<String>) -> Answer {
     build_answer(status, "text/plain; charset=utf-8", text.into().into())
 }

@@ -1,4 +1,5 @@
-//! Reads the bodies of requests.
+//! Reads the bodies of requests, and limits their size, the time that they take and the memory that
+//! they use.
 
 use std::time::Duration;
 
@@ -30,7 +31,6 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    /// Returns the answer that reports the error to the client.
     pub(crate) fn to_answer(&self) -> Answer {
         let status = match self {
             BodyError::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,

@@ -21,7 +21,7 @@ const GRACE_PERIOD: Duration = Duration::from_millis(100);
 /// than a thousand TLS handshakes per second.
 const SAME_ADDRESS_GRACE_PERIOD: Duration = Duration::from_millis(1);
 
-/// The open connections of a server.
+/// The open connections of a server, and the memory that their requests and answers use.
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: Limits,
@@ -156,7 +156,6 @@ impl ConnectionTable {
         Some((self.last_id, close_notify))
     }
 
-    /// Returns for each client address the sum of the weights of its connections.
     fn sum_weights_by_address(
         &self,
         get_weight: impl Fn(&Connection) -> usize,

@@ -10,12 +10,14 @@ use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::{Template, TemplateError};
 
-/// One entry of `attributes`: an attribute whose value is read from the host.
+/// One entry of `attributes` in a class file: which attributes it sets, and where on the host their
+/// values are read.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawAttributeSource")]
 pub struct AttributeSource {
     pub origin: Origin,
-    /// Replacements of values: a value that equals a key is replaced by the value of that key.
+    /// Maps a value that was read to the value of the attribute, such as `0x1d` to `x1`. A value
+    /// that is not a key of this map is kept.
     pub replacements: BTreeMap<String, String>,
     /// The template for the value if it cannot be read. If there is no default and the value cannot
     /// be read, the candidate is not a device.
@@ -24,7 +26,7 @@ pub struct AttributeSource {
     pub advice: Option<String>,
 }
 
-/// The source of an attribute's value.
+/// The source of an attribute's value: a text, a symbolic link, or the path that a pattern matches.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// A text: the content of a file, or a text that is composed of other attributes.
@@ -35,7 +37,8 @@ pub enum Origin {
         /// has no group. Without an expression, the value is the trimmed first line of the text.
         regex: Option<Pattern>,
     },
-    /// A symbolic link. The value is the last component of the link's target.
+    /// A symbolic link. The value is the last component of the link's target, such as the name of a
+    /// driver.
     Link {
         name: AttributeName,
         /// The path of the link: absolute, or relative to the path that the entry of `[[discover]]`
@@ -48,7 +51,7 @@ pub enum Origin {
         /// The attribute that gets the number of matching paths. If it is set, the captures are not
         /// stored.
         count_name: Option<AttributeName>,
-        /// The path pattern. Each capture sets the attribute of the same name.
+        /// The path pattern. Each capture, such as `{index}`, sets the attribute of the same name.
         pattern: PathPattern,
         /// The content that the file at a matching path must have.
         expected_content: Option<ExpectedContent>,
@@ -64,12 +67,15 @@ pub enum Text {
         /// The path of the file: absolute, or relative to the path that the entry of `[[discover]]`
         /// matched.
         file: Template,
-        /// The key of the line, `key: value` or `key value`, whose value is used.
+        /// The key of the line whose value is used, in a file of lines such as `key: value` or `key
+        /// value`. `None` means that the whole file is used.
         key: Option<Template>,
     },
-    /// A text that is composed of attributes that were read before this one.
+    /// A text that is composed of attributes that were read before this one, such as
+    /// `{vendor}:{model}`.
     Value(Template),
-    /// An integer that is computed from attributes that were read before this one.
+    /// An integer that is computed from attributes that were read before this one, such as `{minor}
+    /// / 16`.
     Formula(Template),
     /// A path. The value is this path with all symbolic links resolved.
     RealPath(Template),
@@ -77,7 +83,8 @@ pub enum Text {
     DriverProperty(Template),
 }
 
-/// A regular expression, which is compiled when the class file is parsed.
+/// A regular expression. It is compiled when the class file is parsed, so that an invalid
+/// expression is reported for its line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pattern(pub(crate) regex_lite::Regex);
@@ -93,7 +100,7 @@ impl TryFrom<String> for Pattern {
     }
 }
 
-/// Two patterns are equal if their regular expressions are the same text.
+/// Compares the texts of the two expressions, because `regex_lite::Regex` has no `PartialEq`.
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_str() == other.0.as_str()
@@ -108,13 +115,14 @@ impl Pattern {
     }
 }
 
-/// The content that the file at a matching path must have.
+/// The content that the file at a matching path must have. A path with another content does not
+/// match.
 #[derive(Debug, Clone)]
 pub struct ExpectedContent {
     /// The key of the line, `key: value` or `key value`, whose value is compared. Without a key,
     /// the content of the whole file is compared.
     pub key: Option<Template>,
-    /// The accepted values, as templates.
+    /// The accepted values, as templates. The content must equal one of them.
     pub values: Vec<Template>,
 }
 
@@ -131,8 +139,9 @@ impl AttributeSource {
         name.into_iter().chain(captures.into_iter().flatten())
     }
 
-    /// Returns whether this entry sets the attribute. A capture does not set an attribute that is
-    /// already known; it only restricts the pattern to paths with the known value.
+    /// Returns whether this entry sets the attribute. A capture of a path pattern does not set an
+    /// attribute whose value is already known (`is_known`); it restricts the matches to paths with
+    /// the known value.
     pub(crate) fn sets_attribute(&self, attribute: &AttributeName, is_known: bool) -> bool {
         let has_captures = matches!(
             self.origin,
@@ -144,7 +153,8 @@ impl AttributeSource {
         !(has_captures && is_known) && self.names().any(|name| name == attribute)
     }
 
-    /// Returns the templates that are filled in when the attribute is read.
+    /// Returns the templates that are filled in when the attribute is read. The attributes in them
+    /// must have been read before.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         let (templates, key): (&[Template], _) = match &self.origin {
             Origin::Text { text, .. } => match text {
@@ -226,7 +236,8 @@ pub(super) struct RawAttributeSource {
     /// A template for the value if it cannot be read. If there is no default and the value cannot
     /// be read, the candidate is not a device.
     default: Option<Template>,
-    /// The instruction for the administrator if the value is missing. The warning ends with this text.
+    /// The instruction for the administrator if the value is missing. The warning ends with this
+    /// text.
     advice: Option<String>,
 }
 
@@ -263,8 +274,8 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
     }
 }
 
-/// Each of these functions takes the keys of one form of attribute out of the table, and builds the
-/// [`Origin`] from them.
+/// Methods that take the keys of one form of attribute out of the table, so that `try_from` can
+/// report each remaining key as an error.
 impl RawAttributeSource {
     fn take_path_origin(&mut self, pattern: PathPattern) -> Origin {
         let value = self.expected_value.take().map(|value| vec![value]);
@@ -310,8 +321,8 @@ impl RawAttributeSource {
     }
 }
 
-/// Checks the syntax of a formula. The syntax is valid or invalid for all values of the attributes
-/// alike, so the number 1 is used for each of them.
+/// Returns the formula if its syntax is valid. The number 1 stands for each attribute, because the
+/// syntax does not depend on the values.
 fn check_formula(template: Template) -> Result<Template, String> {
     let formula = fill_with_ones(&template).map_err(|error| error.to_string())?;
     match formula::evaluate(&formula) {
@@ -320,8 +331,8 @@ fn check_formula(template: Template) -> Result<Template, String> {
     }
 }
 
-/// Fills in a template with the number 1 for every attribute. So the syntax of the result can be
-/// checked before the values are known.
+/// Fills in a template with the number 1 for every attribute, so that the syntax of the result can
+/// be checked before the values are known.
 pub(super) fn fill_with_ones(template: &Template) -> Result<String, TemplateError> {
     let ones = template
         .attributes()

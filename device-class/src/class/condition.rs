@@ -1,4 +1,4 @@
-//! Conditions that a candidate must meet to be a device.
+//! Conditions that a candidate must meet to be a device (`require`).
 
 use serde::Deserialize;
 
@@ -14,13 +14,13 @@ pub enum Condition {
         value: Template,
         expected: Expectation,
     },
-    /// At least one path of the host matches the pattern. Captures whose attributes are known match
-    /// only the known values.
+    /// At least one path of the host matches the pattern. A capture whose attribute is already
+    /// known matches only the known value.
     PathExists(PathPattern),
     PathAbsent(PathPattern),
 }
 
-/// The values that a text must have, or the values that it must not have.
+/// The values of which a text must have one, or the values of which it must not have any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
     OneOf(Vec<String>),
@@ -28,7 +28,8 @@ pub enum Expectation {
 }
 
 impl Condition {
-    /// Returns the attributes whose values the condition needs.
+    /// Returns the attributes whose values the condition needs. It is tested as soon as they are
+    /// known.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         let (template, pattern) = match self {
             Condition::Value { value, .. } => (Some(value), None),
@@ -42,7 +43,8 @@ impl Condition {
 }
 
 impl Expectation {
-    /// Returns whether this value meets the expectation.
+    /// Returns whether this value meets the expectation. Values are compared exactly, with upper
+    /// and lower case.
     pub fn accepts(&self, value: &str) -> bool {
         match self {
             Expectation::OneOf(values) => {

@@ -41,8 +41,8 @@ pub struct File {
     /// always read-only.
     #[serde(default)]
     pub writable: bool,
-    /// Whether the container also gets the libraries that the file names by absolute paths, such as a
-    /// manifest of Vulkan, at these paths. Libraries that the host lacks are omitted.
+    /// Whether the container also gets the libraries that the file names by absolute paths, such as
+    /// a manifest of Vulkan, at these paths. Libraries that the host lacks are omitted.
     #[serde(default)]
     pub names_libraries: bool,
     /// Whether the file is a module that a library of the image looks for beside itself, such as a

@@ -18,7 +18,8 @@ impl ClassSpec {
         names
     }
 
-    /// Returns the values of an attribute that the class file itself contains.
+    /// Returns those values of an attribute that are written in the class file, so that they are
+    /// known without a host.
     fn list_fixed_values(&self, attribute: &AttributeName) -> BTreeSet<String> {
         let sources = self.discover.iter().flat_map(|source| &source.attributes);
         let sources = self.attributes.iter().chain(sources);
@@ -46,8 +47,8 @@ fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<Str
     names.collect()
 }
 
-/// Returns the values of an attribute that the class file itself contains in one entry of
-/// `attributes`: a fixed `value`, replacements and the default.
+/// Returns the values that are written in one entry of `attributes`: a fixed `value`, the values of
+/// `map`, and the default.
 fn list_fixed_source_values(source: &AttributeSource) -> impl Iterator<Item = String> {
     let fixed_value = match &source.origin {
         Origin::Text {

@@ -33,12 +33,13 @@ pub enum HealthTest {
         value: Template,
         expected: Expectation,
     },
-    /// The content of a file follows a rule.
+    /// The content of a file of the device follows a rule, such as an upper limit for a
+    /// temperature.
     File {
         /// The path of the file: absolute, or relative to the path that the entry of `[[discover]]`
         /// matched.
         file: Template,
-        /// The rule that the content must follow.
+        /// The rule for the content, such as its accepted values or an upper limit.
         rule: FileRule,
     },
     /// A program of the host reports that the device is healthy. Only the plugin runs the program,
@@ -58,21 +59,22 @@ pub enum HealthTest {
 /// fault's number on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedFaults {
-    /// The numbers in a log line that stand for faults.
+    /// The numbers in a log line that stand for faults. Lines with other numbers are ignored.
     pub codes: Vec<u32>,
     /// A pattern that a log line with one of `codes` must also match to count as a fault. `None`
     /// means that the number alone is enough.
     pub fault_pattern: Option<Pattern>,
-    /// A pattern for the log lines that report the end of the fault.
+    /// A pattern for the log lines that report the end of the fault. `None` means that the driver
+    /// logs no such line.
     pub recovery_pattern: Option<Pattern>,
 }
 
-/// A program of the host that reports whether a device is healthy.
+/// A program of the host, such as the driver's own tool, that reports whether a device is healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthProgram {
     /// The absolute path of the program and its arguments, as templates.
     pub command: Vec<Template>,
-    /// The time after which the program is killed.
+    /// The time after which the program is killed. The device then is unhealthy.
     pub timeout: Duration,
     /// The output that the program must print. The program must also exit with status 0.
     pub expected_output: Option<ExpectedOutput>,
@@ -81,9 +83,9 @@ pub struct HealthProgram {
 /// The output that a health program must print if the device is healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedOutput {
-    /// The part of the program's output that is compared with `expected`.
+    /// The part of the output that is compared: all of it, one line, or a match of an expression.
     pub part: OutputPart,
-    /// The accepted values of that part.
+    /// The values that this part may have, or must not have.
     pub expected: Expectation,
 }
 
@@ -101,9 +103,10 @@ pub enum OutputPart {
 #[derive(Debug, Clone)]
 pub enum FileRule {
     Expected(Expectation),
-    /// The content does not begin with these bytes.
+    /// The content does not begin with these bytes, such as `ff ff ff ff`, which the kernel reads
+    /// from a PCI device that no longer answers.
     ForbiddenPrefix(Vec<u8>),
-    /// The content is a number below a limit.
+    /// The content is a number below a limit, such as a temperature or a number of errors.
     UpperLimit {
         /// The limit, in the unit of the file. At this number or a higher one the device is
         /// unhealthy.
@@ -280,7 +283,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 }
 
 impl HealthTest {
-    /// Returns whether the test supports `steady_for`, which delays a changed outcome.
+    /// Returns whether the test supports `steady_for`, which delays a changed outcome. A heartbeat
+    /// and a limit with `recovers_below` have a delay of their own.
     fn supports_debouncing(&self) -> bool {
         match self {
             HealthTest::PathExists(_) => true,
@@ -299,8 +303,8 @@ impl HealthTest {
     }
 }
 
-/// Each of these functions takes the keys of one form of health check out of the table, and builds
-/// the test from them.
+/// Methods that take the keys of one form of health check out of the table, so that `try_from` can
+/// report each remaining key as an error.
 impl RawHealthCheck {
     fn take_program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
         let is_fixed_path = |path: &Template| {

@@ -8,22 +8,24 @@ use super::report_pattern::ReportPattern;
 use crate::name::{NameError, ResourceName};
 use crate::template::{Attributes, Template};
 
-/// The attribute of every device in `[labels]` with the number of containers that may have the
-/// device at once.
+/// The name of the attribute with the number of containers that may have the device at once. Each
+/// device has it in the templates of `[labels]`.
 pub const REPLICAS_ATTRIBUTE: &str = "replicas";
 
-/// The attribute of every device in `[labels]` with the suffix for the name of a product whose devices
-/// are shared.
+/// The name of the attribute with the suffix for the product name of a shared device: `-SHARED`, or
+/// an empty text. Each device has it in the templates of `[labels]`.
 pub const SHARED_SUFFIX_ATTRIBUTE: &str = "shared_suffix";
 
-/// The attribute of every device in `[labels]` that is `true` if more than one container may have the
-/// device at once, and `false` otherwise.
+/// The name of the attribute that is `true` if more than one container may have the device at once,
+/// and `false` otherwise. Each device has it in the templates of `[labels]`.
 pub const SHARED_ATTRIBUTE: &str = "shared";
 
-/// The attribute of every device in `[labels]` with the name of its resource.
+/// The name of the attribute with the device's resource, such as `vendor.example/npu`. Each device
+/// has it in the templates of `[labels]`.
 pub const RESOURCE_ATTRIBUTE: &str = "resource";
 
-/// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors").
+/// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors"). A
+/// longer value is cut off.
 const MAX_VALUE_LENGTH: usize = 63;
 
 /// The domain of Kubernetes' own labels, which no class may use.
@@ -34,7 +36,8 @@ const RESERVED_DOMAIN: &str = "kubernetes.io";
 const FEATURE_DOMAIN: &str = "feature.node.kubernetes.io";
 
 /// The name of a node label. It is either `DOMAIN/NAME`, with the syntax of resource names, or a
-/// suffix that begins with a dot and is appended to the name of the device's resource.
+/// suffix that begins with a dot, such as `.slices`, and is appended to the name of the device's
+/// resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LabelName(String);
@@ -48,9 +51,9 @@ pub struct LabelName(String);
 /// in a label's value become `-`. A name that begins with a dot is appended to the resource name of
 /// the device: `".slices"` becomes `vendor.example/chip.slices`. Besides the attributes of a device
 /// there are `{replicas}`, how many containers may have it at once; `{shared}`, whether several may
-/// (`true` or `false`); `{resource}`, the name of its resource; and `{shared_suffix}`, which is `-SHARED` if several may and the name of the
-/// resource does not say so, and nothing otherwise. The devices that `combine` makes one have only
-/// the label with their number.
+/// (`true` or `false`); `{resource}`, the name of its resource; and `{shared_suffix}`, which is
+/// `-SHARED` if several may and the name of the resource does not say so, and nothing otherwise.
+/// The devices that `combine` makes one have only the label with their number.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -79,7 +82,8 @@ pub struct Label {
 }
 
 impl LabelName {
-    /// Returns the full name of the label for a device with this resource.
+    /// Returns the full name of the label for a device with this resource. The suffix `.slices` and
+    /// the resource `vendor.example/chip` become `vendor.example/chip.slices`.
     pub fn for_resource(&self, resource: &ResourceName) -> String {
         if self.0.starts_with('.') {
             format!("{resource}{}", self.0)

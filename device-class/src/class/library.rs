@@ -48,7 +48,7 @@ pub struct LibraryNamePatterns {
 }
 
 impl LibraryNamePatterns {
-    /// Returns whether a library with this name is to be added.
+    /// Returns whether a container gets the library with this file name, such as `libx-ml.so.1`.
     pub(crate) fn matches_name(&self, name: &str) -> bool {
         let matches_name = |pattern: &NamePattern| pattern.matches(name);
         self.included_names.iter().any(matches_name)
@@ -87,7 +87,7 @@ impl TryFrom<String> for NamePattern {
     }
 }
 
-/// The name by which programs load a library: a file name without a directory.
+/// The name by which programs load a library: a file name without a directory, such as `libx.so.1`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SoName(String);
@@ -115,13 +115,15 @@ impl TryFrom<String> for SoName {
     }
 }
 
-/// A template for a [`SoName`]. Some sonames contain the version of the driver.
+/// A template for a [`SoName`], such as `libx.so.{version}`. Some sonames contain the version of
+/// the driver, which differs from host to host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SoNameTemplate(Template);
 
 impl SoNameTemplate {
-    /// Fills in the attributes and checks that the result is a valid soname.
+    /// Fills in the attributes and checks that the result is a valid soname, because attributes
+    /// come from the host and may have any characters.
     pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
         let name = self.0.fill(attributes).map_err(|e| e.to_string())?;
         SoName::try_from(name)

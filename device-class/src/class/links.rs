@@ -11,13 +11,16 @@ pub struct Links {
     /// The source of the names of the peer devices. A peer device is the device at the other end of
     /// a connection.
     pub peers: LinkPeers,
-    /// A template for the name by which a peer device's entry refers to this device.
+    /// A template for this device's own name, as the files or driver properties of its peers write
+    /// it.
     pub name: Template,
-    /// The key in a connection's file whose value is the kind of the connection.
+    /// The key in a connection's file whose value is the kind of the connection. `None` means that
+    /// connections of every kind count.
     pub kind_key: Option<String>,
     /// The kinds of connections that count. Connections of other kinds are ignored.
     pub used_kinds: Vec<String>,
-    /// The key in a connection's file whose value is the weight of the connection.
+    /// The key in a connection's file whose value is the weight of the connection, which grows with
+    /// the number of hops.
     pub weight_key: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! The schema of a class file: each type here is a table of the file. Single values are checked
-//! while they are parsed, so that an error names the line. `docs/class-reference.md` describes all
-//! keys.
+//! The schema of a class file: each type in this module is a table or a value of the file. Single
+//! values are checked while they are parsed, so that an error names the line.
+//! `docs/class-reference.md` describes all keys.
 
 mod allocate;
 mod attribute;
@@ -91,7 +91,7 @@ use crate::template::Template;
 /// loading, no code reads the class file or the class's table in config.toml again.
 #[derive(Debug, Clone)]
 pub struct DeviceClass {
-    /// The name of the class file without `.toml`.
+    /// The name of the class file without `.toml`, such as `npu` for `npu.toml`.
     pub name: ClassName,
     /// The content of the class file. Values that config.toml overrides are already replaced.
     pub spec: ClassSpec,
@@ -258,7 +258,8 @@ impl ClassSpec {
         ResourceName::try_from(template.to_string()).ok()
     }
 
-    /// Returns whether the class can offer devices under a resource with this name.
+    /// Returns whether the class can offer devices under a resource with this name. The class's
+    /// resource may be a template, such as `vendor.example/{model}`, which many names match.
     pub fn may_offer(&self, resource: &str) -> bool {
         self.resource.matches_filled_text(resource)
     }
@@ -273,7 +274,7 @@ impl ClassSpec {
         validate::check(&followed_spec).is_ok()
     }
 
-    /// Returns the capabilities that the class defines: with each of them, a container gets
+    /// Returns the capabilities that the class defines. A container that requests one gets
     /// additional nodes or files.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
@@ -285,8 +286,8 @@ impl ClassSpec {
         inserted(names.flatten().cloned())
     }
 
-    /// Returns the capabilities of `unless_capability`. A container with one of them does not get
-    /// certain `[[edits]]`.
+    /// Returns the capabilities that exclude: a container with one of them does not get the
+    /// `[[edits]]` that name it in `unless_capability`.
     pub fn list_excluding_capabilities(&self) -> BTreeSet<CapabilityName> {
         let exceptions = self
             .edits
@@ -322,7 +323,8 @@ impl DeviceClass {
         Ok(Self::from_valid_spec(name, spec))
     }
 
-    /// Creates a class without changes of config.toml from a class file that was validated.
+    /// Creates a class from a class file that was validated, with default settings, as if
+    /// config.toml did not change the class.
     pub(crate) fn from_valid_spec(name: ClassName, spec: ClassSpec) -> Self {
         DeviceClass {
             name,
@@ -331,7 +333,8 @@ impl DeviceClass {
         }
     }
 
-    /// Checks the rules that concern several values of the class file and of config.toml together.
+    /// Checks the rules that concern several values, such as a device filter in config.toml that
+    /// names an attribute which no device of the class can have.
     pub(crate) fn check(&self) -> Result<(), BrokenRule> {
         validate::check(&self.spec)?;
         validate::check_filters(&self.spec, &self.settings)

@@ -10,7 +10,7 @@ use crate::name::ClassName;
 #[derive(Debug, Default)]
 pub struct NameOwners(BTreeMap<String, ClassName>);
 
-/// Two classes use the same request variable or the same resource.
+/// The error that two classes use the same request variable or the same resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "classes {first} and {second} both use {name}; disable one, for example with an empty file \
@@ -19,7 +19,7 @@ pub struct NameOwners(BTreeMap<String, ClassName>);
 pub struct NameConflict {
     pub first: ClassName,
     pub second: ClassName,
-    /// The name of the variable or resource.
+    /// The name of the variable or resource, such as `vendor.example/npu`.
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! Linux capabilities that programs need to use the devices of a class.
+//! Linux capabilities that programs need to use the devices of a class (`needs`).
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! Device nodes that a container gets.
+//! Device nodes that a container gets (`nodes`), such as `/dev/npu0`.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use crate::name::{CapabilityName, GroupName};
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// The path of the kernel's list of drivers with their major numbers, for character devices and
-/// block devices.
+/// The path of the kernel's list of drivers with their major numbers: a line such as `195 npu`, in
+/// one section for character devices and one for block devices.
 pub const PROC_DEVICES_PATH: &str = "/proc/devices";
 
 /// # `nodes`
@@ -79,7 +79,8 @@ pub struct Node {
     /// the driver is loaded.
     #[serde(rename = "make")]
     pub node_creation: Option<NodeCreation>,
-    /// The instruction for the administrator if the node is missing. The message ends with this text.
+    /// The instruction for the administrator if the node is missing. The message ends with this
+    /// text.
     pub advice: Option<String>,
 }
 
@@ -105,12 +106,12 @@ pub struct NodeCreation {
     pub group: Option<GroupName>,
 }
 
-/// The id (gid) of a group.
+/// The id (gid) of a group, as a number in a class file or in config.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupId(pub u32);
 
-/// This implementation is not derived. If the class file has a text instead of a number here, the
-/// error names the keys that accept the name of a group.
+/// This implementation is written by hand, so that the error for a text in place of the number
+/// names the keys that accept the name of a group.
 impl<'de> Deserialize<'de> for GroupId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct GroupIdVisitor;
@@ -137,11 +138,11 @@ impl<'de> Deserialize<'de> for GroupId {
     }
 }
 
-/// The group that owns a node in a container.
+/// The group that owns a node in a container, as a class file or config.toml names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Id(u32),
-    /// The name of a group in the host's /etc/group.
+    /// The name of a group in the host's /etc/group, such as `dialout`.
     Name(GroupName),
 }
 
@@ -161,7 +162,8 @@ impl Node {
         Group::from_keys(self.gid, self.group.as_ref())
     }
 
-    /// Returns the group that owns a node that `make` creates.
+    /// Returns the group of a node that the hook creates (`make`): the group in `make`, or else the
+    /// group of the entry in `nodes`.
     pub(crate) fn created_node_group(&self, node_creation: &NodeCreation) -> Option<Group> {
         Group::from_keys(node_creation.gid, node_creation.group.as_ref())
             .or_else(|| self.configured_group())
@@ -188,7 +190,7 @@ impl Node {
     }
 }
 
-/// The permission bits of a node. A class file writes them in octal: `0660`.
+/// The permission bits of a node. A class file has them as octal text, such as `0660`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct NodeMode(u32);

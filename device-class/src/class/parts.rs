@@ -13,8 +13,8 @@ use super::prepare::Timeout;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Template;
 
-/// The maximum number of counters of a device. Its slots are counters too. (Kubernetes,
-/// resource.k8s.io/v1, `ResourceSliceMaxCountersPerCounterSet`.)
+/// The maximum number of counters of a device, which Kubernetes limits (resource.k8s.io/v1,
+/// `ResourceSliceMaxCountersPerCounterSet`). Each slot of a device is a counter too.
 pub(crate) const MAX_COUNTERS: usize = 32;
 
 /// One step to make or remove a partition of a device.
@@ -133,7 +133,8 @@ pub struct PartProfile {
 /// A message for users that explains why a partition is invalid.
 pub(crate) type PartError = String;
 
-/// Checks that a text is a valid name for a type of partition.
+/// Checks that a text is a valid name for a type of partition, such as `1c.10gb`, by which resource
+/// claims select it.
 pub(crate) fn check_profile(text: &str) -> Result<(), PartError> {
     let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
     if (1..=32).contains(&text.len()) && text.chars().all(is_valid) {
@@ -146,15 +147,15 @@ pub(crate) fn check_profile(text: &str) -> Result<(), PartError> {
     }
 }
 
-/// Parses the filled-in template of a key as an integer. `key` is the name of the key, for the
-/// error.
+/// Parses a value of `[[parts]]` as an integer that is not negative. The error names `key`, the key
+/// of the class file that has the value.
 pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartError> {
     let number = text.trim().parse();
     number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
 }
 
-/// Parses the placements of a partition. Returns the range of slots that the partition takes at
-/// each placement. `slots` is the number of slots that it takes.
+/// Parses the placements of a partition: the slots at which it can begin, such as `0-3` or `0,4`.
+/// Returns, for each placement, the range of slots that a partition of `slots` slots takes.
 pub(crate) fn parse_placements(
     placements: &str,
     slots: &str,
@@ -226,8 +227,8 @@ impl PartProfile {
             .split_at(first_placement_source.unwrap_or(self.attributes.len()))
     }
 
-    /// Checks the rules that can be checked without a device. The other rules are checked for each
-    /// device.
+    /// Checks the steps, and those templates that have no attribute. The other templates can be
+    /// checked only when a device's attributes are filled in.
     fn check(&self) -> Result<(), String> {
         if is_fixed(&self.profile) {
             check_profile(&self.profile.to_string())?;
@@ -257,7 +258,8 @@ impl PartProfile {
         Ok(())
     }
 
-    /// Returns the paths of the programs that make and remove the partition.
+    /// Returns the absolute paths of the programs that make and remove the partition. These
+    /// templates have no attributes.
     pub fn programs(&self) -> impl Iterator<Item = &Template> {
         let steps = self.creation_steps.iter().chain(&self.removal_steps);
         steps.filter_map(|step| match step {
@@ -286,15 +288,15 @@ fn default_timeout() -> Timeout {
     Timeout::from_seconds(30)
 }
 
-/// Returns whether a template contains no attribute.
+/// Returns whether a template contains no attribute, so that its text is the same for all devices.
 pub(super) fn is_fixed(template: &Template) -> bool {
     template.attributes().next().is_none()
 }
 
 impl<'de> Deserialize<'de> for PartProfile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // This calls the derived function. Because of `remote = "Self"`, it is an inherent
-        // function.
+        // This is not a recursion: `remote = "Self"` makes serde derive an inherent function of
+        // this name, which comes before that of the trait.
         let parts = Self::deserialize(deserializer)?;
         parts.check().map_err(D::Error::custom)?;
         Ok(parts)

@@ -1,15 +1,15 @@
-//! Templates for absolute paths.
+//! Templates for absolute paths, such as `/dev/npu{index}`.
 
 use serde::Deserialize;
 
 use crate::template::{Template, TemplateError};
 
-/// A template for an absolute path without `..`.
+/// A template for an absolute path without `..`, such as `/dev/npu{index}`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PathTemplate(Template);
 
-/// The reason why a text is not a [`PathTemplate`].
+/// The error for a text that is not a [`PathTemplate`], or whose filled-in path is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathTemplateError {
     /// The path is not absolute, or has `.` or `..` as a component.
@@ -44,7 +44,8 @@ impl PathTemplate {
             .is_some_and(|suffix| suffix.starts_with('/'))
     }
 
-    /// Returns this template with the path `root` put in front.
+    /// Returns the template for the same path below the directory `root`, such as `dev_root` in
+    /// config.toml.
     pub(crate) fn with_root(&self, root: &Self) -> Result<Self, PathTemplateError> {
         let root = root.0.as_str();
         Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))

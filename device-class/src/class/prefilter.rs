@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::text_search::{find_word, has_byte};
 use crate::strict_toml::EXTENDS_KEY;
 
-/// The key whose value is the request variable of a class.
+/// The key in `[request]` whose value is the request variable of a class.
 const VARIABLE_KEY: &str = "env";
 
 /// Returns whether a class file must be parsed for a container, because the container may have set
@@ -31,7 +31,7 @@ pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> boo
         if is_set(variable) {
             return true;
         }
-        has_variable = has_variable || !may_be_prose(text, offset);
+        has_variable = has_variable || !may_be_comment_or_string(text, offset);
     }
     !has_variable || has_escapes(text)
 }
@@ -51,9 +51,9 @@ fn find_env_value(text: &str, offset: usize) -> Option<&str> {
     name.chars().all(is_variable_char).then_some(name)
 }
 
-/// Returns whether the offset may be in a comment or in a multi-line string. A comment can begin
-/// anywhere on a line.
-fn may_be_prose(text: &str, offset: usize) -> bool {
+/// Returns whether the offset may be in a comment or in a multi-line string. There, the word `env`
+/// is not a key. A comment can begin anywhere on a line.
+fn may_be_comment_or_string(text: &str, offset: usize) -> bool {
     let text_before = &text[..offset];
     let line = text_before.rsplit('\n').next();
     let has_word = |word| find_word(text_before, word, 0).is_some();
@@ -76,8 +76,8 @@ fn has_escapes(text: &str) -> bool {
     })
 }
 
-/// Parses a class file and returns its request variable. Skips those pieces of the text that have
-/// syntax errors.
+/// Parses a class file and returns its request variable. Skips the parts of the text that have
+/// syntax errors, so that a container that requests a class with a broken file can be refused.
 pub(crate) fn find_request_variable(text: &str) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let DeValue::Table(request) = table.get_ref().get("request")?.get_ref() else {
@@ -91,7 +91,7 @@ pub(crate) fn find_request_variable(text: &str) -> Option<String> {
 /// the beginning of a line, before all tables. The parser checks later that this value is right.
 pub(crate) fn find_extended_class(text: &str) -> Option<&str> {
     let text_before_tables = &text[..find_word(text, "\n[", 0).unwrap_or(text.len())];
-    // Most class files do not have this word at all.
+    // Most class files have no `extends`. Searching the word is faster than looking at each line.
     find_word(text_before_tables, EXTENDS_KEY, 0)?;
     let lines = text_before_tables
         .lines()

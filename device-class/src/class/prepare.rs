@@ -1,4 +1,4 @@
-//! A program that prepares a device for a container.
+//! A program that brings a device into the state that a container requests (`[prepare]`).
 
 use std::time::Duration;
 

@@ -95,7 +95,8 @@ impl PropertyProgram {
         regex.is_some_and(|regex| regex.is_match(output))
     }
 
-    /// Returns whether the program may report a property with this key.
+    /// Returns whether the program may report a property with this key. Keys in the class file are
+    /// templates, so a key matches if some values of the attributes produce it.
     pub fn may_report_key(&self, key: &str) -> bool {
         let properties = self
             .line_patterns
@@ -204,8 +205,8 @@ pub(crate) fn list_word_attributes() -> impl Iterator<Item = AttributeName> {
 
 impl<'de> Deserialize<'de> for PropertyProgram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // This calls the derived function. Because of `remote = "Self"`, it is an inherent
-        // function.
+        // This is not a recursion: `remote = "Self"` makes serde derive an inherent function of
+        // this name, which comes before that of the trait.
         let program = Self::deserialize(deserializer)?;
         if !report_pattern::skips_report_patterns() {
             program.check().map_err(D::Error::custom)?;

@@ -1,4 +1,4 @@
-//! Lists the files of the host that the plugin reads for a class.
+//! Lists the paths on the host that the plugin reads for a class.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use super::{AttributeSource, ClassSpec, HealthCheck, LinkPeers, Node, PROC_DEVIC
 use crate::host::GROUP_FILE_PATH;
 
 impl ClassSpec {
-    /// Returns whether a health check of the class reads the kernel's log.
+    /// Returns whether a health check of the class reads the kernel's log (/dev/kmsg), for which a
+    /// process may need CAP_SYSLOG.
     pub fn reads_kernel_log(&self) -> bool {
         let sources = self.discover.iter().flat_map(|source| &source.health);
         let mut checks = self.device.health.iter().chain(sources);

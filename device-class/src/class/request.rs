@@ -19,8 +19,9 @@ pub struct RequestSpec {
     /// The variable with which a container requests devices. Its value is `all`, `none`, `void`, or
     /// a comma-separated list of ids, aliases, paths in /dev, indexes and ranges of indexes.
     pub env: EnvName,
-    /// Other names that the vendor's software has for the variable `env`, such as that of an earlier
-    /// release. They request nothing: `boathook doctor` names `env` for a container that sets one.
+    /// Other names that the vendor's software has for the variable `env`, such as that of an
+    /// earlier release. They request nothing: `boathook doctor` names `env` for a container that
+    /// sets one.
     #[serde(default)]
     pub other_env: Vec<EnvName>,
     /// The variable in which a container lists the capabilities that it requests. Required if the
@@ -93,7 +94,8 @@ impl RequestSpec {
         self.ignores_unknown_devices || (self.ignores_missing_devices && !host_has_devices)
     }
 
-    /// Returns the capabilities that `switches` can select.
+    /// Returns the capabilities that only a variable of `switches` selects. A request for all
+    /// capabilities does not include them.
     pub fn switchable_capabilities(&self) -> BTreeSet<&CapabilityName> {
         let switches = self.switches.values();
         inserted(switches.flat_map(BTreeMap::values))
@@ -156,7 +158,8 @@ pub struct RequirementSpec {
 }
 
 impl RequirementSpec {
-    /// Returns whether an environment variable with this name states requirements about the host.
+    /// Returns whether an environment variable with this name, such as `ACME_REQUIRE_TOOLKIT`,
+    /// states requirements about the host.
     pub fn is_requirement(&self, name: &str) -> bool {
         let has_prefix = |prefix: &EnvName| name.starts_with(prefix.as_str());
         has_prefix(&self.env_prefix) && !self.excluded_prefixes.iter().any(has_prefix)
@@ -216,8 +219,8 @@ pub enum Normalize {
 }
 
 impl PairSpec {
-    /// Normalizes a value of one of the two variables, or of `select`. Values are compared in this
-    /// form.
+    /// Normalizes a value of `[request.pairs]` before it is compared, so that different spellings
+    /// are equal. With `hex`, `A1-B2` becomes `a1b2`.
     pub fn normalize_value(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         match self.normalize {

@@ -1,7 +1,8 @@
 //! The JSON Schema of class files, for editors.
 
-/// A JSON Schema (draft 7) of class files. It is generated from the types of this module and their
-/// doc comments: `UPDATE_EXPECT=1 cargo test -p boathook-device-class schema` updates the file.
+/// The JSON Schema (draft 7) of class files. It is generated from the types of this module and
+/// their doc comments: `UPDATE_EXPECT=1 cargo test -p boathook-device-class schema` updates the
+/// file.
 pub const JSON_SCHEMA: &str = include_str!("../../schema.json");
 
 /// A value that is either a table or, in short form, a text. The schema uses this enum for each

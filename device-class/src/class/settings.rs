@@ -1,4 +1,4 @@
-//! The tables `[class.NAME]` of config.toml.
+//! The tables `[class.NAME]` of config.toml, with which an administrator changes classes on a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -153,7 +153,7 @@ impl ClassConfig {
     }
 
     /// Returns whether the programs of the class that report driver properties (`[[facts]]`) are
-    /// run, and their properties are used.
+    /// run, and their properties are used (`facts` in config.toml, by default true).
     pub fn uses_driver_properties(&self) -> bool {
         self.uses_property_programs.unwrap_or(true)
     }
@@ -184,7 +184,7 @@ pub enum DeviceFilter {
 }
 
 /// A pattern for pods: all pods of a namespace, or the pods of one workload in it. The names of a
-/// workload's pods begin with the workload's name.
+/// workload's pods begin with the workload's name. Examples: `kube-system`, `monitoring/exporter`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PodPattern {
@@ -193,7 +193,8 @@ pub struct PodPattern {
 }
 
 impl PodPattern {
-    /// Returns whether the pattern matches this pod.
+    /// Returns whether the pattern matches this pod. For example, `monitoring/exporter` matches the
+    /// pods `exporter` and `exporter-x7k2p` of the namespace `monitoring`.
     pub fn matches(&self, namespace: &str, pod: &str) -> bool {
         self.namespace == namespace
             && self.name.as_deref().is_none_or(|name| {
@@ -211,7 +212,8 @@ impl TryFrom<String> for PodPattern {
             None => (text.as_str(), None),
             Some((namespace, name)) => (namespace, Some(name)),
         };
-        // A namespace's name is an RFC 1123 label, and a pod's name is an RFC 1123 subdomain.
+        // The name of a namespace is an RFC 1123 label, and the name of a pod is an RFC 1123
+        // subdomain. Both have only these characters.
         let is_valid_name = |part: &str| {
             let is_valid_char =
                 |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);

@@ -1,6 +1,6 @@
 //! Searches texts with the vector instructions that every processor of the architecture has. The
-//! default functions of `memchr` first ask the processor for others, with the instruction `cpuid`,
-//! which takes microseconds on a virtual machine.
+//! default functions of `memchr` first ask the processor whether it has better ones, with the
+//! instruction `cpuid`, which takes microseconds on a virtual machine.
 
 use memchr::arch::all::memchr::One;
 
@@ -9,7 +9,7 @@ use memchr::arch::aarch64::neon as vectors;
 #[cfg(target_arch = "x86_64")]
 use memchr::arch::x86_64::sse2 as vectors;
 
-/// Returns the offset of the first `word` in the text at or after the offset `start`.
+/// Returns the offset in bytes of the first `word` in the text at or after the offset `start`.
 pub(super) fn find_word(text: &str, word: &str, start: usize) -> Option<usize> {
     let text = text.get(start..)?;
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -22,7 +22,7 @@ pub(super) fn find_word(text: &str, word: &str, start: usize) -> Option<usize> {
     text.find(word).map(|offset| start + offset)
 }
 
-/// Returns whether `is_match` accepts the offset of one of the bytes `byte` in the text.
+/// Returns whether the text has a byte `byte` whose offset `is_match` accepts.
 pub(super) fn has_byte(text: &str, byte: u8, is_match: impl FnMut(usize) -> bool) -> bool {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if let Some(search) = vectors::memchr::One::new(byte) {

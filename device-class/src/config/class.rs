@@ -15,21 +15,21 @@ impl Config {
         self.with_settings(source.parse()?, &source.path)
     }
 
-    /// Returns whether an error of the class file needs no message: the class is disabled, and the
-    /// host replaces or lacks the class that it extends. Most such hosts have hardware of another
-    /// kind, for which the shipped class was not written.
+    /// Returns whether an error of the class file is not reported: the class is disabled, and a
+    /// file in another directory replaces or disables the class that it extends. Most such hosts
+    /// have hardware of another kind, for which the shipped class was not written.
     pub fn ignores_errors_of(&self, source: &ClassSource) -> bool {
         let config = self.class.get(&source.name);
         let is_enabled = config.is_some_and(|config| config.is_enabled == Some(true));
         !is_enabled && source.is_disabled_without_base()
     }
 
-    /// Returns the class with the changes of its table `[class.NAME]` in config.toml. `file` is the
-    /// path of the class file, for errors.
+    /// Returns the class with the changes of its table `[class.NAME]` in config.toml. Errors name
+    /// the class file and the table.
     pub fn with_settings(
         &self,
         mut class: DeviceClass,
-        file: &Path,
+        class_file_path: &Path,
     ) -> Result<DeviceClass, FileError> {
         let name = &class.name;
         let Some(config) = self.class.get(name) else {
@@ -37,7 +37,7 @@ impl Config {
         };
         let to_file_error = |reason: String| {
             FileError::whole(
-                file,
+                class_file_path,
                 format!("with [class.{name}] of config.toml: {reason}"),
             )
         };
@@ -133,9 +133,9 @@ impl ClassConfig {
 }
 
 impl ClassConfig {
-    /// Removes the edits and nodes of forbidden capabilities from the class. So no container gets
-    /// them, even if it requests `all`, if another capability implies them, if they are a default,
-    /// or if it uses a CDI file.
+    /// Removes the edits and nodes of forbidden capabilities from the class, so that no container
+    /// gets them: not with a request for `all`, not as implied or default capabilities, and not
+    /// from a CDI file.
     fn remove_forbidden_capabilities(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let class_capabilities = spec.capabilities();
         if let Some(unknown) = self
@@ -181,8 +181,8 @@ impl ClassConfig {
     }
 }
 
-/// Changes the class's paths in /dev so that they are looked up below another root directory. The
-/// paths in containers stay the same.
+/// Moves the class's paths in /dev below another root directory (`dev_root` in config.toml), where
+/// the host has the device nodes. The paths in containers stay the same.
 fn move_device_paths(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     spec.driver_path
         .iter_mut()

@@ -14,15 +14,17 @@ use crate::strict_toml::{self, FileError};
 /// not the default directories. It is in /var/lib because that is writable on every distribution.
 pub const DIRECTORIES_FILE_PATH: &str = "/var/lib/boathook.toml";
 
-/// The directories of an installation, as absolute paths on the host.
+/// The directories of an installation, as absolute paths on the host, such as `/opt/boathook` and
+/// `/etc/boathook`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstalledDirectories {
     /// The directory with the programs and the class files of Boathook, and with the records that
-    /// the installer keeps.
+    /// the installer keeps. Default: `/opt/boathook`.
     #[serde(rename = "programs")]
     pub programs_dir: PathBuf,
-    /// The directory with config.toml and the administrator's class files.
+    /// The directory with config.toml and the administrator's class files. Default:
+    /// `/etc/boathook`.
     #[serde(rename = "configuration")]
     pub config_dir: PathBuf,
 }
@@ -65,17 +67,20 @@ impl InstalledDirectories {
         strict_toml::parse(path, text)
     }
 
-    /// Returns the path of the symbolic link that points to the version in use.
+    /// Returns the path of the symbolic link to the directory of the version in use. An upgrade
+    /// replaces the link.
     pub fn current_link_path(&self) -> PathBuf {
         self.programs_dir.join("current")
     }
 
-    /// Returns the path with which container engines call a program of the version in use.
+    /// Returns the path with which container engines call a program of the version in use. It stays
+    /// the same after an upgrade.
     pub fn program_path(&self, name: &str) -> PathBuf {
         self.programs_dir.join("current/bin").join(name)
     }
 
-    /// Returns the path with which container engines call the hook.
+    /// Returns the path with which container engines call the hook, by default
+    /// `/opt/boathook/current/bin/boathook-hook`.
     pub fn hook_path(&self) -> PathBuf {
         self.program_path("boathook-hook")
     }
@@ -86,24 +91,25 @@ impl InstalledDirectories {
         self.programs_dir.join("state")
     }
 
-    /// Returns the path of a copy of the configuration, made at installation. Comparing it with the
-    /// configuration in use shows whether an administrator has changed that.
+    /// Returns the path of a copy of the configuration, made at installation. A comparison with the
+    /// configuration in use shows whether an administrator has changed the latter.
     pub fn installed_config_path(&self) -> PathBuf {
         self.programs_dir.join("state/config.toml")
     }
 
-    /// Returns the path of the configuration in use.
+    /// Returns the path of the configuration in use, by default `/etc/boathook/config.toml`.
     pub fn config_path(&self) -> PathBuf {
         self.config_dir.join("config.toml")
     }
 
-    /// Returns the directory of the administrator's class files.
+    /// Returns the directory of the administrator's class files, by default
+    /// `/etc/boathook/classes.d`.
     pub fn admin_classes_dir(&self) -> PathBuf {
         self.config_dir.join("classes.d")
     }
 
     /// Returns the default value of the key `classes` in config.toml: the directories of class
-    /// files.
+    /// files. A file in a later directory replaces one with the same name in an earlier directory.
     pub fn class_dirs(&self) -> [PathBuf; 3] {
         [
             self.programs_dir.join("current/classes.d"),

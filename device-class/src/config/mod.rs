@@ -26,7 +26,7 @@ pub use schema::CONFIG_JSON_SCHEMA;
 /// other [directories](InstalledDirectories).
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
-/// The maximum size in bytes of the configuration file.
+/// The maximum size in bytes of the configuration file. A larger file is an error.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// # Boathook configuration
@@ -126,8 +126,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Puts `root` in front of the host paths in the configuration. This is for a process in a
-    /// container in which the host's root directory is mounted at `root`.
+    /// Puts `root` in front of the host paths in the configuration, for a process in a container in
+    /// which the host's root directory is mounted at `root`, such as `/host`.
     pub fn mounted_at(mut self, root: &Path) -> Self {
         let to_mounted_path = |path: &Path| to_path_in_root(root, path);
         self.host_root = to_mounted_path(&self.host_root);
@@ -163,7 +163,8 @@ impl Config {
         })
     }
 
-    /// Returns a warning for each table that [`Config::find_unknown_classes`] returns.
+    /// Returns a warning for each table `[class.NAME]` whose class does not exist, with the class
+    /// that was probably meant.
     pub fn warn_of_unknown_classes<'a>(
         &'a self,
         known_names: impl Iterator<Item = &'a str> + Clone,
@@ -192,7 +193,7 @@ impl Config {
     /// that host.
     ///
     /// # Errors
-    /// Fails for the same reasons as [`Config::load`].
+    /// The file cannot be read or is not a valid configuration, or `path` does not exist.
     fn load_from_host(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         match ConfigSource::read(root, path)? {
             ConfigSource::File { file, text } => {
@@ -219,7 +220,7 @@ impl Config {
     /// container's default file is read.
     ///
     /// # Errors
-    /// Fails for the same reasons as [`Config::load`].
+    /// The file cannot be read or is not a valid configuration, or `path` does not exist.
     pub fn load_in_container(
         path: Option<&Path>,
         host_root: Option<&Path>,
@@ -251,11 +252,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration for a process in a container as [`Config::load_in_container`] does.
-    /// If that file has a mistake, returns the mistake and the configuration that is installed on
-    /// the host, which the hook uses. So the node keeps its devices while an administrator corrects
-    /// the file. `installed_path` is the path of the host's configuration; `None` means the default
-    /// path.
+    /// Reads the configuration as [`Config::load_in_container`] does. If it has a mistake, returns
+    /// the mistake and the configuration that is installed on the host, which the hook uses, so
+    /// that the node keeps its devices while an administrator corrects the file. Without
+    /// `installed_path`, that is the host's default file.
     ///
     /// # Errors
     /// The container's configuration has a mistake, and the host's configuration cannot be used.
@@ -287,8 +287,8 @@ impl Config {
 
 impl RuntimeConfig {
     /// Reads the table `[runtime]` of the configuration at `path`, or of the default file, which
-    /// may be missing. The rest of the file may be invalid, and need not even be TOML. So running
-    /// containers can be stopped although the device configuration has a mistake.
+    /// may be missing. The rest of the file may be invalid, and need not even be TOML, so that
+    /// running containers can be stopped although the device configuration has a mistake.
     ///
     /// # Errors
     /// The file cannot be read, the table is invalid, or `path` does not exist.
@@ -310,7 +310,8 @@ impl RuntimeConfig {
     }
 }
 
-/// Returns the lines of one table from a TOML text, beginning with its header.
+/// Returns the lines of one table from a TOML text, beginning with its header. The rest of the text
+/// may be invalid.
 fn extract_table(text: &str, header: &str) -> String {
     let table_lines = text
         .lines()
@@ -325,8 +326,8 @@ fn extract_table(text: &str, header: &str) -> String {
         .collect()
 }
 
-/// The text of the configuration file. If the host has no such file, the directories in which
-/// Boathook is installed.
+/// The text of the configuration file, or the directories in which Boathook is installed if the
+/// host has no such file.
 enum ConfigSource {
     File {
         file: PathBuf,
@@ -340,7 +341,7 @@ enum ConfigSource {
 impl ConfigSource {
     /// Reads the text of `path` or, without `path`, of the default file on the host whose root
     /// directory is `root`. The file with the host's directories is read only if [`DEFAULT_PATH`]
-    /// does not exist. So the hook starts faster on hosts with the default directories.
+    /// does not exist, so that the hook starts faster on hosts with the default directories.
     fn read(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         if let Some(file) = path {
             let text = read_trusted_text(file, ownership::open_trusted_file(file))?;
@@ -361,7 +362,7 @@ impl ConfigSource {
 }
 
 /// Converts an absolute path on a host to a path for this process, which sees the host's root
-/// directory at `root`.
+/// directory at `root`. With `/host`, `/etc/boathook` becomes `/host/etc/boathook`.
 fn to_path_in_root(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -1,7 +1,8 @@
 //! The JSON Schema of config.toml, for editors.
 
-/// A JSON Schema (draft 7) of config.toml. It is generated from the types of this module and their
-/// doc comments: `UPDATE_EXPECT=1 cargo test -p boathook-device-class schema` updates the file.
+/// The JSON Schema (draft 7) of config.toml. It is generated from the types of this module and
+/// their doc comments: `UPDATE_EXPECT=1 cargo test -p boathook-device-class schema` updates the
+/// file.
 pub const CONFIG_JSON_SCHEMA: &str = include_str!("../../config.schema.json");
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Reads the attributes of devices and of the host, as the entries of `attributes` in a class file
-//! describe.
+//! Reads the attributes of devices and of the host, such as a model or a driver's version, as the
+//! entries of `attributes` in a class file describe.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -184,8 +184,8 @@ fn read_source(
     Ok([(name.clone(), value)].into())
 }
 
-/// Reads the text that contains an attribute's value. Before the text, returns where it came from,
-/// for messages: a file, a template, or the key of a driver property.
+/// Reads the text that contains an attribute's value. Also returns its origin, for messages: a
+/// file, a template, or the key of a driver property.
 fn read_text(
     text_source: &Text,
     base_path: Option<&Path>,

@@ -1,6 +1,6 @@
-//! Builds a device from a candidate, which is a match of `[[discover]]`: fills in the templates of
-//! the class with the candidate's attributes, and looks up the device's nodes and files on the
-//! host.
+//! Builds a device from a candidate, which is a path on the host that `[[discover]]` matched: fills
+//! in the templates of the class with the candidate's attributes, and looks up the device's nodes
+//! and files on the host.
 
 use crate::inserted;
 use std::fmt;
@@ -73,8 +73,9 @@ pub(super) fn build_device(
     let driver_root = DriverRoot::from_host(host);
     let mut files = Vec::new();
     for file in &spec.files {
-        let captures = paths::list_attribute_sets(file.path_pattern.as_ref(), attributes, host)?;
-        for attributes in captures.iter() {
+        let attribute_sets =
+            paths::list_attribute_sets(file.path_pattern.as_ref(), attributes, host)?;
+        for attributes in attribute_sets.iter() {
             files.push(files::find_file(
                 file,
                 None,
@@ -90,8 +91,9 @@ pub(super) fn build_device(
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
     let mut unmasked_entries = Vec::new();
     for unmask in spec.unmask.iter().chain(&source.unmask) {
-        let captures = paths::list_attribute_sets(unmask.path_pattern.as_ref(), attributes, host)?;
-        for attributes in captures.iter() {
+        let attribute_sets =
+            paths::list_attribute_sets(unmask.path_pattern.as_ref(), attributes, host)?;
+        for attributes in attribute_sets.iter() {
             unmasked_entries.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
@@ -101,7 +103,8 @@ pub(super) fn build_device(
             class.settings.runs_health_programs || !matches!(check.test, HealthTest::Program(_))
         };
         let checks = checks.filter(is_enabled);
-        // A virtual device stands for no hardware, so it can do without a node.
+        // A virtual device (`count` in `[[discover]]`) stands for no hardware, so it may have no
+        // node.
         let needs_node = source.virtual_device_count.is_none()
             && spec.nodes.iter().chain(&source.nodes).next().is_some();
         match health::check_device(checks, &nodes, needs_node, candidate, host) {
@@ -178,7 +181,7 @@ pub(super) fn build_device(
 }
 
 /// Finds the programs of health checks on this host. If a program is not at the path in the class
-/// file, stores the path where it is in the reading.
+/// file, the reading gets the path where the host has it.
 fn set_program_paths(
     class: &DeviceClass,
     attributes: &Attributes,

@@ -1,4 +1,5 @@
-//! Hides those devices of a class that `only` and `except` in config.toml exclude.
+//! Hides those devices of a class that `only` and `except` in config.toml exclude, so that no
+//! container gets them.
 
 use super::Device;
 use super::names::DeviceNames;
@@ -95,8 +96,8 @@ pub(super) fn warn_about_unmatched_filters(
     warnings
 }
 
-/// The devices of a class by their names, to find those that an entry of `only` or `except`
-/// selects.
+/// The devices of a class and their names, in which the devices are found that an entry of `only`
+/// or `except` selects.
 struct DeviceIndex<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
@@ -113,9 +114,9 @@ impl<'a> DeviceIndex<'a> {
         }
     }
 
-    /// Returns the positions of the devices that a filter selects. A filter without attributes is
-    /// written like an item of a request: a device name, a range of indexes, or the path of a
-    /// device node.
+    /// Returns the positions in `devices` of the devices that a filter selects. A filter without
+    /// attributes is written like an item of a request: a device name, a range of indexes such as
+    /// `0-3`, or the path of a device node.
     fn find_positions(&self, filter: &DeviceFilter) -> Vec<usize> {
         match filter {
             DeviceFilter::Name(name) => match parse_dev_path(name) {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::host::HostView;
 
-/// The directories in which distributions install the libraries of the host's own programs. Debian's
-/// directory for the architecture is the first one, because on such a host the others may contain
-/// 32-bit libraries.
+/// The directories in which distributions install the libraries of the host's own programs.
+/// Debian's directory for the architecture comes first, because on such a host the others may
+/// contain 32-bit libraries.
 #[cfg(target_arch = "x86_64")]
 const USUAL_LIBRARY_DIRECTORIES: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
@@ -32,7 +32,8 @@ const USUAL_LIBRARY_DIRECTORIES: &[&str] = &["/lib64", "/lib", "/usr/lib64", "/u
 #[derive(Clone, Copy)]
 pub(super) struct DriverRoot<'a> {
     pub(super) view: &'a dyn HostView,
-    /// The path of the driver root on the host, with symbolic links resolved.
+    /// The path of the driver root on the host, with symbolic links resolved, such as
+    /// `/run/vendor/driver`.
     pub(super) path: &'a Path,
 }
 
@@ -42,9 +43,9 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// Returns the directories in which libraries are searched after the class's own directories: the
-    /// usual ones if there is no ld.so.cache, as in many driver roots, and on hosts that were built
-    /// without ldconfig. If ld.so.cache cannot be read, the search of a library reports it.
+    /// Returns the directories in which libraries are searched after the class's own directories:
+    /// the usual ones if there is no ld.so.cache, as in many driver roots and on hosts without
+    /// ldconfig. If ld.so.cache cannot be read, the search of a library reports it.
     pub(super) fn library_directories(&self) -> &'static [&'static str] {
         if self.is_host_root() && self.view.has_library_cache().unwrap_or(true) {
             &[]
@@ -53,7 +54,8 @@ impl<'a> DriverRoot<'a> {
         }
     }
 
-    /// Returns the directories in which programs are searched after the class's own directories.
+    /// Returns the directories in which programs are searched after the class's own directories:
+    /// none on the host itself, and the usual ones in another driver root.
     pub(super) fn program_directories(&self) -> &'static [&'static str] {
         if self.is_host_root() {
             &[]
@@ -66,7 +68,8 @@ impl<'a> DriverRoot<'a> {
         self.path.as_os_str() == "/"
     }
 
-    /// Converts a path inside the driver root to a path on the host.
+    /// Converts a path inside the driver root to a path on the host. For the root `/run/driver`,
+    /// `/lib/libx.so.1` becomes `/run/driver/lib/libx.so.1`.
     pub(super) fn to_host_path(self, path_in_root: PathBuf) -> PathBuf {
         if self.is_host_root() {
             return path_in_root;

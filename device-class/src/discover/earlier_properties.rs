@@ -51,8 +51,8 @@ pub fn keep_earlier_properties(
             kept_keys.extend(link_keys.iter().filter_map(fill_key));
         }
     }
-    // The other properties describe the driver, or the partitions that a device can have. Such a
-    // property is kept only if a program failed and no successful program reports the property.
+    // A property that describes no single device, but the driver or possible partitions, is kept
+    // only if a program failed and no successful program reports the property.
     let device_keys = attribute_keys.iter().chain(&link_keys);
     let is_device_key = |key: &str| {
         device_keys

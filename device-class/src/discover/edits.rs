@@ -19,26 +19,27 @@ use crate::host::HostView;
 use crate::name::{CapabilityName, DeviceId, ListName};
 use crate::template::Attributes;
 
-/// What a container requests, as far as it decides which `[[edits]]` of a class the container gets.
+/// The part of a container's request that decides which `[[edits]]` of a class the container gets.
 #[derive(Debug, Clone, Copy)]
 pub struct EditSelection<'a> {
     pub capabilities: &'a BTreeSet<CapabilityName>,
     /// The names of the list files that the container requests (`files_listed_in`).
     pub lists: &'a [ListName],
-    /// The paths of device nodes with which the container requests devices.
+    /// The paths of device nodes with which the container requests devices, such as `/dev/npu0`.
     pub paths: &'a [PathBuf],
-    /// Chooses the devices that the container requests. `None` stands for all devices.
+    /// Finds the devices that the container requests. `None` stands for all devices.
     pub requested_devices: Option<&'a dyn RequestedDevices>,
 }
 
-/// A request, as far as a look-up needs it to know for which devices it has to search links.
+/// A container's request for devices. The look-up of a class asks it which devices are requested,
+/// so that it searches links to only these devices.
 pub trait RequestedDevices: fmt::Debug {
     /// Returns the ids of the devices in the inventory that the container can get.
     fn find_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId>;
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
-    /// Selects the `[[edits]]` for a container that has these capabilities, gets the default list
+    /// Returns the selection for a container that has these capabilities, gets the default list
     /// files, and requests no device by a path.
     fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
         EditSelection {
@@ -115,7 +116,7 @@ pub(super) fn find_edits(
         is_requested,
     } in select_edits(class, capabilities)
     {
-        let optional = edits.optional;
+        let is_optional = edits.optional;
         found_edits
             .libraries
             .extend(search.find_libraries(edits, attributes)?);
@@ -123,10 +124,16 @@ pub(super) fn find_edits(
         let binaries = edits.binaries.iter().filter(|_| is_requested);
         let binaries = binaries.map(|spec| (spec, Some(program_directories.as_slice())));
         for (spec, program_directories) in binaries.chain(files) {
-            let captures =
+            let attribute_sets =
                 list_attribute_sets(spec.path_pattern.as_ref(), attributes, driver_root.view)?;
-            for attributes in captures.iter() {
-                let file = find_file(spec, program_directories, attributes, optional, driver_root)?;
+            for attributes in attribute_sets.iter() {
+                let file = find_file(
+                    spec,
+                    program_directories,
+                    attributes,
+                    is_optional,
+                    driver_root,
+                )?;
                 if spec.names_libraries {
                     add_named_libraries(&file, driver_root, &mut found_edits);
                 }
@@ -134,9 +141,12 @@ pub(super) fn find_edits(
             }
         }
         for spec in &edits.directories {
-            found_edits
-                .directories
-                .push(find_directory(spec, attributes, optional, driver_root)?);
+            found_edits.directories.push(find_directory(
+                spec,
+                attributes,
+                is_optional,
+                driver_root,
+            )?);
         }
         if let Some(list) = &edits.file_list_path {
             let lists = ListSelection::select(lists, &class.spec.request);
@@ -207,7 +217,8 @@ pub(super) fn find_symlink_directory_masks(
     Ok(masks)
 }
 
-/// Looks up the device nodes of `[[edits]]`. Leaves out a node if its look-up fails.
+/// Looks up the device nodes of `[[edits]]`, for a report about missing nodes. Leaves out a node if
+/// its look-up fails.
 pub(super) fn find_readable_nodes(
     class: &DeviceClass,
     selection: EditSelection<'_>,

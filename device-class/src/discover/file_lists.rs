@@ -14,8 +14,8 @@ use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The maximum number of paths in one list file, and of paths that one pattern in a list file
-/// matches.
+/// The maximum number of paths in one list file, and of the paths that one pattern in it matches. A
+/// longer list file is an error; further matches are left out.
 const MAX_LISTED_PATHS: usize = 512;
 
 /// A table of `[[edits]]` with the key `files_listed_in`. `path` is the template of this key for
@@ -181,8 +181,8 @@ fn read_list(
     }
 }
 
-/// Expands one line of a list file to paths. A line with `*`, `?` or `[` is a pattern for paths of
-/// the host. Any other line is a single path.
+/// Expands one line of a list file to paths. A line with `*`, `?` or `[`, such as `/usr/lib/libx*`,
+/// is a pattern for paths of the host. Any other line is a single path.
 fn expand_path(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
     let text = path.to_string_lossy();
     let pattern = PathPattern::try_from(text.clone().into_owned());

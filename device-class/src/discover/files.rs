@@ -21,7 +21,7 @@ pub(super) fn find_file(
     is_optional: bool,
     driver_root: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
-    let (mut path, container) =
+    let (mut path, container_path) =
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     let is_program = program_directories.is_some();
     let mut candidates = vec![path.clone()];
@@ -56,7 +56,7 @@ pub(super) fn find_file(
     }
     Ok(FoundFile {
         path,
-        container_path: container,
+        container_path,
         is_program,
         is_optional,
         file,
@@ -101,7 +101,8 @@ pub(super) fn find_directory(
     is_optional: bool,
     driver_root: DriverRoot<'_>,
 ) -> Result<FoundDirectory, DeviceError> {
-    let (path, container) = fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let (path, container_path) =
+        fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     let directory = look_up_directory(&path, is_optional || spec.optional, driver_root);
     let mut libraries = Vec::new();
     if spec.libraries && matches!(directory, Presence::Found(_)) {
@@ -115,7 +116,7 @@ pub(super) fn find_directory(
     }
     Ok(FoundDirectory {
         path,
-        container_path: container,
+        container_path,
         is_writable: spec.writable,
         libraries,
         directory,

@@ -13,7 +13,7 @@ use crate::host::{HostView, ProgramAbi};
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
-/// What was found on a host for a node, library, file or directory of a class file.
+/// The result of looking up a node, library, file or directory of a class file on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence<T> {
     Found(T),
@@ -40,23 +40,25 @@ impl<T> Presence<T> {
 pub struct FoundNode {
     pub host_path: PathBuf,
     pub container_path: PathBuf,
-    /// Symbolic links on the host that lead to the node. The container gets the same links.
+    /// Symbolic links on the host that lead to the node, such as those in /dev/dri/by-path. The
+    /// container gets the same links.
     pub links: Vec<PathBuf>,
-    /// Whether [`look_up_class`](super::look_up_class) adds the links that udev has made to `links`.
+    /// Whether [`look_up_class`](super::look_up_class) adds the links that udev has made to
+    /// `links`.
     pub has_udev_links: bool,
     /// Only a container with this capability gets the node. `None` means that every container with
     /// the device gets the node.
     pub capability: Option<CapabilityName>,
     pub access: Access,
-    /// How the node gets into the container.
+    /// The way in which the node gets into the container: by a mount or by mknod(2).
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
-    /// What fails because the host does not have the node. `None` if the host has the node, if the
-    /// node is required, or if the class does not set `needed_for`.
+    /// The consequence for containers if the host does not have the node. `None` if the host has
+    /// the node, if the node is required, or if the class does not set `needed_for`.
     pub absence: Option<NodeAbsence>,
 }
 
-/// What fails because the host does not have an optional node.
+/// The consequence for containers if the host does not have an optional node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAbsence {
     /// A message that says what fails without the node, and what an administrator can do.
@@ -67,17 +69,18 @@ pub struct NodeAbsence {
 }
 
 impl FoundNode {
-    /// Returns whether a container with these capabilities gets the node.
+    /// Returns whether a container with these capabilities gets the node. A node without a
+    /// capability is for every container.
     pub fn matches_capabilities(&self, capabilities: &BTreeSet<CapabilityName>) -> bool {
         let capability = self.capability.as_ref();
         capability.is_none_or(|capability| capabilities.contains(capability))
     }
 }
 
-/// How a device node gets into a container.
+/// The way in which a device node gets into a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
-    /// The host's node is bind-mounted into the container.
+    /// The host's node is bind-mounted into the container, with its owner and mode.
     BindMount,
     /// A node is created in the container. It has the device number of the host's node, but another
     /// mode or group.
@@ -149,13 +152,14 @@ impl NodePermissions {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLibrary {
-    /// The soname with which the class file names the library.
+    /// The soname with which the class file names the library, such as `libnpu.so.1`.
     pub soname: String,
     pub abi: ProgramAbi,
     /// The names of the symbolic links through which programs in the container find the library.
     /// The name of the library's own file is not in this set.
     pub link_names: BTreeSet<String>,
-    /// Those names of the library that also get a link in the image's own library directory.
+    /// Those names of the library that also get a link in the image's own library directory, for
+    /// programs that open a path there.
     pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,
@@ -177,7 +181,7 @@ pub struct FoundFile {
     pub file: Presence<FileSource>,
 }
 
-/// A file or a socket of the host.
+/// A file or a socket of the host that a container gets as a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSource {
     /// The path on the host, with symbolic links resolved.
@@ -185,7 +189,7 @@ pub struct FileSource {
     pub kind: FileKind,
     /// For a socket: whether the container may write to its mount.
     pub is_writable: bool,
-    /// Whether libraries of the image look for the file beside themselves.
+    /// Whether libraries of the image look for the file beside themselves, as for a backend of GBM.
     pub is_image_module: bool,
 }
 
@@ -221,7 +225,7 @@ pub struct FoundMask {
 pub struct BitmaskFile {
     /// The path of the file in the container.
     pub path: PathBuf,
-    /// The content of the file. `BITS` stands for the bit mask.
+    /// The content of the file. `BITS` stands for the bit mask, which is written in hexadecimal.
     pub content: String,
     /// The template for the position of a device's bit, from 0 to 63.
     pub bit_number: Template,
@@ -272,8 +276,8 @@ pub struct ImageLibraries {
     /// The name of the library whose version is compared. Its file name in the directory ends with
     /// the version.
     pub library: String,
-    /// The major version of the host's library. The directory is used only if the image's library
-    /// has a greater major version.
+    /// The major version of the host's library, such as 550 for `550.54.15`. The directory is used
+    /// only if the image's library has a greater major version.
     #[serde(rename = "newer_than")]
     pub host_major_version: u64,
 }

@@ -1,4 +1,4 @@
-//! Finds the id of the group that owns a node.
+//! Finds the id of the group that owns a node in a container.
 
 use std::io::ErrorKind;
 
@@ -29,7 +29,7 @@ pub(super) enum GroupError {
     },
 }
 
-/// Returns the id (gid) of a group on the host.
+/// Returns the id (gid) of a group. The id of a name is looked up in the host's /etc/group.
 pub(super) fn resolve_group(group: &Group, host: &dyn HostView) -> Result<u32, GroupError> {
     let name = match group {
         Group::Id(number) => return Ok(*number),

@@ -36,7 +36,8 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// What a health check read in one scan. A [`super::HealthHistory`] compares it with earlier scans.
+/// The number, fault or program of a health check in one scan. A [`super::HealthHistory`] compares
+/// it with earlier scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The position of the check in the list of the device's checks, from 0.
@@ -93,12 +94,10 @@ pub enum HistoryRule {
     },
 }
 
-/// Runs the checks of a device. Returns the health as far as one scan can tell, the readings for
-/// [`super::HealthHistory`], and a reason if the device cannot be used as a whole but its
-/// partitions can. If several nodes or checks fail, the health has the reason of the first node
-/// that cannot be used, or else of the first check that failed. `needs_node` is true if the class
-/// declares nodes for the device: then the device is unhealthy if the host has none of them, also
-/// if each of them is optional.
+/// Runs the checks of a device. Returns its health, the readings for [`super::HealthHistory`], and
+/// a fault of the device as a whole that does not concern its partitions. The reason of the health
+/// is that of the first unusable node, or else of the first failed check. With `needs_node`, a
+/// device is unhealthy if the host has none of its nodes, even if each of them is optional.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
@@ -137,7 +136,8 @@ pub(super) fn check_device<'a>(
     (health, readings, whole_device_fault)
 }
 
-/// Describes that the host has none of the optional nodes of a device.
+/// Returns the reason why a device is unhealthy of which the host has no node, although each node
+/// is optional.
 fn describe_absent_nodes(nodes: &[FoundNode]) -> String {
     let paths = nodes
         .iter()
@@ -152,9 +152,8 @@ fn describe_absent_nodes(nodes: &[FoundNode]) -> String {
     )
 }
 
-/// Runs one check. Returns the file or pattern that the check reads, for messages. If the outcome
-/// does not follow from one scan, also returns the rule that decides it. If this scan shows a
-/// fault, also returns the fault.
+/// Runs one check. Returns the file or pattern that the check reads, for messages; the rule, if the
+/// outcome does not follow from one scan; and the fault, if this scan shows one.
 fn run_check(
     check: &HealthCheck,
     candidate: &Candidate,
@@ -258,8 +257,9 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
     })
 }
 
-/// Returns the files whose first bytes show whether the device still responds. With each file,
-/// returns the bytes with which it begins if the device does not respond.
+/// Returns the files whose first bytes show whether the device still responds, each with the bytes
+/// with which it begins if the device does not, such as `ff ff ff ff` in the configuration space of
+/// a PCI device.
 pub fn list_response_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
     let sources = class.spec.discover.iter();
     let source_checks = sources.flat_map(|source| &source.health);
@@ -319,7 +319,7 @@ fn check_file(
             return (None, Some(fault));
         }
     };
-    // Strings in the device tree end with a NUL byte.
+    // Strings in the device tree end with a NUL byte, which is not a part of the value.
     let value = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
     match (rule, value.parse()) {
         (FileRule::Expected(expected), _) => {

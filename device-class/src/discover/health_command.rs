@@ -19,7 +19,8 @@ pub struct HealthCommand {
     /// The directories with libraries of the program that are not in the host's ld.so.cache.
     pub library_path: Vec<PathBuf>,
     expected_output: Option<ExpectedOutput>,
-    /// A regular expression. The check compares its first group in the output.
+    /// The regular expression whose first group in the output is compared, with attributes filled
+    /// in.
     regex: Option<String>,
     advice: Option<String>,
 }

@@ -11,7 +11,7 @@ use super::{Device, Health, HistoryRule, Reading};
 /// these has a check at this position.
 type CheckKey = (String, usize, String);
 
-/// What earlier scans of a class found, for those checks whose outcome depends on it.
+/// The results of earlier scans of a class, for those health checks whose outcome depends on them.
 #[derive(Debug, Clone, Default)]
 pub struct HealthHistory(BTreeMap<CheckKey, CheckState>);
 

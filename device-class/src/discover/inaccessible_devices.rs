@@ -18,11 +18,11 @@ const USER_NAMESPACE_PATH: &str = "/proc/self/ns/user";
 /// `include/linux/proc_ns.h`).
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// A device of the machine that the container in which Boathook runs does not have.
+/// A device of the machine that is missing in the container in which Boathook runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InaccessibleDevice {
     pub id: DeviceId,
-    /// The reason, for users.
+    /// The reason in words for users. It names the missing node.
     pub reason: String,
 }
 

@@ -8,10 +8,11 @@ use crate::class::LoggedFaults;
 /// id of the device follows.
 const REPAIR_PREFIX: &str = "boathook: repaired ";
 
-/// A record (one message) of the kernel's log.
+/// A record of the kernel's log. Each read(2) of /dev/kmsg returns one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelLogRecord {
-    /// Whether the kernel wrote the record. Otherwise a process wrote it to /dev/kmsg.
+    /// Whether the kernel wrote the record, so that it can report a fault. Otherwise a process
+    /// wrote it to /dev/kmsg.
     is_from_kernel: bool,
     text: String,
 }
@@ -67,6 +68,7 @@ impl KernelLogRecord {
     }
 
     /// Returns whether the record can change the outcome of this rule for the device with this id.
+    /// Only a rule about the kernel's log is affected by records.
     pub fn concerns_device(&self, device_id: &str, rule: &HistoryRule) -> bool {
         let HistoryRule::NoLoggedFault {
             line_prefix,
@@ -81,8 +83,8 @@ impl KernelLogRecord {
             || self.reports_repair(device_id)
     }
 
-    /// Returns whether the record says that the device with this id was repaired. Root writes such
-    /// a record.
+    /// Returns whether the record is the line `boathook: repaired ID` for the device with this id,
+    /// which root writes to /dev/kmsg after a repair.
     pub(crate) fn reports_repair(&self, device_id: &str) -> bool {
         let repaired_id = self.text.trim_end().strip_prefix(REPAIR_PREFIX);
         !self.is_from_kernel && repaired_id == Some(device_id)

@@ -20,12 +20,13 @@ const LD_CACHE_PATH: &str = "/etc/ld.so.cache";
 pub(super) struct LibrarySearch<'a> {
     /// Directories in which a library is searched if it is not in ld.so.cache.
     pub(super) directories: Vec<PathBuf>,
-    /// Directories that the class names but the host does not have.
+    /// Directories that the class names but the host does not have. Only messages use them.
     pub(super) absent_directories: Vec<PathBuf>,
     /// Patterns for library names. A matching name also gets a link in the image's own library
     /// directory. `None` means that every name gets one.
     pub(super) image_links: Option<&'a [NamePattern]>,
-    /// Whether 32-bit libraries are also searched.
+    /// Whether 32-bit libraries are also searched, because the container has the class's capability
+    /// for them (`capability_32bit`).
     pub(super) includes_32bit: bool,
     pub(super) driver_root: DriverRoot<'a>,
 }
@@ -47,13 +48,13 @@ impl LibrarySearch<'_> {
         let mut found_libraries = Vec::new();
         for spec in &edits.libraries {
             let soname = spec.soname.fill(attributes).map_err(DeviceError)?;
-            let optional = edits.optional || spec.optional;
+            let is_optional = edits.optional || spec.optional;
             found_libraries.push(self.find_library(
                 &soname,
                 &spec.links,
                 version,
                 ProgramAbi::Native,
-                optional,
+                is_optional,
             )?);
             if self.includes_32bit {
                 // A 32-bit library is always optional, because most libraries have no 32-bit
@@ -78,7 +79,8 @@ impl LibrarySearch<'_> {
         Ok(found_libraries)
     }
 
-    /// Returns the sonames of those libraries of the host that match the patterns.
+    /// Returns the sonames of those libraries of the host that match the patterns: libraries in
+    /// ld.so.cache and, for native programs, in the searched directories.
     fn list_matching_names(
         &self,
         names: &LibraryNamePatterns,
@@ -118,9 +120,9 @@ impl LibrarySearch<'_> {
         !matches!(self.driver_root.view.entry(path), Ok(None))
     }
 
-    /// Describes a library of another version than that of the driver. Only a version of the same
-    /// form is left by an update of the driver: a driver of another kind may have a version of its
-    /// own.
+    /// Describes a library whose version is not that of the loaded driver. If both versions begin
+    /// with numbers of the same length, an update has probably replaced the library while the old
+    /// driver stayed loaded, and a reboot helps.
     fn describe_other_version(&self, soname: &str, path: &Path, version: &str) -> String {
         let path = self.resolve_for_message(path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -138,8 +140,9 @@ impl LibrarySearch<'_> {
         )
     }
 
-    /// Describes a library that no directory has. Classes name the directories of many distributions,
-    /// so only some of those that the host lacks are listed: the first ones are the administrator's.
+    /// Describes a library that is in no searched directory. Classes name the directories of many
+    /// distributions, so only some of those that the host lacks are listed: the first ones are the
+    /// administrator's.
     fn describe_absence(&self, soname: &str) -> String {
         const MAX_LISTED_ABSENT_PATHS: usize = 3;
         let to_text = |path: &PathBuf| {
@@ -259,11 +262,10 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// Returns the first path with a file of this version, with symbolic links resolved. Some packages
-/// install a library without a version in the name of its file: if no path has any version, the
-/// first file that is named as the soname is returned. Beside a file of another version it is often a
-/// stub for linkers. The inner error means that there are such
-/// files, but users other than root can replace all of them.
+/// Returns the first path with a file of this version, with symbolic links resolved. If no file has
+/// a version in its name, returns the first file that is named as the soname, because some packages
+/// install libraries so. Beside a file of another version, such a file is often a stub for linkers.
+/// The inner error means that users other than root can replace all files.
 ///
 /// # Errors
 /// The outer error means that the look-up of a path failed. Then the library may exist, so it must

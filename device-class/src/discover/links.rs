@@ -15,10 +15,10 @@ pub struct Connections {
     /// The device's directory in sysfs, with symbolic links resolved. The paths of devices below
     /// the same PCI switch have a long common prefix.
     sysfs_dir: Option<PathBuf>,
-    /// The name by which other devices refer to this device as the other end of a connection.
+    /// The name by which other devices refer to this device, if they are connected with it.
     name: Option<String>,
-    /// The devices at the other ends of the direct connections, by name. The value is the bandwidth
-    /// of the connection: the sum of [`ONE_HOP_BANDWIDTH`] divided by the weight, over all links.
+    /// Maps the name of each directly connected device to the bandwidth of the connection: the sum
+    /// of [`ONE_HOP_BANDWIDTH`] divided by the weight, over all its links.
     peers: BTreeMap<String, usize>,
 }
 
@@ -30,9 +30,8 @@ const ONE_HOP_BANDWIDTH: usize = 10_000;
 const UNKNOWN_DISTANCE: usize = 64;
 
 impl Connections {
-    /// Creates the connections of a device. `sysfs_dir` is its directory in sysfs, `name` is the
-    /// name by which other devices refer to it, and `peers` has the bandwidth to each connected
-    /// device.
+    /// Creates the connections of a device. `peers` maps the name of each connected device to the
+    /// bandwidth of the connection.
     pub fn new(
         sysfs_dir: Option<PathBuf>,
         name: Option<String>,

@@ -44,7 +44,8 @@ impl LoadedDriver {
         Ok(major.map(|major| LoadedDriver { name, kind, major }))
     }
 
-    /// Returns the device number that consists of the driver's major number and this minor number.
+    /// Returns the device number with the driver's major number and this minor number. Fails if
+    /// `minor` is not a number of at most 20 bits.
     pub(super) fn device_number(&self, minor: &str) -> Result<DeviceNumber, DeviceError> {
         let number = minor.parse().ok().filter(|minor| *minor < MINOR_COUNT);
         let number = number.map(|minor| DeviceNumber {
@@ -60,7 +61,7 @@ impl LoadedDriver {
 }
 
 /// Finds the major number of a driver in the text of /proc/devices. The file lists character
-/// devices first and then block devices. Each line is a major number and a name.
+/// devices first and then block devices. Each line is a major number and a name, such as `195 npu`.
 fn find_major(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
     let (character_devices, block_devices) =
         text.split_once("Block devices:").unwrap_or((text, ""));

@@ -167,7 +167,7 @@ fn open_root<'a>(
 }
 
 /// Fills in the path of the driver root. Returns `None` if the driver root is the root of the host,
-/// because the class names no other one, or because a condition for it is not met.
+/// because the class names no other directory, or because a condition for it is not met.
 fn fill_driver_root(
     class: &DeviceClass,
     attributes: &Attributes,

@@ -18,11 +18,8 @@ pub(super) fn find_mask(
 ) -> Result<FoundMask, DeviceError> {
     let copies = spec.copies.iter().map(|path| {
         let path = path.fill(attributes)?;
-        let text = read_copy(spec, &path, host);
-        Ok(FoundCopy {
-            path,
-            content: text,
-        })
+        let content = read_copy(spec, &path, host);
+        Ok(FoundCopy { path, content })
     });
     let bitmask_files = spec.bitmask_files.iter().map(|file| {
         Ok(BitmaskFile {
@@ -70,9 +67,9 @@ fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     host.read_link(path).ok()
 }
 
-/// Returns whether `path` is one below which the kernel has only symbolic links to directories in
-/// /sys/devices. A mask over such a path keeps programs from listing other devices, but hides no
-/// secrets: the directories in /sys/devices stay visible.
+/// Returns whether the kernel has only symbolic links to directories in /sys/devices below `path`,
+/// such as /sys/class/npu. A mask over such a path keeps programs from listing other devices, but
+/// hides no secrets: the directories in /sys/devices stay visible.
 pub fn has_only_links(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }

@@ -104,9 +104,10 @@ pub struct Inventory {
     pub refused_candidates: RefusedCandidates,
     /// The ids of the devices that `only` or `except` in config.toml hides.
     pub hidden_ids: Vec<DeviceId>,
-    /// The devices of the machine that the container in which Boathook runs was not given.
+    /// The devices of the machine that are missing in the container in which Boathook runs.
     pub inaccessible_devices: Vec<InaccessibleDevice>,
-    /// The paths with which a request names devices, each with the result of its look-up.
+    /// The paths with which a request names devices, such as `/dev/bus/usb/001/004`, each with the
+    /// result of its look-up.
     pub paths: Vec<(PathBuf, PathTarget)>,
     /// The attributes of the host, which are the same for all devices of the class.
     pub host_attributes: Attributes,
@@ -182,10 +183,10 @@ impl Inventory {
 pub struct Device {
     /// The id of the device, which is the same in every scan of the same hardware.
     pub id: DeviceId,
-    /// The extended resource under which the device is offered to the kubelet.
+    /// The extended resource under which the device is offered to the kubelet, such as
+    /// `vendor.example/npu`.
     pub resource: ResourceName,
-    /// Where the id and the resource name come from: from files of the host, or from driver
-    /// properties.
+    /// The origin of the id and the resource name: files of the host, or driver properties.
     pub name_origin: NameOrigin,
     /// The index by which users know the device, such as `0`, or `1:0` for a partition.
     pub index: Option<String>,
@@ -194,7 +195,7 @@ pub struct Device {
     pub part_of: Option<DeviceId>,
     /// If this device is a partition: whether a request may name the whole device.
     pub can_request_whole_device: bool,
-    /// Other names of the device that a request may use.
+    /// Other names of the device that a request may use, such as a UUID.
     pub aliases: Vec<String>,
     /// The number of containers that may have the device at once. Each of them gets one of the ids
     /// that [`Device::offered_ids`] returns. `None` means that the device is not shared.
@@ -206,7 +207,8 @@ pub struct Device {
     /// kubelet, and is unhealthy for other callers. `None` means that the device can be used as a
     /// whole.
     pub whole_device_fault: Option<String>,
-    /// What health checks read in this scan. A [`HealthHistory`] compares it with earlier scans.
+    /// The results of health checks in this scan. A [`HealthHistory`] compares them with earlier
+    /// scans.
     pub readings: Vec<Reading>,
     /// The NUMA node of the device. `None` if the hardware reports none.
     pub numa: Option<u32>,
@@ -235,7 +237,8 @@ pub struct Device {
     pub attributes: Attributes,
 }
 
-/// The network interfaces of a device.
+/// The network interfaces of a device, and the search that found them, which also finds them in a
+/// container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceNetInterfaces {
     pub search: NetInterfaceSearch,
@@ -269,8 +272,8 @@ pub fn scan_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     scan_with_properties(class, host, None)
 }
 
-/// Finds the devices of a class as [`scan_devices`] does. If `properties` are given, they are used
-/// instead of the driver properties in the file on the host.
+/// Finds the devices of a class as [`scan_devices`] does. `properties`, if given, are used instead
+/// of the driver properties in the file on the host.
 fn scan_with_properties(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -411,7 +414,8 @@ impl Device {
         }
     }
 
-    /// Returns whether the device is offered under `id`.
+    /// Returns whether the device is offered under `id`: its own id, or the id of a share such as
+    /// `npu-0::1` if it is shared.
     pub fn is_offered_as(&self, id: &DeviceId) -> bool {
         match self.replicas {
             None => self.id == *id,

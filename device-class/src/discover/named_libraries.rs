@@ -9,7 +9,8 @@ use super::found::{FoundEdits, FoundFile, Presence};
 use crate::class::{FileKind, SoName, is_plain_path};
 use crate::host::MAX_ATTRIBUTE_BYTES;
 
-/// The maximum number of libraries that are taken from one file.
+/// The maximum number of libraries that are taken from one file. Further paths in the file are
+/// ignored.
 const MAX_NAMED_LIBRARIES: usize = 16;
 
 /// Adds the libraries that a file names by absolute paths to the edits, each at the path that the

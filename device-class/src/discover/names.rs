@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use super::Device;
 use crate::name::canonicalize_name;
 
-/// The devices of one class by their names, in a hash map. So the time of a look-up does not grow
-/// with the number of devices.
+/// An index of the devices of one class by their names. It is a hash map, so that the time of a
+/// look-up does not grow with the number of devices.
 pub struct DeviceNames<'a> {
     devices: &'a [Device],
-    /// The positions of the devices that have each name. The key is the canonical form of the name,
-    /// as [`canonicalize_name`] returns it.
+    /// Maps the canonical form of a name, as [`canonicalize_name`] returns it, to the positions of
+    /// the devices that have the name.
     positions_by_name: HashMap<String, NamePositions>,
 }
 
@@ -32,7 +32,7 @@ pub enum NameKind {
     Id,
     Alias,
     Index,
-    /// The id of one slot of a shared device, `ID::NUMBER`, which one container can have.
+    /// The id of one share of a shared device, `ID::NUMBER`, such as `npu-0::1`.
     Replica,
 }
 
@@ -60,7 +60,7 @@ impl<'a> DeviceNames<'a> {
                 positions.indices.push(position);
             }
         }
-        // A device may have the same alias twice.
+        // A device may have the same alias twice, but must be found once.
         for positions in positions_by_name.values_mut() {
             positions.aliases.dedup();
         }
@@ -70,8 +70,8 @@ impl<'a> DeviceNames<'a> {
         }
     }
 
-    /// Returns the positions of the devices that have the name `name`. The list is empty if there
-    /// is no such device.
+    /// Returns the positions of the devices that have the name `name`. The kinds of names are tried
+    /// in the order of [`NameKind::LOOKUP_ORDER`], and the first kind with a device decides.
     pub fn find(&self, name: &str) -> Vec<usize> {
         let mut results = NameKind::LOOKUP_ORDER
             .into_iter()
@@ -120,7 +120,8 @@ impl<'a> DeviceNames<'a> {
 }
 
 impl Device {
-    /// Returns whether `text` is exactly one of the device's names of this kind.
+    /// Returns whether `text` is exactly one of the device's names of this kind, with the same
+    /// case.
     fn has_name(&self, text: &str, kind: NameKind) -> bool {
         match kind {
             NameKind::Id => self.id.as_str() == text,

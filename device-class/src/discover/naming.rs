@@ -1,4 +1,5 @@
-//! Finds out whether the id and the resource of a device depend on driver properties.
+//! Finds out whether the id and the resource of a device depend on driver properties, so that they
+//! change when a driver's program reports other values.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use crate::driver_properties::DriverProperties;
 use crate::name::AttributeName;
 use crate::template::{Attributes, Template};
 
-/// What the id and the resource name of a device are derived from.
+/// The origin of a device's id and resource name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameOrigin {
     /// The id and the resource come from files of the host, so driver properties do not change
@@ -21,8 +22,8 @@ pub enum NameOrigin {
     Defaults,
 }
 
-/// Returns what the id and the resource of a device with these attributes are derived from.
-/// `source` is the `[[discover]]` table that found the device.
+/// Returns the origin of the id and the resource of a device with these attributes. `source` is the
+/// `[[discover]]` table that found the device.
 pub(super) fn find_name_origin(
     class: &DeviceClass,
     source: &Source,

@@ -1,4 +1,4 @@
-//! Finds the network interfaces of a device.
+//! Finds the network interfaces of a device (`netdev` in its class file).
 
 use std::path::Path;
 
@@ -14,11 +14,12 @@ use crate::template::Attributes;
 /// `include/uapi/linux/if.h` without the zero byte.
 const MAX_NAME_BYTES: usize = 15;
 
-/// A network interface of a device.
+/// A network interface of a device, such as `eth0`, in the namespace in which it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NetInterface {
     pub name: String,
-    /// The name that the interface has in the container.
+    /// The name that the interface has in the container. It is `name` unless the class file sets
+    /// another.
     pub name_in_container: String,
     /// The kernel's index of the interface (`ifindex`). It stays the same when the interface is
     /// renamed. An interface without an index is not moved into a container.
@@ -26,9 +27,9 @@ pub struct NetInterface {
     pub index: Option<i32>,
 }
 
-/// How the network interfaces of one device are found. A /sys that is mounted in a network
-/// namespace shows only the interfaces of that namespace. So the same search can also find the
-/// interfaces that a container has.
+/// A search for the network interfaces of one device. A /sys that is mounted in a network namespace
+/// shows only the interfaces of that namespace, so the same search also finds the interfaces that a
+/// container has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetInterfaceSearch {
     spec: NetDevice,
@@ -76,6 +77,7 @@ impl NetInterfaceSearch {
     }
 
     /// Returns the class's path pattern with the attributes of the device filled in, for messages.
+    /// For example, `/sys/bus/usb/devices/1-2/net/{interface}`.
     pub fn pattern(&self) -> String {
         let mut pattern = self.spec.path.to_string();
         for (name, value) in &self.attributes {

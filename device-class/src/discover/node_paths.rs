@@ -14,8 +14,8 @@ const DEV_PREFIX: &str = "/dev/";
 /// The maximum number of devices that a message lists for a directory.
 const MAX_LISTED_DEVICES: usize = 8;
 
-/// Returns an item of a request as a path if it begins with `/dev/`. Any other item is the name of
-/// a device; `None` is returned for it.
+/// Returns an item of a request as a path if it begins with `/dev/`, such as
+/// `/dev/bus/usb/001/004`. Returns `None` for any other item, which is the name of a device.
 pub fn parse_dev_path(text: &str) -> Option<&Path> {
     text.starts_with(DEV_PREFIX).then_some(Path::new(text))
 }
@@ -36,13 +36,14 @@ pub enum PathTarget {
     NoDevice(String),
 }
 
-/// The nodes of devices by their paths on the host.
+/// An index of device nodes by their paths on the host, for requests that name a device by a path.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
     /// Two entries for each node: one with its path in the class file, and one with this path after
     /// symbolic links are resolved.
     entries: Vec<DevicePath>,
-    /// The links to nodes that the class names, each with the device, for messages about directories.
+    /// The links to nodes that the class names, each with its device, for messages about a
+    /// directory.
     links: Vec<(PathBuf, DeviceId)>,
 }
 
@@ -145,21 +146,18 @@ impl<'a> NodePaths<'a> {
         ids.join(", ")
     }
 
-    /// Returns the devices that have a node at exactly this path. A linear search is fast enough,
-    /// because a request has a limited number of paths.
+    /// Returns the devices that have a node at exactly this path. The search is linear, because a
+    /// request has only a few paths.
     fn find_by_exact_path(&self, path: &Path) -> Option<PathTarget> {
         let entries = self.entries.iter();
         let entries = entries.filter(|entry| entry.path.as_os_str() == path.as_os_str());
-        let (mut ids, mut nodes) = (Vec::new(), Vec::new());
+        let (mut ids, mut node_paths) = (Vec::new(), Vec::new());
         for entry in entries {
             ids.push(entry.id.clone());
-            nodes.push(entry.node_path.clone());
+            node_paths.push(entry.node_path.clone());
         }
         ids.dedup();
-        let node = nodes.into_iter().next()?;
-        Some(PathTarget::Devices {
-            ids,
-            node_path: node,
-        })
+        let node_path = node_paths.into_iter().next()?;
+        Some(PathTarget::Devices { ids, node_path })
     }
 }

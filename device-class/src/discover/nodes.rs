@@ -22,8 +22,8 @@ pub(super) fn find_nodes(
     is_optional: bool,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, DeviceError> {
-    let captures = list_attribute_sets(spec.path_pattern.as_ref(), attributes, host)?;
-    let nodes = captures
+    let attribute_sets = list_attribute_sets(spec.path_pattern.as_ref(), attributes, host)?;
+    let nodes = attribute_sets
         .iter()
         .map(|attributes| find_node(spec, attributes, is_optional, host));
     nodes.collect()
@@ -35,7 +35,7 @@ fn find_node(
     is_optional: bool,
     host: &dyn HostView,
 ) -> Result<FoundNode, DeviceError> {
-    let (mut path, container) =
+    let (mut path, container_path) =
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     for template in &spec.preferred_paths {
         let preferred_path = template.fill(attributes)?;
@@ -111,7 +111,7 @@ fn find_node(
             .then(|| describe_node_absence(spec, &path, attributes))
             .flatten(),
         host_path: path,
-        container_path: container,
+        container_path,
         links,
         has_udev_links: spec.has_udev_links,
         capability: spec.capability.clone(),
@@ -169,7 +169,8 @@ fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> Presen
     )
 }
 
-/// Returns whether `link` is a symbolic link on the host that leads to `node_path`.
+/// Returns whether `link` is a symbolic link on the host that leads to `node_path`, directly or
+/// through other links.
 pub(super) fn is_link_to(link: &Path, node_path: &Path, host: &dyn HostView) -> bool {
     let target = host.is_link(link).then(|| host.canonicalize(link).ok());
     target.flatten().is_some_and(|target| {

@@ -27,7 +27,8 @@ fn sort_key(device: &Device) -> SortKey {
     )
 }
 
-/// Sorts devices. The partitions of a device come directly after the device.
+/// Sorts devices by index and then by id. The partitions of a device come directly after the
+/// device, as [`number_devices`] requires.
 pub(super) fn sort_devices(devices: &mut [Device]) {
     let whole_devices = devices.iter().filter(|device| device.part_of.is_none());
     let keys: BTreeMap<DeviceId, SortKey> =

@@ -18,8 +18,8 @@ use crate::template::{Attributes, Template};
 #[derive(Debug, Clone)]
 pub struct DeviceDivision {
     pub whole_device: Device,
-    /// How much the whole device has of each counter: of its slots, and of the counters that the
-    /// class file describes. The partitions use up these amounts.
+    /// The amount that the whole device has of each counter: of its slots, and of the counters that
+    /// the class file describes. The partitions use up these amounts.
     pub counters: BTreeMap<String, u64>,
     /// The partitions that the device can have. Some of them can exist at the same time if the sums
     /// of their counters do not exceed the counters of the device.
@@ -30,7 +30,7 @@ pub struct DeviceDivision {
 pub struct PossiblePart {
     pub profile: String,
     pub slots: Range<u16>,
-    /// How much the partition uses up of each counter of the whole device.
+    /// The amount that the partition uses up of each counter of the whole device.
     pub consumed_counters: BTreeMap<String, u64>,
     /// The device id of the partition. `None` if the partition does not exist now.
     pub existing_id: Option<DeviceId>,
@@ -39,9 +39,9 @@ pub struct PossiblePart {
     pub is_grouped: bool,
     /// The steps that create the partition, in this order.
     pub creation_steps: Vec<Step>,
-    /// The steps that remove the partition, in this order.
+    /// The steps that remove the partition, in this order. All of them are done, even if one fails.
     pub removal_steps: Vec<Step>,
-    /// The time limit for each step.
+    /// The time limit for each step. A program that runs longer is killed.
     pub timeout: Duration,
 }
 
@@ -225,8 +225,9 @@ fn list_profile_attributes(
         .collect())
 }
 
-/// Returns the possible partitions with one profile: one for each placement. Also reads the amounts
-/// of the whole device from `has` of the profile's table, and adds them to `counters`.
+/// Returns the possible partitions with one profile: one for each placement (first slot). Also
+/// reads the amounts of the whole device from `has` of the profile's table, and adds them to
+/// `counters`.
 fn list_parts_of_profile<'a>(
     class: &DeviceClass,
     spec: &PartProfile,
@@ -390,8 +391,8 @@ fn add_exclusion_counters(
     Ok(counters)
 }
 
-/// The prefix of the names of counters for slots. A counter in a class file must not have this
-/// prefix.
+/// The prefix of the names of counters for slots, such as `slot-3`. A counter in a class file must
+/// not have this prefix.
 const SLOT_PREFIX: &str = "slot-";
 
 fn slot_counter_name(slot: u16) -> String {

@@ -12,8 +12,8 @@ use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// Returns one set of attributes for each path that matches the pattern: `attributes` and what the
-/// pattern captures from the path. Without a pattern, returns only `attributes`.
+/// Returns one set of attributes for each path that matches the pattern: `attributes` together with
+/// the captures from the path. Without a pattern, returns only `attributes`.
 pub(super) fn list_attribute_sets<'a>(
     pattern: Option<&PathPattern>,
     attributes: &'a Attributes,
@@ -28,8 +28,8 @@ pub(super) fn list_attribute_sets<'a>(
     ))
 }
 
-/// Returns the paths that match a pattern, in the order of [`search::find_matches`], but no more than
-/// [`MAX_DEVICES`].
+/// Returns the paths that match a pattern, in the order of [`search::find_matches`], and at most
+/// [`MAX_DEVICES`] of them.
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,

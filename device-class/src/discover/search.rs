@@ -15,8 +15,8 @@ pub(super) struct Match {
     pub(super) attributes: Attributes,
 }
 
-/// Returns the existing paths that match a pattern, sorted by what the pattern captures, numbers as
-/// numbers, and then by name. Stops after `limit` paths. `attributes` are filled into the pattern.
+/// Returns the existing paths that match a pattern, sorted by the captured values, numbers by their
+/// value, and then by name. Stops after `limit` paths. `attributes` are filled into the pattern.
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,

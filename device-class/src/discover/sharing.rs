@@ -11,7 +11,8 @@ use crate::class::{
 use crate::name::{AttributeName, DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
 
-/// The suffix with which the name of a resource says that its devices are shared.
+/// The suffix with which the name of a resource says that its devices are shared, such as
+/// `vendor.example/npu.shared`.
 const SHARED_RESOURCE_SUFFIX: &str = ".shared";
 
 /// Returns the number of containers that may have a device with these attributes at once. Returns
@@ -196,7 +197,8 @@ fn add_member(combined_device: &mut Device, member: Device) {
     );
 }
 
-/// Adds those new values that the list does not contain yet.
+/// Adds those new values that the list does not contain. Members of a combined device may have
+/// nodes and files in common.
 fn add_missing_values<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
     for value in new_values {
         if !values.contains(&value) {

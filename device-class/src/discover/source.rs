@@ -183,7 +183,8 @@ fn read_candidate<'s>(
     }
 }
 
-/// Returns a message that explains why a candidate does not meet a condition.
+/// Returns a message that explains why a candidate does not meet a condition, such as "{vendor} is
+/// `0x1234`, not `0x5678`".
 fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> String {
     match condition {
         Condition::Value { value, expected } => {
@@ -208,7 +209,8 @@ pub(super) fn describe_expected_values(expected: &Expectation) -> String {
     }
 }
 
-/// Returns whether a candidate with these attributes meets a condition.
+/// Returns whether a candidate with these attributes meets a condition. It does not if the
+/// condition uses an attribute that the candidate does not have.
 pub(super) fn is_condition_met(
     condition: &Condition,
     attributes: &Attributes,

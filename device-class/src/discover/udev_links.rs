@@ -9,11 +9,12 @@ use crate::class::DeviceClass;
 use crate::device::DeviceKind;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 
-/// The maximum number of links that a container gets for one node. Usual are fewer than ten.
+/// The maximum number of links that a container gets for one node. A node usually has fewer than
+/// ten.
 const MAX_LINKS: usize = 64;
 
-/// Adds udev's links to the nodes of the requested devices. `None` stands for all devices of the
-/// inventory.
+/// Adds udev's links to the nodes of the devices that `requested_devices` selects, or of all
+/// devices of the inventory if it is `None`.
 pub(super) fn add_device_links(
     class: &DeviceClass,
     inventory: &mut Inventory,
@@ -35,7 +36,8 @@ pub(super) fn add_device_links(
     }
 }
 
-/// Adds udev's links to those nodes for which the class file sets `udev_links`.
+/// Adds udev's links, such as those in /dev/serial/by-id, to the nodes for which the class file
+/// sets `udev_links`.
 pub(super) fn add_node_links(nodes: &mut [FoundNode], host: &dyn HostView) {
     for node in nodes.iter_mut().filter(|node| node.has_udev_links) {
         for link in find_udev_links(node, host) {
@@ -68,7 +70,7 @@ fn find_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns whether a path is relative, printable and has neither `.` nor `..`.
+/// Returns whether a path is relative, printable and without `..`, so that it stays below /dev.
 fn is_plain_path(path: &str) -> bool {
     let mut components = Path::new(path).components();
     !path.is_empty()

@@ -4,11 +4,11 @@
 /// The path of the file that lists the groups of a host.
 pub const GROUP_FILE_PATH: &str = "/etc/group";
 
-/// The maximum size in bytes of /etc/group. A larger file is not used.
+/// The maximum size in bytes of /etc/group. A larger file is an error.
 pub(super) const MAX_GROUP_FILE_BYTES: usize = 1 << 20;
 
 /// Returns the id of the group `name` from the text of /etc/group. If several lines have this name,
-/// the first one counts, as in the C library.
+/// the first one counts, as for getgrnam(3).
 pub(super) fn find_group_id(text: &str, name: &str) -> Option<u32> {
     let mut group_ids = text.lines().filter_map(|line| {
         let mut fields = line.split(':');

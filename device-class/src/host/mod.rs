@@ -56,7 +56,8 @@ pub trait HostView {
         Ok(names)
     }
 
-    /// Reads at most the first `limit` bytes of a file.
+    /// Reads at most the first `limit` bytes of a file. Fails if there is no regular file at the
+    /// path.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
     /// Returns whether the file is a script, which begins with `#!` and the path of its
@@ -119,7 +120,8 @@ pub trait HostView {
     /// Returns the target of the symbolic link at `path`, exactly as it is stored in the link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Returns the path with all symbolic links resolved.
+    /// Returns the path with all symbolic links resolved, as realpath(3) does. Fails if there is no
+    /// file at the path.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// Returns the paths of the library `soname` for programs of this ABI, from the host's
@@ -136,7 +138,7 @@ pub trait HostView {
     /// ld.so.cache exists, but cannot be read or is invalid.
     fn library_names(&self, abi: ProgramAbi) -> io::Result<Vec<String>>;
 
-    /// Returns whether the host has an ld.so.cache.
+    /// Returns whether the host has an ld.so.cache. Hosts without ldconfig have none.
     ///
     /// # Errors
     /// ld.so.cache exists, but cannot be read or is invalid.
@@ -150,7 +152,7 @@ pub trait HostView {
     fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
 }
 
-/// The ABI for which a library is built.
+/// The ABI for which a program or a library is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramAbi {
     /// The ABI of programs for the processor architecture for which Boathook is built.
@@ -165,7 +167,8 @@ pub struct HostFile {
     pub entry: Entry,
     /// The path of the file, with symbolic links resolved.
     pub path: PathBuf,
-    /// Whether users other than root can replace the file with another one.
+    /// Whether users other than root can replace the file with another one, because they can change
+    /// its directory.
     pub can_others_replace: bool,
 }
 

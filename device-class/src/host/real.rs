@@ -31,17 +31,17 @@ use crate::ownership::{self, OwnershipError, Tree, TreeFile};
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
-    /// The open root directory. `None` if the root is `/`.
+    /// The open root directory, below which openat2(2) resolves paths. `None` if the root is `/`.
     root_dir: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
-    /// The same files, with checks of their owners, for files that containers get.
+    /// Opens the files that containers get, and checks which users can have placed them there.
     tree: Tree,
-    /// The files that were found in `tree`. `None` means that there is no file. It is useful because
-    /// a class file may name a library several times, for example by its soname and by a pattern,
-    /// and because a file that was found may be read next.
+    /// A cache of the files that were found in `tree`. `None` means that there is no file. A class
+    /// file may name a library several times, for example by its soname and by a pattern, and a
+    /// file that was found may be read next.
     found_files: RefCell<HashMap<PathBuf, Option<Arc<TreeFile>>>>,
-    /// The names in the directories that were listed. Several templates of a class use the names in
-    /// a directory of each device.
+    /// A cache of the names in the directories that were listed. Several templates of a class use
+    /// the names in a directory of each device.
     listed_names: RefCell<HashMap<PathBuf, Vec<String>>>,
 }
 
@@ -82,7 +82,7 @@ impl RealHost {
         if self.root_dir.is_none() {
             return Ok(real_path.into());
         }
-        // Both paths have their symbolic links resolved. So the path of a file in the root begins
+        // Both paths have their symbolic links resolved, so the path of a file in the root begins
         // with the root's path and a slash.
         let path_bytes = real_path.as_os_str().as_bytes();
         match path_bytes.strip_prefix(self.root.as_os_str().as_bytes()) {
@@ -96,8 +96,8 @@ impl RealHost {
         }
     }
 
-    /// Finds a file for a container, and checks who can have placed it there. Returns `None` if there
-    /// is no file.
+    /// Finds a file for a container, and checks which users can have placed it there. Returns
+    /// `None` if there is no file.
     fn find_tree_file(&self, path: &Path) -> Result<Option<Arc<TreeFile>>, OwnershipError> {
         if let Some(file) = self.found_files.borrow().get(path) {
             return Ok(file.clone());

@@ -37,7 +37,7 @@ pub(super) type LibraryPaths = BTreeMap<(String, ProgramAbi), Vec<PathBuf>>;
 pub(super) enum RecordedEntry {
     Link(PathBuf),
     Content(Vec<u8>),
-    /// A file of which only the type is recorded, not the content.
+    /// A file of which only the type is recorded and not the content, such as a device node.
     TypeOnly(Entry),
 }
 
@@ -114,7 +114,8 @@ impl RecordedHost {
         Ok(host)
     }
 
-    /// Adds a regular file with this content.
+    /// Adds a regular file with this content. Directories on its path that are missing are added
+    /// too.
     pub fn add_file(&mut self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
         self.insert(path.into(), RecordedEntry::Content(content.into()));
     }
@@ -241,9 +242,9 @@ impl HostView for RecordedHost {
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
-        let resolved = self.resolve(path)?;
-        if self.tree.contains_key(&resolved) {
-            Ok(resolved)
+        let resolved_path = self.resolve(path)?;
+        if self.tree.contains_key(&resolved_path) {
+            Ok(resolved_path)
         } else {
             Err(not_found_error())
         }
@@ -255,8 +256,8 @@ impl HostView for RecordedHost {
         Ok(paths.cloned().unwrap_or_default())
     }
 
-    /// A recording has the libraries that a class looked up in the cache. Without them, and with
-    /// directories of libraries, it is of a host that has no cache.
+    /// Recorded libraries come from the cache, so a recording with libraries has a cache. A
+    /// recording with /usr/lib and without libraries is of a host that has no cache.
     fn has_library_cache(&self) -> io::Result<bool> {
         Ok(self.entry(Path::new("/usr/lib"))?.is_none() || !self.libraries.is_empty())
     }
@@ -269,17 +270,17 @@ impl HostView for RecordedHost {
 
     fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let root = self.canonicalize(path)?;
-        let mut driver = RecordedHost::default();
-        driver.insert("/".into(), RecordedEntry::TypeOnly(Entry::Directory));
+        let mut root_view = RecordedHost::default();
+        root_view.insert("/".into(), RecordedEntry::TypeOnly(Entry::Directory));
         for (path, entry) in &self.tree {
-            if let Ok(relative) = path.strip_prefix(&root) {
-                driver.insert(Path::new("/").join(relative), entry.clone());
+            if let Ok(path_in_root) = path.strip_prefix(&root) {
+                root_view.insert(Path::new("/").join(path_in_root), entry.clone());
             }
         }
         if let Some(libraries) = self.libraries.get(&root) {
-            driver.libraries.insert("/".into(), libraries.clone());
+            root_view.libraries.insert("/".into(), libraries.clone());
         }
-        Ok(Box::new(driver))
+        Ok(Box::new(root_view))
     }
 }
 

@@ -13,10 +13,12 @@ use super::recorded::{LibraryPaths, RecordedEntry};
 use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, ProgramAbi, View};
 use crate::ownership::OwnershipError;
 
-/// A [`HostView`] that passes all calls to another view, and records what was read.
+/// A [`HostView`] that passes all calls to another view, and records the files, links and libraries
+/// that were read.
 pub struct Recording<'a> {
     view: View<'a>,
-    /// The path that the root directory of `view` has in the recorded host.
+    /// The path that the root directory of `view` has in the recorded host: `/`, or that of a
+    /// driver root.
     root: PathBuf,
     recorded_files: Rc<RefCell<RecordedFiles>>,
 }
@@ -46,7 +48,8 @@ impl<'a> Recording<'a> {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Records the type of the file at a path, and every symbolic link on the path.
+    /// Records the type of the file at a path, and every symbolic link on the path, so that the
+    /// recorded host resolves the path in the same way.
     fn record_path(&self, path: &Path) {
         self.record_links(path, 0);
     }

@@ -1,7 +1,7 @@
 //! The flags of an entry in ld.so.cache. They tell the format and the ABI of a library.
 
 /// The flags of an entry. The low byte is the format of the library, and the bytes above it are the
-/// ABI. Unknown values are kept.
+/// ABI. Entries with unknown values are kept when the cache is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(pub i32);
 
@@ -15,7 +15,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// The ABI of this program.
+    /// The ABI for which this program is built.
     pub const NATIVE: Self = if cfg!(target_arch = "aarch64") {
         Self::Aarch64
     } else {

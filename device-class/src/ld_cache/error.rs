@@ -17,7 +17,7 @@ pub enum LdCacheError {
     OldFormat,
     #[error("loader cache was made for a big-endian machine; rebuild it with ldconfig on this one")]
     ForeignByteOrder,
-    /// The header marks the file as invalid.
+    /// The header has a value that marks the file as invalid, in the place of the byte order.
     #[error("loader cache is marked invalid; rebuild it with ldconfig")]
     MarkedInvalid,
     /// The file ends inside the header or inside the table of entries.

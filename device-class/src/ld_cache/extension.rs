@@ -31,7 +31,8 @@ const SECTION_SIZE: usize = 16;
 /// file, so without a limit a small file could cause much work.
 const MAX_SECTIONS: usize = 16;
 
-/// The maximum number of `glibc-hwcaps` subdirectories. An architecture has only a few of them.
+/// The maximum number of `glibc-hwcaps` subdirectories, such as `x86-64-v3`. An architecture has
+/// only a few of them.
 const MAX_HWCAPS: usize = 64;
 
 #[derive(Default)]
@@ -43,8 +44,9 @@ pub(super) struct Extensions {
 /// Parses the extensions of a cache. `file` is the whole file. `image` is the rest of the file from
 /// the header of the newer format on.
 ///
-/// What the loader refuses is an error here. What the loader ignores is also ignored here: a table
-/// of subdirectories that is not aligned, and all sections with the same tag except the last one.
+/// Returns an error for extensions that the loader refuses, and ignores those that it ignores: a
+/// table of subdirectories that is not aligned, and all sections with the same tag except the last
+/// one.
 pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
     const OUTSIDE_FILE_ERROR: LdCacheError =
         LdCacheError::BadExtension("the directory is outside the file");
@@ -84,7 +86,8 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
             _ => {}
         }
     }
-    // The sections are parsed after the loop, so that each tag is parsed only once.
+    // The sections are parsed after the loop, so that each tag is parsed only once, however many
+    // sections have it.
     if generator.is_some_and(|text| text.len() > MAX_PATH_BYTES) {
         return Err(LdCacheError::BadExtension("the generator is too long"));
     }

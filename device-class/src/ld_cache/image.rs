@@ -10,12 +10,13 @@ use super::{LdCacheError, work};
 pub(super) struct Image<'a>(pub(super) &'a [u8]);
 
 impl<'a> Image<'a> {
-    /// Returns `N` bytes from `offset` on, or `None` if there are fewer bytes.
+    /// Returns `N` bytes from `offset` on, or `None` if the file ends before.
     pub(super) fn read_bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..)?.first_chunk().copied()
     }
 
-    /// Reads a little-endian 32-bit number.
+    /// Reads the little-endian 32-bit number at `offset`, or returns `None` if the file ends before
+    /// it.
     pub(super) fn read_u32(self, offset: usize) -> Option<u32> {
         self.read_bytes(offset).map(u32::from_le_bytes)
     }

@@ -66,10 +66,11 @@ const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_SIZE: usize = 48;
 const ENTRY_SIZE: usize = 24;
 
-/// A loader's cache, with its entries in file order and the known extensions.
+/// The content of an ld.so.cache: its entries and the known extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LdCache {
-    /// The libraries, in the file's order: for the loader, descending by [`soname_cmp`].
+    /// The libraries in the order of the file. The loader requires a descending order by
+    /// [`soname_cmp`].
     pub entries: Vec<Entry>,
     /// The program that wrote the cache, as `ldconfig -p` prints it; not NUL-terminated.
     pub generator: Option<Vec<u8>>,
@@ -78,12 +79,12 @@ pub struct LdCache {
     pub hwcaps: Vec<CString>,
 }
 
-/// One library of a cache.
+/// One entry of a cache: a library for programs of one ABI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The library format and ABI.
+    /// The format and the ABI of the library, such as 0x0303 for x86-64.
     pub flags: Flags,
-    /// The name that programs request.
+    /// The name that programs request, such as `libx.so.1`.
     pub soname: CString,
     /// The absolute path of the library in the system to which the cache belongs.
     pub path: CString,
@@ -96,7 +97,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the soname as a string of the operating system.
+    /// Returns the soname as a string of the operating system, which need not be UTF-8.
     pub fn soname(&self) -> &OsStr {
         OsStr::from_bytes(self.soname.to_bytes())
     }
@@ -106,10 +107,10 @@ impl Entry {
     }
 }
 
-/// A library to add to a cache.
+/// A library that is added to a cache, such as one that the hook injects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEntry {
-    /// The name that programs request.
+    /// The name that programs request, such as `libx.so.1`.
     pub soname: CString,
     /// The absolute path of the library in the system to which the cache belongs.
     pub path: CString,

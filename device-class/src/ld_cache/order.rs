@@ -1,4 +1,4 @@
-//! The order of sonames in ld.so.cache.
+//! The order of sonames in ld.so.cache, on which the binary search of glibc's loader depends.
 
 use std::cmp::Ordering;
 use std::ffi::c_char;

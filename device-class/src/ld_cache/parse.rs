@@ -1,4 +1,4 @@
-//! Parses the bytes of ld.so.cache.
+//! Parses the bytes of ld.so.cache, which may come from an untrusted image.
 
 use super::image::Image;
 use super::{

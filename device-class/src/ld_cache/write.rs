@@ -89,7 +89,8 @@ fn push_entry(
     Ok(())
 }
 
-/// The strings of the file, to which each entry that is written adds its own.
+/// The strings of the file, collected while the entries are written. The entries refer to them by
+/// their offsets.
 struct StringTable {
     /// The offset of the first string in the file.
     start: usize,

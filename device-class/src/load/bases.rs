@@ -7,7 +7,8 @@ use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS_KEY, FileError};
 
-/// The maximum number of class files that a class extends, directly or indirectly.
+/// The maximum number of class files that a class extends, directly or indirectly. A longer chain
+/// is an error.
 const MAX_BASES: usize = 4;
 
 /// The result of a search for a class file. `None` means that no directory has the file, or that

@@ -30,30 +30,32 @@ pub use build::{ClassFile, build_index};
 /// index does not look like a class file.
 pub const CLASS_INDEX_NAME: &str = ".classes.json";
 
-/// The maximum length in bytes of the first line of an index. A longer one is not used.
+/// The maximum length in bytes of the first line of an index. An index with a longer line is not
+/// used.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// The number of bytes that are read first. The first line for all classes of a release fits in.
+/// The number of bytes of an index that are read first. The first line of a release's index fits
+/// into them, so that one read is enough.
 const FIRST_READ_BYTES: usize = 24 << 10;
 
-/// The maximum length in bytes of one class in an index. A longer one is not used.
+/// The maximum length in bytes of one class in an index. For a longer class, its file is read.
 const MAX_CLASS_BYTES: u64 = 1 << 20;
 
-/// The first line of an index.
+/// The first line of an index, which is JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     /// The version of Boathook that wrote the index. Another version may check class files by other
     /// rules, so it does not use the index.
     version: String,
-    classes: Vec<Entry>,
+    classes: Vec<ClassEntry>,
 }
 
 /// The entry of a class file in the first line of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct ClassEntry {
     name: String,
     file: FileState,
-    /// The request variable of the class.
+    /// The request variable of the class, such as `NPU_VISIBLE_DEVICES`.
     variable: String,
     /// The classes that this class extends, directly or indirectly.
     bases: Vec<String>,
@@ -63,9 +65,9 @@ struct Entry {
     length: u64,
 }
 
-/// The state of a class file when the index was written. The kernel sets the time of the last status
-/// change (ctime) at each change of a file. No program can set this time to another value; only the
-/// clock of the host decides it.
+/// The state of a class file when the index was written. The kernel sets the time of the last
+/// status change (ctime) at each change of a file. No program can set this time to another value;
+/// only the clock of the host decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct FileState {
     inode: u64,
@@ -77,7 +79,8 @@ struct FileState {
 }
 
 impl FileState {
-    /// Returns `None` if a time does not fit into the number.
+    /// Returns the state of a file with this metadata, or `None` if a time does not fit into 64
+    /// bits.
     fn from_stat(stat: &FileStat) -> Option<Self> {
         let to_nanoseconds = |seconds: i64, nanoseconds: i64| {
             seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
@@ -91,14 +94,14 @@ impl FileState {
     }
 }
 
-/// An open class index.
+/// An open class index, and the entries of its first line.
 pub(super) struct ClassIndex {
     directory: Arc<ownership::Directory>,
     file: Arc<File>,
     header_length: u64,
-    /// The time at which the index was written.
-    written: i64,
-    entries: Vec<Entry>,
+    /// The time at which the index was written (ctime), in nanoseconds since 1970.
+    write_time: i64,
+    entries: Vec<ClassEntry>,
 }
 
 impl ClassIndex {
@@ -111,7 +114,7 @@ impl ClassIndex {
 
     fn read(directory: Arc<ownership::Directory>, file: RegularFile) -> Option<Self> {
         let file = file.into_file();
-        let written = FileState::from_stat(&fstat(&file).ok()?)?.changed;
+        let write_time = FileState::from_stat(&fstat(&file).ok()?)?.changed;
         let mut bytes = vec![0; FIRST_READ_BYTES];
         let mut length = 0;
         let header_length = loop {
@@ -129,7 +132,7 @@ impl ClassIndex {
             directory,
             file: Arc::new(file),
             header_length: header_length as u64,
-            written,
+            write_time,
             entries: header.classes,
         })
     }
@@ -137,11 +140,11 @@ impl ClassIndex {
     /// Returns the class of this name, if the class file is in the same state as when the index was
     /// written. `stat` has the metadata of the class file.
     pub(super) fn find_class(&self, name: &ClassName, stat: &FileStat) -> Option<IndexedClass> {
-        let has_name = |entry: &&Entry| entry.name == name.as_str();
+        let has_name = |entry: &&ClassEntry| entry.name == name.as_str();
         let entry = self.entries.iter().find(has_name)?;
-        // The clock of a file system is coarse. A class file that was changed in the same instant in
-        // which the index was written might have been changed again in that instant.
-        let is_older = entry.file.changed < self.written;
+        // The clock of a file system is coarse. A class file that was changed in the same instant
+        // in which the index was written might have been changed again in that instant.
+        let is_older = entry.file.changed < self.write_time;
         (is_older && FileState::from_stat(stat) == Some(entry.file)).then(|| IndexedClass {
             directory: Arc::clone(&self.directory),
             index_file: Arc::clone(&self.file),
@@ -151,14 +154,14 @@ impl ClassIndex {
     }
 }
 
-/// A class whose content is in a class index.
+/// A class whose content is in a class index. The content is read when the class is needed.
 #[derive(Debug, Clone)]
 pub(super) struct IndexedClass {
     directory: Arc<ownership::Directory>,
     index_file: Arc<File>,
     /// The offset of the class in the index file.
     start: u64,
-    entry: Entry,
+    entry: ClassEntry,
 }
 
 /// Two classes are equal if they are from class files in the same state.
@@ -171,17 +174,14 @@ impl PartialEq for IndexedClass {
 impl Eq for IndexedClass {}
 
 impl IndexedClass {
-    /// Returns the directory of the class file and the index.
     pub(super) fn directory(&self) -> &Arc<ownership::Directory> {
         &self.directory
     }
 
-    /// Returns the name of the request variable of the class.
     pub(super) fn variable(&self) -> &str {
         &self.entry.variable
     }
 
-    /// Returns the names of the classes that this class extends, directly or indirectly.
     pub(super) fn bases(&self) -> &[String] {
         &self.entry.bases
     }

@@ -86,7 +86,8 @@ fn read_variable(file: RegularFile, max_bytes: u64) -> Option<String> {
     class::find_request_variable(&String::from_utf8_lossy(&bytes))
 }
 
-/// Returns whether one of the usable classes has this request variable.
+/// Returns whether one of the usable classes has this request variable, so that an untrusted file
+/// must not take it.
 fn has_usable_class(variable: &str, sources: &[Result<ClassSource, FileError>]) -> bool {
     let candidates = sources.iter().flatten();
     let mut candidates =

@@ -2,7 +2,7 @@
 
 /// Returns the canonical form of a name, which is in lower case. If the name is a PCI address, its
 /// leading zeros are removed, because some programs write the domain with four digits and others
-/// with eight.
+/// with eight. For example, `00000000:3B:00.0` becomes `:3b:00.0`.
 pub fn canonicalize_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {

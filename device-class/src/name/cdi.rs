@@ -11,7 +11,7 @@ const MAX_VENDOR_LENGTH: usize = 253;
 /// The maximum length in characters of the class, and of the device's name.
 const MAX_PART_LENGTH: usize = 63;
 
-/// The full name of a CDI device: `vendor.com/class=name`.
+/// The full name of a CDI device: `vendor.com/class=name`, such as `vendor.com/npu=0`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CdiName(String);
 

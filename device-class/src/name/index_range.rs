@@ -1,7 +1,7 @@
-//! Ranges of device indexes in requests.
+//! Ranges of device indexes in requests, such as `0-3`.
 
-/// A range of device indexes in a request, written as `FIRST-LAST`. The range includes the last
-/// index.
+/// A range of device indexes in a request, written as `FIRST-LAST`. `0-3` means the indexes 0, 1, 2
+/// and 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexRange {
     pub first: u32,

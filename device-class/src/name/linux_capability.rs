@@ -1,4 +1,4 @@
-//! The names of Linux capabilities.
+//! The names of Linux capabilities, such as `CAP_NET_ADMIN`.
 
 use std::fmt;
 
@@ -71,8 +71,8 @@ pub struct LinuxCapabilityError {
 }
 
 impl LinuxCapability {
-    /// Returns the name without `CAP_`, as it is written in `--cap-add` and in Kubernetes
-    /// manifests.
+    /// Returns the name without `CAP_`, such as `NET_ADMIN`, as it is written in `--cap-add` and in
+    /// Kubernetes manifests.
     pub fn short_name(self) -> &'static str {
         CAPABILITY_NAMES[self.0]
     }

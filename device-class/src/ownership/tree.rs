@@ -42,7 +42,7 @@ pub struct Tree {
     directories: RefCell<HashMap<PathBuf, DirectoryLookup>>,
 }
 
-/// The result of looking up a directory.
+/// The result of looking up a directory. A [`Tree`] keeps it for later look-ups in the directory.
 #[derive(Debug, Clone)]
 enum DirectoryLookup {
     Found(Arc<LocatedFile>),
@@ -69,7 +69,8 @@ pub struct TreeFile {
     /// root.
     pub path: PathBuf,
     pub stat: FileStat,
-    /// Whether users other than root can replace the file with another one.
+    /// Whether users other than root can replace the file with another one, because they can change
+    /// its directory.
     pub can_others_replace: bool,
 }
 
@@ -91,7 +92,8 @@ impl TreeFile {
         check_regular_kind(FileKind::from_stat(&self.stat), &self.path)?;
         let reading_flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         if self.can_others_replace {
-            // Another user may have put a device there meanwhile.
+            // Another user may have replaced the file by a device. So the file is opened without
+            // access and compared, before it is opened for reading.
             return open_again(&self.open()?, reading_flags, &self.path);
         }
         let file = self.open_with_flags(reading_flags | OFlag::O_NOFOLLOW)?;
@@ -202,8 +204,8 @@ impl Tree {
     }
 
     /// Returns the path in the tree to which a symbolic link leads. The link is at `path`, in the
-    /// directory `parent`. Fails if users other than root can replace the link. So it cannot change
-    /// between this check and `readlinkat`.
+    /// directory `parent`. Fails if users other than root can replace the link, so that it cannot
+    /// change between this check and `readlinkat`.
     fn read_trusted_link(
         &self,
         parent: &LocatedFile,

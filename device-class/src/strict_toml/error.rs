@@ -14,7 +14,7 @@ use crate::similar;
 #[error(transparent)]
 pub(super) struct Error(Box<ErrorDetails>);
 
-/// The fields of an [`Error`].
+/// The fields of an [`Error`], which is a pointer to them.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct ErrorDetails {
@@ -55,7 +55,6 @@ impl Error {
         }))
     }
 
-    /// Creates an error whose message already names the key.
     fn with_key_in_message(message: String) -> Self {
         let mut error = Error::new(message);
         error.0.names_key = true;
@@ -77,13 +76,13 @@ impl Error {
         self
     }
 
-    /// Sets the example of how the value should be written. `None` means that there is no example.
     pub(super) fn with_example(mut self, example: Option<Example>) -> Self {
         self.0.example = example;
         self
     }
 
-    /// Sets the byte offset of the error, unless it is already set.
+    /// Sets the byte offset of the error, unless it is already set: the innermost value sets it
+    /// first.
     pub(super) fn with_offset(mut self, offset: usize) -> Self {
         self.0.offset.get_or_insert(offset);
         self
@@ -103,21 +102,21 @@ impl de::Error for Error {
         Error::new(describe_mismatch(unexpected, expected))
     }
 
-    fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
-        let similar_name = similar::find_most_similar(variant, known.iter().copied());
+    fn unknown_variant(variant: &str, known_variants: &'static [&'static str]) -> Self {
+        let similar_name = similar::find_most_similar(variant, known_variants.iter().copied());
         let hint = similar_name.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-        let known = known.join("`, `");
-        Error::new(format!("`{variant}` is none of `{known}`{hint}"))
+        let variant_list = known_variants.join("`, `");
+        Error::new(format!("`{variant}` is none of `{variant_list}`{hint}"))
     }
 
-    fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
-        let hint = match similar::find_most_similar(key, known.iter().copied()) {
+    fn unknown_field(key: &str, known_keys: &'static [&'static str]) -> Self {
+        let hint = match similar::find_most_similar(key, known_keys.iter().copied()) {
             Some(name) => format!(", did you mean `{name}`?"),
-            None => format!("; known keys here: {}", known.join(", ")),
+            None => format!("; known keys here: {}", known_keys.join(", ")),
         };
         let mut error = Error::with_key_in_message(format!("unknown key `{key}`{hint}"));
         error.0.unknown_key = Some(key.to_owned());
-        error.0.known_keys = known;
+        error.0.known_keys = known_keys;
         error
     }
 
@@ -142,7 +141,7 @@ fn describe_mismatch(value: Unexpected<'_>, expected: &dyn Expected) -> String {
     format!("must be {expected_form}, and is {}", describe_value(value))
 }
 
-/// Describes a value in the words of TOML, for a message.
+/// Describes a value in the words of TOML for a message, such as `the number 5`.
 fn describe_value(value: Unexpected<'_>) -> String {
     match value {
         Unexpected::Str(text) => format!("the text {}", quote(text)),
@@ -155,7 +154,7 @@ fn describe_value(value: Unexpected<'_>) -> String {
     }
 }
 
-/// Returns the TOML name for the type that serde expects.
+/// Returns the TOML name for the type that serde expects, such as `a list` for `a sequence`.
 fn toml_type_name(expected: &str) -> &str {
     match expected {
         "a sequence" => "a list",

@@ -112,7 +112,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-/// Returns the integer that a text stands for.
+/// Returns the integer that a text stands for. The text must be borrowed from the JSON text,
+/// because the integer refers to it.
 fn parse_integer(text: DeValue<'_>) -> Option<DeValue<'_>> {
     let DeValue::String(Cow::Borrowed(text)) = text else {
         return None;

@@ -17,8 +17,8 @@ use super::{FileError, deserialize};
 /// The key whose value is the class that a file extends.
 pub(crate) const EXTENDS_KEY: &str = "extends";
 
-/// A key, and the key with the conditions for its value. The conditions of the extended file are for
-/// the value that is written there, and not for the value that replaces it.
+/// Pairs of a key and the key with the conditions for its value. The conditions of the extended
+/// file do not apply to a value that replaces that file's value.
 const CONDITIONAL_KEYS: [(&str, &str); 1] = [("driver_root", "driver_root_require")];
 
 /// One of the files that are merged: a class file, or a file that it extends.
@@ -33,8 +33,8 @@ pub(crate) struct Layer<'t> {
 
 /// Parses files of which each one extends the next one. Tables are merged key by key. Any other
 /// value, also a list, replaces the value of the next file. `[add]` and `[remove]` change the lists
-/// of the next file. A value that has conditions replaces them, too ([`CONDITIONAL_KEYS`]). An error
-/// names the file that has the mistake.
+/// of the next file. A value that has conditions replaces them, too ([`CONDITIONAL_KEYS`]). An
+/// error names the file that has the mistake.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
     merge_layers(layers, |table| deserialize(Value::from_table(table)))
 }
@@ -47,7 +47,8 @@ pub(crate) fn convert_to_json(
     merge_layers(layers, |table| Ok(to_json(table.get_ref())))
 }
 
-/// Merges files, and calls `use_table` with the merged table.
+/// Merges files, and calls `use_table` with the merged table. An error names the file that has the
+/// mistake.
 fn merge_layers<T>(
     layers: &[Layer<'_>],
     use_table: impl FnOnce(Spanned<DeTable<'_>>) -> Result<T, Error>,

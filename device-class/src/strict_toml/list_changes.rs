@@ -10,14 +10,13 @@ use super::error::Error;
 pub(super) const ADD_KEY: &str = "add";
 pub(super) const REMOVE_KEY: &str = "remove";
 
-/// The tables `[add]` and `[remove]` of a file.
+/// The tables `[add]` and `[remove]` of a file that extends another one.
 pub(super) struct ListChanges<'t> {
     added_items: Option<Spanned<DeValue<'t>>>,
     removed_items: Option<Spanned<DeValue<'t>>>,
 }
 
 impl<'t> ListChanges<'t> {
-    /// Takes the tables `[add]` and `[remove]` out of a file.
     pub(super) fn take_from(file: &mut DeTable<'t>) -> Self {
         ListChanges {
             added_items: file.remove(ADD_KEY),

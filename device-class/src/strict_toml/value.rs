@@ -56,7 +56,8 @@ impl<'de> Value<'de> {
         Value { offset, value }
     }
 
-    /// Creates the error for a value that does not have the expected type.
+    /// Creates the error for a value that does not have the expected type, with an example of the
+    /// correct form if there is one.
     fn type_error(&self, expected: &dyn de::Expected) -> Error {
         let unexpected = match &self.value {
             DeValue::String(text) => Unexpected::Str(text),

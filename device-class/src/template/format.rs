@@ -5,7 +5,7 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Plain,
-    /// The format `03`: leading zeros are added up to this width.
+    /// The format `03`: leading zeros are added up to this width, so that `7` becomes `007`.
     Padded(usize),
     /// The format `.3`: only this number of characters is kept, from the beginning of the value.
     Truncated(usize),
@@ -14,7 +14,8 @@ pub(super) enum Format {
     Hexadecimal(usize),
     Lowercase,
     /// The format `label`: the value becomes a valid part of a resource name. It is changed to
-    /// lower case, and one dash replaces any other characters than letters and digits.
+    /// lower case, and one dash replaces any other characters than letters and digits: `Model X_1`
+    /// becomes `model-x-1`.
     Label,
     /// The format `base64`: hexadecimal bytes are written in base64 with the alphabet for URLs,
     /// without padding (RFC 4648, section 5).

@@ -13,7 +13,8 @@ pub(crate) use format::decode_hexadecimal;
 
 use crate::name::{AttributeName, NameError};
 
-/// The attributes of one device. The key is the name of the attribute.
+/// The attributes of a device or of the host. The key is the name of an attribute, and the value is
+/// its value on this host.
 pub type Attributes = BTreeMap<AttributeName, String>;
 
 /// A text in which `{name}` is replaced by the value of the attribute `name`. A format may follow
@@ -63,7 +64,8 @@ pub enum TemplateError {
 }
 
 impl Template {
-    /// Returns the names of the attributes that the template uses.
+    /// Returns the names of the attributes that the template uses. They must have values when it is
+    /// filled in.
     pub fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Attribute { name, .. } => Some(name),
@@ -75,12 +77,14 @@ impl Template {
         &self.text
     }
 
-    /// Returns whether the template is the empty text.
+    /// Returns whether the template is the empty text, with which a class leaves out a variable of
+    /// the class that it extends (`env`).
     pub fn is_empty_text(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Returns whether the template can become `text` with suitable values of its attributes.
+    /// Returns whether the template can become `text` with suitable values of its attributes, as
+    /// `vendor.example/{model}` can become `vendor.example/x1`.
     pub fn matches_filled_text(&self, text: &str) -> bool {
         let mut remaining_text = text;
         let mut is_after_attribute = false;

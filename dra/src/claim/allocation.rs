@@ -39,7 +39,7 @@ pub enum AllocationError {
     )]
     TooManyItems {
         count: usize,
-        /// The plural noun for the items of which the claim has too many.
+        /// The plural noun for the items of which the claim has too many, such as `devices`.
         item_noun: &'static str,
         max_count: usize,
     },
@@ -173,8 +173,8 @@ fn check_count(
     }
 }
 
-/// Returns the number of shares that an allocated device consumes. A number that cannot be parsed
-/// counts as the largest possible number.
+/// Returns the number of shares that an allocated device consumes: 1 if the result names no number,
+/// and the largest possible number if it cannot be parsed.
 fn parse_consumed_share_count(result: &DeviceRequestAllocationResult) -> u64 {
     let capacities = result.consumed_capacity.iter().flatten();
     let mut share_capacities =

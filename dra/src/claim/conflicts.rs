@@ -1,9 +1,5 @@
-//! Checks that no other prepared claim has a device of the claim that is being prepared. The
-//! scheduler has already checked this when it allocated the devices.
-//!
-//! Devices are compared by class and id, not by their names in ResourceSlices. The name of a
-//! device, and whether the device is shared, depend on the settings of the class and on the feature
-//! gates of the API server. These settings and gates may change while claims are prepared.
+//! Checks that the devices of a claim that is being prepared are not in use by another prepared
+//! claim. The scheduler checks this as well, when it allocates the devices.
 
 use device_class::name::{ClassName, DeviceId};
 
@@ -12,10 +8,11 @@ use super::resolved_device::ResolvedDevice;
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
-/// The maximum number of claims that are listed in an error message.
+/// The maximum number of claims whose names an error message lists.
 const MAX_NAMED_CLAIMS: usize = 5;
 
-/// The reason why a device cannot be prepared for a claim: other claims have it.
+/// The error if a device cannot be prepared for a claim, because other claims have it or too many
+/// of its shares.
 #[derive(Debug, thiserror::Error)]
 pub enum Conflict {
     /// Another claim still has the device, and the device cannot be shared. This should not happen,
@@ -69,8 +66,8 @@ impl<'a> ClaimedDevice<'a> {
         share: Option<(&Option<String>, u64)>,
     ) -> Self {
         let (id, parent) = match class.find_by_name(name) {
-            // The id in the record is not used. After a restart of the node, another part may have
-            // this id.
+            // The id in the claim record is not used, because after a restart of the node another
+            // part may have this id.
             Some(NamedDevice::Part(parent, part)) => (
                 part.existing_id.as_ref(),
                 Some(&parent.divisible.whole_device.id),
@@ -102,15 +99,15 @@ impl<'a> ClaimedDevice<'a> {
         }
     }
 
-    /// Builds the value from a device of an allocation result.
+    /// Converts a device of an allocation result.
     fn from_allocated(device: &'a ResolvedDevice<'_>) -> Self {
         let allocated_device = device.allocated_device;
         let share = (&allocated_device.share_id, allocated_device.share_count);
         Self::new(device.class, &allocated_device.device, None, Some(share))
     }
 
-    /// Builds the values from a claim record, for the devices of one class. Parts that are being
-    /// created for the claim are included.
+    /// Returns the devices of one class that a claim record lists. Parts that are being created for
+    /// the claim are included.
     fn from_record(record: &'a Record, class: &'a ClassDevices) -> impl Iterator<Item = Self> {
         let is_of_class = |name: &ClassName| *name == class.class.name;
         let devices = record
@@ -148,9 +145,9 @@ impl<'a> ClaimedDevice<'a> {
     }
 }
 
-/// Returns whether the claim already had this device at its previous preparation. Such a claim
-/// keeps the device, even if the settings of the class have changed.
-fn contained_device(previous_record: &Record, device: &ResolvedDevice<'_>) -> bool {
+/// Returns whether the claim already had this device when it was prepared before. Such a claim
+/// keeps the device, even if the settings of its class have changed since.
+fn contains_device(previous_record: &Record, device: &ResolvedDevice<'_>) -> bool {
     let (request, class) = (device.allocated_device, &device.class.class.name);
     let mut devices = previous_record
         .devices
@@ -170,8 +167,7 @@ fn contained_device(previous_record: &Record, device: &ResolvedDevice<'_>) -> bo
 }
 
 /// Checks that no other claim has one of the allocated devices, and that shared devices have enough
-/// free shares. `previous_record` is the record that the previous preparation of the claim has
-/// written.
+/// free shares. `previous_record` is the record of an earlier preparation of the same claim.
 pub(super) fn check_conflicts(
     devices: &[ResolvedDevice<'_>],
     previous_record: Option<&Record>,
@@ -185,7 +181,7 @@ pub(super) fn check_conflicts(
             .filter(|device| !device.allocated_device.has_admin_access)
     };
     let was_prepared = |device: &ResolvedDevice<'_>| {
-        previous_record.is_some_and(|previous_record| contained_device(previous_record, device))
+        previous_record.is_some_and(|previous_record| contains_device(previous_record, device))
     };
     for device in exclusive_devices().filter(|device| !was_prepared(device)) {
         let claimed_device = ClaimedDevice::from_allocated(device);

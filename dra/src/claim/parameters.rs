@@ -18,7 +18,7 @@ pub struct Parameters {
     pub lists: Vec<ListName>,
 }
 
-/// The reason why a class does not accept parameters.
+/// The reason why a class does not accept the parameters of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     #[error("`{kind}` in `config`: class {class} has none to choose from; remove it")]
@@ -41,7 +41,7 @@ pub enum ParameterError {
 
 impl Parameters {
     /// Returns the environment variables with which a container requests the same capabilities and
-    /// lists.
+    /// lists. Fails if the class does not offer one of them to claims.
     pub(super) fn to_variables(
         &self,
         class: &DeviceClass,

@@ -25,8 +25,8 @@ use super::store::UnreadableRecords;
 use crate::class_devices::{ClassDevices, DivisibleDevice, NamedDevice};
 use crate::plugin_allocations::PluginAllocations;
 
-/// The maximum time until discovery must find a newly created part, or must not find a removed part
-/// any more.
+/// The maximum time after the programs of a class have run until discovery must find a created
+/// part, or must no longer find a removed one.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -54,7 +54,7 @@ pub enum PartError {
     },
 }
 
-/// The service that creates and removes parts of devices on one host.
+/// Creates and removes parts of devices on one host, by programs and files that the class names.
 #[derive(Debug, Clone)]
 pub struct PartMaker {
     /// The path at which this process sees the host's root directory.
@@ -62,8 +62,8 @@ pub struct PartMaker {
     pub allocations: PluginAllocations,
 }
 
-/// The records of all claims except the one that is being prepared. They show which devices and
-/// parts are in use.
+/// The records of all claims except the one that is being prepared. The devices and parts in them
+/// are in use.
 #[derive(Debug)]
 pub(super) struct OtherClaims {
     pub(super) records: Vec<Record>,
@@ -86,7 +86,8 @@ impl OtherClaims {
 }
 
 impl PartMaker {
-    /// Discovers the class's devices on the host.
+    /// Searches the host for the devices of a class, because parts may have been created since the
+    /// last scan.
     pub(super) fn discover_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         class
             .rediscover_devices(&self.host_root)
@@ -96,8 +97,9 @@ impl PartMaker {
             })
     }
 
-    /// Discovers the class's devices after programs have run. First reads the driver properties
-    /// again that the vendor's program reports, because the programs may have changed them.
+    /// Searches the host for the devices of a class after programs have run that create or remove
+    /// parts. First lets the vendor's program report the driver properties again, which may have
+    /// changed.
     fn refresh_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let device_class = &class.class;
         if !device_class.spec.property_programs.is_empty()
@@ -119,9 +121,9 @@ impl PartMaker {
         self.discover_devices(class)
     }
 
-    /// Discovers the class's devices repeatedly until the condition holds, or until
-    /// [`DISCOVERY_TIMEOUT`]. If `steps_result` is not a success, discovers them only once. Returns
-    /// the devices and whether the condition holds.
+    /// Searches for the devices of a class repeatedly until the condition holds or
+    /// [`DISCOVERY_TIMEOUT`] has passed, but only once if `steps_result` is a failure. Returns the
+    /// devices, and whether the condition holds.
     fn poll_devices(
         &self,
         class: &ClassDevices,
@@ -139,9 +141,9 @@ impl PartMaker {
         }
     }
 
-    /// Makes the part or the whole device `name` usable for a claim. `name` is its name in
-    /// ResourceSlices. Frees capacity of the device, and creates the part if it does not exist.
-    /// Returns the devices of the class after these steps, and the id of the part or device.
+    /// Makes the part or the divisible device with the name `name` in ResourceSlices usable for a
+    /// claim. Frees capacity of the device, and creates the part if it does not exist. Returns the
+    /// new devices of the class, and the id of the part or device.
     pub(super) fn ensure_device_ready(
         &self,
         class: &ClassDevices,
@@ -216,8 +218,8 @@ impl PartMaker {
             .into_iter()
             .filter(|(_, part)| part.existing_id.is_some())
         {
-            // The part no longer exists, because it was removed together with another part of its
-            // group (`together` in the class file).
+            // A part that no longer exists was removed together with another part of its group
+            // (`together` in the class file).
             if updated_class
                 .as_ref()
                 .is_some_and(|latest_class| !part_exists(latest_class, part_name))
@@ -357,7 +359,8 @@ impl PartMaker {
         {
             let mut needed_counters = part.consumed_counters.clone();
             add_amounts(&mut needed_counters, &other_part.consumed_counters);
-            // A part with the same removal steps is skipped, because these steps have already run.
+            // A part with the same removal steps is skipped, because these steps have already run
+            // for the part `name`.
             let may_have_remains = other_part.existing_id.is_none()
                 && other_part.removal_steps != part.removal_steps
                 && !other_claims.has_part(&class.class.name, other_part_name, None);
@@ -367,15 +370,15 @@ impl PartMaker {
         }
     }
 
-    /// Removes what is left of an incomplete part. A call of [`Self::ensure_device_ready`] that was
-    /// interrupted may have left it.
+    /// Removes what an interrupted call of [`Self::ensure_device_ready`] may have left of an
+    /// incomplete part.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
         // The driver properties are read again, because they may have been read before the
         // interrupted call.
         let current_class = self.refresh_devices(class)?;
         match self.remove_incomplete_part(&current_class, name) {
-            // An error status is ignored, because a program that finds nothing to remove may return
-            // one.
+            // A failure is ignored unless a program was killed, because a program that finds
+            // nothing to remove may exit with an error status.
             steps_result if !steps_result.is_killed() => Ok(()),
             steps_result => Err(PartError::RemovalFailed {
                 device: name.to_owned(),

@@ -14,10 +14,12 @@ use device_class::name::excerpt;
 use device_class::ownership;
 use injection_plan::program_output;
 
-/// The maximum number of bytes that are read from a program's output.
+/// The maximum number of bytes that are read from a program's output, whose last line is quoted if
+/// the program fails.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// The result of a sequence of steps.
+/// The result of a sequence of steps. `Killed` means that a step exceeded its timeout, so that its
+/// effect on the devices is unknown.
 #[derive(Debug)]
 pub(super) enum StepsResult {
     Success,
@@ -34,7 +36,7 @@ impl StepsResult {
         matches!(self, StepsResult::Killed(_))
     }
 
-    /// Describes why the steps did not have the intended effect on the devices.
+    /// Describes why the devices are not as intended after the steps, even if each step succeeded.
     pub(super) fn describe_failure(&self) -> String {
         match self {
             StepsResult::Success => {
@@ -76,8 +78,8 @@ pub(super) fn run_steps(
     result
 }
 
-/// The paths of files to which a write is still in progress. The write may last longer than its
-/// timeout.
+/// The paths of the files to which a thread is still writing. A driver may block a write for longer
+/// than its timeout.
 static PENDING_WRITES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn lock_pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -111,7 +113,7 @@ fn write_file(host_root: &Path, file: &Path, text: &str, timeout: Duration) -> S
         };
         let result = write_text();
         lock_pending_writes().remove(&path);
-        // The receiver may have been dropped after the timeout, so an error is ignored.
+        // An error is ignored, because nobody receives the result after the timeout.
         let _ = sender.send(result);
     });
     match receiver.recv_timeout(timeout) {

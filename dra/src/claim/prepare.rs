@@ -29,7 +29,7 @@ use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 use crate::pod_cgroups::PodUid;
 
-/// The reason why a claim cannot be prepared.
+/// The reason why a claim cannot be prepared. The kubelet gets its text.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error(transparent)]
@@ -53,7 +53,7 @@ pub enum PrepareError {
     ClaimStore(#[from] StoreError),
 }
 
-/// The reason why a claim cannot be unprepared.
+/// The reason why a claim cannot be unprepared. The kubelet gets its text.
 #[derive(Debug, thiserror::Error)]
 pub enum UnprepareError {
     #[error(transparent)]
@@ -62,25 +62,26 @@ pub enum UnprepareError {
     ClaimStore(#[from] StoreError),
 }
 
-/// Prepares and unprepares the claims of this node.
+/// Prepares and unprepares the claims of this node. The kubelet requires the preparation of a claim
+/// before it starts a container that uses the claim.
 #[derive(Debug, Clone)]
 pub struct NodeClaims {
     pub node_name: String,
     /// The directory with the records of prepared claims.
     pub store: ClaimStore,
-    /// The directory from which engines read CDI specifications.
+    /// The directory from which engines read CDI specifications, such as `/var/run/cdi`.
     pub cdi_directory: PathBuf,
-    /// The path of the hook on the host.
+    /// The path of the hook on the host, such as `/opt/boathook/current/bin/boathook-hook`.
     pub hook_path: PathBuf,
     /// The path of the hook's configuration on the host, if it is not the default one.
     pub hook_config_path: Option<PathBuf>,
-    /// The host's root directory, as engines see it.
+    /// The path at which container engines see the host's root directory, which is usually `/`.
     pub host_root: PathBuf,
     pub part_maker: PartMaker,
 }
 
 impl NodeClaims {
-    fn description(&self) -> SpecificationForm<'_> {
+    fn specification_form(&self) -> SpecificationForm<'_> {
         SpecificationForm {
             hook: Some(ThinHook {
                 program_path: &self.hook_path,
@@ -104,7 +105,7 @@ impl NodeClaims {
             .iter()
             .map(|device| self.resolve_device(device, inventory))
             .collect::<Result<_, _>>()?;
-        // A request with admin access gets only existing parts, so no part is created for it.
+        // No part is created for a request with admin access, which gets only parts that exist.
         let unready_devices = devices.iter().filter(|device| {
             device.prepared_device.is_none() && !device.allocated_device.has_admin_access
         });
@@ -131,8 +132,8 @@ impl NodeClaims {
             .iter()
             .position(|other_record| other_record.uid == record.uid);
         let previous_record = previous_index.map(|index| other_records.remove(index));
-        // The pods of the previous record are kept. If a pod was deleted by force, it may still use
-        // the claim although the claim is no longer reserved for it.
+        // The pods of the previous record stay listed. A pod that was deleted by force may still
+        // use the claim, although the claim is no longer reserved for it.
         let previous_pods = previous_record
             .as_ref()
             .and_then(|record| record.pods.clone());
@@ -158,8 +159,8 @@ impl NodeClaims {
                     &current_class,
                     id,
                 ));
-                // The latest discovery includes all parts that were created so far, so its class
-                // replaces the one in the inventory.
+                // The class with all parts that were created so far replaces the earlier state in
+                // the inventory.
                 let mut classes = inventory.to_mut().iter_mut();
                 if let Some(class) =
                     classes.find(|class| class.class.name == current_class.class.name)
@@ -173,7 +174,7 @@ impl NodeClaims {
         }
         specification::write_specification(
             &self.cdi_directory,
-            self.description(),
+            self.specification_form(),
             &record,
             &inventory,
         )?;
@@ -219,8 +220,8 @@ impl NodeClaims {
         })
     }
 
-    /// Takes the locks of the classes whose parts must be created for a claim. Always takes them in
-    /// the same order, to avoid deadlocks.
+    /// Takes the locks of the classes whose parts must be created for a claim, in the order of the
+    /// class names. Two calls that took them in different orders could wait for each other forever.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
         let classes: BTreeSet<&ClassName> = record
             .pending_devices
@@ -244,7 +245,7 @@ impl NodeClaims {
             .map(drop)
     }
 
-    /// Unprepares a claim if its record is still the file `earlier_file`. If it is another file,
+    /// Unprepares a claim if its record is still the file `earlier_file`. Another file means that
     /// the claim was meanwhile prepared again for a new pod. Returns whether the claim was
     /// unprepared.
     pub(crate) fn unprepare_if_record_unchanged(
@@ -260,9 +261,8 @@ impl NodeClaims {
         )
     }
 
-    /// Unprepares a claim if `condition` returns true. Evaluates the condition again whenever a
-    /// lock was taken, because it may change while this call waits for a lock. Returns whether the
-    /// claim was unprepared.
+    /// Unprepares a claim if `condition` returns true after each lock was taken, because the claim
+    /// may change while this call waits for a lock. Returns whether the claim was unprepared.
     fn unprepare_on_condition(
         &self,
         uid: &ClaimUid,
@@ -336,7 +336,6 @@ impl NodeClaims {
         self.store.write_record(&Record { pods, ..record })
     }
 
-    /// Opens the record file of a claim. Returns `None` if the claim has no record.
     pub(crate) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         self.store.open_record(uid)
     }
@@ -376,7 +375,7 @@ impl NodeClaims {
         {
             let result = specification::write_specification(
                 &self.cdi_directory,
-                self.description(),
+                self.specification_form(),
                 record,
                 inventory,
             );

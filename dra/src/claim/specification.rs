@@ -20,10 +20,10 @@ use crate::names::{DRIVER, to_dns_label};
 /// device plugin's files, because the plugin removes obsolete files with its own prefix.
 const SPECIFICATION_FILE_PREFIX: &str = "boathook.dev-claim-";
 
-/// The maximum length of the name of a CDI device, in bytes.
+/// The maximum length of the name of a CDI device, in bytes. A longer name is cut.
 const MAX_DEVICE_NAME_BYTES: usize = 63;
 
-/// The reason why a claim's specification cannot be written.
+/// The reason why the CDI specification of a claim cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecificationError {
     #[error("class {0} is not served here any more")]
@@ -61,8 +61,8 @@ fn group_devices(record: &Record) -> DeviceGroups<'_> {
     groups
 }
 
-/// Returns the qualified names of a claim's CDI devices. The key is the request and the class of
-/// the device group.
+/// Returns the qualified names of a claim's CDI devices, such as `boathook.dev/claim=UID-0-gpu`, by
+/// the request and the class of their devices.
 pub(super) fn build_cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
     let groups = group_devices(record).into_keys().enumerate();
     let build_name = |(number, key): (usize, (&str, &ClassName))| {
@@ -84,7 +84,7 @@ pub(super) fn build_cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassN
 /// Writes the CDI specification of a claim to its file, if the content has changed.
 pub(super) fn write_specification(
     cdi_directory: &Path,
-    description: SpecificationForm<'_>,
+    specification_form: SpecificationForm<'_>,
     record: &Record,
     inventory: &[ClassDevices],
 ) -> Result<(), SpecificationError> {
@@ -106,7 +106,7 @@ pub(super) fn write_specification(
             ids.iter().map(find_device).collect::<Result<_, _>>()?;
         let claim_uid = record.uid.as_str();
         let variables = parameters.to_variables(&class_devices.class)?;
-        let edits = description.build_claim_edits(
+        let edits = specification_form.build_claim_edits(
             &class_devices.class,
             &class_devices.found_class,
             &claimed_devices,
@@ -133,7 +133,6 @@ pub(super) fn write_specification(
     Ok(())
 }
 
-/// Removes the CDI specification of a claim, if it exists.
 pub(super) fn remove_specification(cdi_directory: &Path, uid: &ClaimUid) -> Result<(), StoreError> {
     remove_file(&specification_path(cdi_directory, uid))
 }

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::record::{ClaimUid, Record};
 
-/// The reason why records cannot be read or written.
+/// The reason why claim records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{}: {error}", path.display())]
@@ -26,12 +26,12 @@ pub enum StoreError {
     },
 }
 
-/// The directory with the claim records, and its locks. Two instances of this program share them
-/// during an update.
+/// The directory with the claim records, and its locks. Two instances of this program share the
+/// directory during an update.
 #[derive(Debug, Clone)]
 pub struct ClaimStore {
     records_dir: PathBuf,
-    /// The driver's directory. It contains the lock files.
+    /// The directory of the driver, which contains the lock files.
     driver_directory: PathBuf,
 }
 
@@ -112,7 +112,7 @@ impl ClaimStore {
         Ok((records, unreadable_records))
     }
 
-    /// Returns the uids of the claims that have records.
+    /// Returns the uids of the claims that have records, read from the names of the record files.
     pub(super) fn list_uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
         let mut uids = Vec::new();
         for entry in fs::read_dir(&self.records_dir).map_err(self.to_store_error())? {
@@ -123,7 +123,8 @@ impl ClaimStore {
         Ok(uids)
     }
 
-    /// Reads the record of a claim. Returns `None` if the claim has no record.
+    /// Reads the record of a claim. Returns `None` if the claim has no record. The error is the
+    /// reason why an existing record cannot be used.
     pub(super) fn read_record(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
         let text = match read_own_text(&self.record_path(uid), MAX_RECORD_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -191,7 +192,6 @@ impl ClaimStore {
         Ok(())
     }
 
-    /// Removes the record of a claim, if it exists.
     pub(super) fn remove_record(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         remove_file(&self.record_path(uid))
     }
@@ -208,7 +208,6 @@ impl ClaimStore {
     }
 }
 
-/// Removes a file, if it exists.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::Io {

@@ -18,15 +18,17 @@ const MAX_ATTRIBUTE_VALUE_BYTES: usize = 64;
 /// in total, including the driver's own attributes and the capacity for shares.
 const MAX_CLASS_ATTRIBUTES: usize = 24;
 
-/// The name of the attribute that has the profile of a part.
+/// The name of the attribute with the profile of a part, such as `half`. Whole devices do not have
+/// this attribute, so that selectors can exclude parts.
 pub(crate) const PART_ATTRIBUTE: &str = "part";
 
 /// The domain of the attributes that Kubernetes defines for all drivers. A constraint can compare
 /// these attributes between devices of different drivers.
 const STANDARD_ATTRIBUTE_DOMAIN: &str = "resource.kubernetes.io";
 
-/// Builds the attributes of a device. The key is the name of the attribute. An attribute whose name
-/// has no domain belongs to the driver's domain.
+/// Builds the attributes of a device by their names. A name with a domain, such as
+/// `resource.kubernetes.io/numaNode`, is defined by Kubernetes; a name without one belongs to the
+/// driver's domain.
 pub(super) fn build_attributes(
     class: &ClassDevices,
     device: &Device,

@@ -30,8 +30,8 @@ pub struct SliceFeatures {
     pub taint_effect: String,
 }
 
-/// Builds the entries of a device: one entry, or one entry for each share if slices cannot describe
-/// shared devices. Returns no entries if the device must be omitted.
+/// Builds the entries of a device: one, or one for each share if the API server does not store the
+/// fields for shared devices. Returns no entries if the device is unhealthy and cannot be tainted.
 pub(super) fn build_devices(
     class: &ClassDevices,
     device: &Device,

@@ -18,7 +18,7 @@ const MAX_SLICE_DEVICES: usize = 64;
 /// The maximum number of slices in a pool. Devices that do not fit are omitted.
 const MAX_POOL_SLICES: usize = 64;
 
-/// The maximum number of counter sets in a slice.
+/// The maximum number of counter sets in a slice. Further sets get another slice.
 const MAX_COUNTER_SETS: usize = 8;
 
 /// The devices of a class, divided into slices.

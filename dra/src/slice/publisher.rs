@@ -1,4 +1,5 @@
-//! Keeps the ResourceSlices in the API server equal to the planned slices.
+//! Keeps the ResourceSlices of this node in the API server equal to the planned slices, even if
+//! another program changes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::names::DRIVER;
 /// published together.
 const CHANGE_DELAY: Duration = Duration::from_millis(200);
 
-/// The task that publishes the ResourceSlices of one node.
+/// The task that publishes the node's devices as ResourceSlices in the API server.
 pub struct Publisher {
     node_name: String,
     client: Client,

@@ -1,4 +1,5 @@
-//! Compares the files of a running container with those of an injection plan and of the host.
+//! Compares the files of a running container with those of an injection plan and of the host, so
+//! that commands can report or replace missing and outdated files.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +10,16 @@ use injection_plan::plan::Action;
 
 use crate::container::{Handle, find_device_number};
 
-/// A function that opens a path in the container. It returns `None` if the path does not exist. If
-/// the path cannot be opened, it returns the reason as text.
+/// A function that opens a path in the container. It returns `None` if the path does not exist, and
+/// the reason as text if the path cannot be opened.
 pub type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
-/// Checks whether the container has the file of a step. Returns the path of the missing file, or a
-/// description if another file is at the path of a device node. Returns `None` if nothing is
-/// missing.
+/// Returns the path of a step's file if the container does not have this file. If another file is
+/// at the path of a device node, returns a description, such as
+/// `/dev/npu0 is c 1:3, expected c 1:5`. Returns `None` if nothing is missing.
 ///
-/// Some steps are not examined, and count as done: preparations, device rules, and steps that only
-/// some programs of the container need.
+/// Preparations, device rules, network interfaces, masks and loader configurations are not
+/// examined: they count as done.
 pub fn find_missing_file(
     action: &Action,
     open_file: FileOpener<'_>,
@@ -43,17 +44,18 @@ pub fn find_missing_file(
     Ok((!exists).then(|| path.display().to_string()))
 }
 
-/// Reports whether the container has another version of a step's file than the host. A running
-/// container keeps the old files when the driver is updated on the host. Returns `None` if the step
-/// has no file to compare.
+/// Reports whether the container has another version of a step's file than the host. When an update
+/// replaces a file on the host, a bind mount in a running container still shows the old file.
+/// Returns `None` if the step has no file to compare.
 pub fn is_outdated(action: &Action, host_root: &Path, open_file: FileOpener<'_>) -> Option<bool> {
     match action {
         Action::File(mount) | Action::Directory(mount) => {
             differs_from_host_file(&mount.source, &mount.path, host_root, open_file)
         }
         Action::Library { mount, links, .. } => {
-            // After an update of the driver, a library may have another file name, but it has the
-            // same link names. So the files to which the links lead are compared as well.
+            // After an update of the driver, a library may have another file name (`libx.so.550.1`
+            // instead of `libx.so.535.54`), but its links have the same names (`libx.so.1`). So the
+            // targets of the links are compared as well.
             let links = links.iter().map(|link| mount.path.with_file_name(link));
             let mut paths = std::iter::once(mount.path.clone()).chain(links);
             paths
@@ -63,8 +65,9 @@ pub fn is_outdated(action: &Action, host_root: &Path, open_file: FileOpener<'_>)
     }
 }
 
-/// Reports whether the file at `container_path` in the container is another one than the file at
-/// `host_path` on the host. Returns `None` if one of the two files does not exist.
+/// Reports whether `host_path` on the host and `container_path` in the container lead to different
+/// files, which have different device or inode numbers. Returns `None` if one of the two files does
+/// not exist.
 pub fn differs_from_host_file(
     host_path: &Path,
     container_path: &Path,

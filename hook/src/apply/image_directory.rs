@@ -1,9 +1,8 @@
-//! Finds the directory in which the container's image has its libraries.
+//! Finds the directory in which the container's image has its libraries, such as `/usr/lib64`.
 //!
-//! The directory must be the same at each start of a container, whose files the hook may have
-//! changed before, and for the commands that plan again for a running container. So a directory
-//! counts only by what the image has in it, and not by what the hook creates there: directories and
-//! symbolic links.
+//! The result must be the same at each start of the container, although the hook may have changed
+//! the container's files at an earlier start. The hook creates only directories and symbolic links
+//! there. So a directory counts only if it contains a library that is a regular file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,26 +12,26 @@ use device_class::host::ProgramAbi;
 
 use crate::container::{Directory, FileKind, Handle, Name};
 
-/// The library directories of images, in the layouts of the distributions: Debian and Ubuntu;
-/// Fedora, SUSE and Arch; Alpine and images without a loader. The first directory in which the image
-/// has a library is used.
+/// The library directories of Debian and Ubuntu; of Fedora, SUSE and Arch; and of Alpine. The first
+/// directory in which the image has a library is used. An image without libraries gets the injected
+/// ones in the last directory.
 pub(crate) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
     ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
 } else {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
 };
 
-/// The directories in which images have the libraries of 32-bit programs: that of Debian and Ubuntu,
-/// and that of Fedora. The first directory in which the image has a library is used.
+/// The directories for libraries of 32-bit programs in Debian and Ubuntu, and in Fedora. The first
+/// directory in which the image has a library is used.
 const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
-/// The maximum number of directory entries that are looked at. The largest images have some
-/// thousand.
+/// The maximum number of entries of a directory that are examined, because a hostile image may have
+/// millions. The largest real images have a few thousand.
 const MAX_ENTRIES: usize = 65_536;
 
-/// Returns the image's library directory for `programs`. This is the first directory in which the
-/// image has a library. If there is none, it is the last one, which is created when libraries are
-/// injected. `open_file` opens a file of the image.
+/// Returns the image's library directory for native or 32-bit programs: the first known directory
+/// in which the image has a library. If no directory has one, returns the last directory, which is
+/// created when libraries are injected. `open_file` opens a path in the image.
 pub fn find_image_directory(
     programs: ProgramAbi,
     mut open_file: impl FnMut(&Path) -> Option<Handle>,
@@ -48,8 +47,8 @@ pub fn find_image_directory(
         .unwrap_or(last_directory)
 }
 
-/// Reports whether a file is a directory with a library that is a regular file. The hook creates
-/// symbolic links to libraries. It mounts libraries only over files that the image has.
+/// Reports whether `file` is a directory that contains a library as a regular file. Symbolic links
+/// do not count, because the hook may have created them at an earlier start.
 fn has_library(file: Handle, path: &Path) -> bool {
     if file.kind() != FileKind::Directory {
         return false;
@@ -67,7 +66,7 @@ fn has_library(file: Handle, path: &Path) -> bool {
         .unwrap_or_default()
 }
 
-/// Reports whether a name is that of a library, such as `libx.so`, `libc.so.6` or
+/// Reports whether a file name is that of a library, such as `libx.so`, `libc.so.6` or
 /// `ld-linux-x86-64.so.2`.
 fn is_library_name(name: &OsStr) -> bool {
     let name = name.as_bytes();

@@ -1,8 +1,8 @@
 //! Finds libraries of the container's image that are newer than those of the host.
 //!
-//! The image may be hostile. Only file names are read from its directories. This is done through
-//! handles, and up to a limit. The names are written only to the configuration files of the
-//! container's own loader.
+//! The image may be hostile. So only file names are read from its directories, through handles that
+//! symbolic links cannot redirect, and at most 256 names of each directory. The names are written
+//! only to the configuration files of the container's own loader.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use device_class::discover::ImageLibraries;
 
 use crate::container::{self, ContainerRoot, FileKind, Name};
 
-/// The maximum number of directory entries that are read. Vendors' packages have about ten in a
-/// directory.
+/// The maximum number of names that are read from a directory of the image. A directory with more
+/// entries is skipped with a warning. Packages of drivers have about ten files in a directory.
 const MAX_ENTRIES: usize = 256;
 
 /// A directory of the image whose libraries are newer than the host's. The loader must search this
@@ -20,14 +20,14 @@ const MAX_ENTRIES: usize = 256;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewerImageLibraries {
     pub(super) directory: PathBuf,
-    /// The file names of the libraries in the directory, each with its path.
+    /// The file names of the libraries, such as `libx.so.1`, each with its path.
     pub(super) libraries: Vec<(String, PathBuf)>,
 }
 
 /// Returns the directories of the image that contain a library that is newer than the host's.
 ///
-/// If a directory cannot be read, it is skipped with a warning: the container can use the host's
-/// libraries without it.
+/// A directory that cannot be read is skipped with a warning, because the container can use the
+/// host's libraries instead.
 pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
     image_libraries: &[ImageLibraries],
@@ -37,7 +37,7 @@ pub(super) fn find_newer_libraries(
     for candidate in image_libraries {
         let directory = candidate.directory.display();
         match list_library_names(root, &candidate.directory) {
-            Ok(names) => match parse_major_version(&names, &candidate.library) {
+            Ok(names) => match find_major_version(&names, &candidate.library) {
                 Ok(Some(version)) if version > candidate.host_major_version => {
                     warnings.push(format!(
                         "the image's libraries in {directory} are used: version {version}, \
@@ -68,7 +68,7 @@ pub(super) fn find_newer_libraries(
 }
 
 /// Returns the sorted file names of the libraries in a directory of the container. Includes a
-/// symbolic link only if it leads to a regular file inside the container. Returns an empty list if
+/// symbolic link only if its target is a regular file of the container. Returns an empty list if
 /// the container does not have the directory.
 fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     let Some(directory) = root.open_directory(path)? else {
@@ -96,15 +96,14 @@ fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Ve
     Ok(names)
 }
 
-/// The error for a directory that contains several versions of a library. It is unknown which
-/// version programs use.
+/// The error for a directory with several versions of a library, such as `libx.so.535.54` and
+/// `libx.so.550.1`. It is unknown which of them programs use.
 #[derive(Debug, PartialEq, Eq)]
 struct AmbiguousVersion;
 
-/// Finds the file of `library` in `names`. Returns the first number of its version, such as 535 for
-/// `libx.so.535.54`. Ignores a name with a single number, such as `libx.so.1`, because this is a
-/// soname.
-fn parse_major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
+/// Returns the major version of `library`, such as 535 if `names` contains `libx.so.535.54`.
+/// Ignores names with a single number, such as `libx.so.1`, because they are sonames.
+fn find_major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
     let mut versions = names.iter().filter_map(|name| {
         let version = name.strip_prefix(library)?.strip_prefix('.')?;
         let (major, minor_parts) = version.split_once('.')?;

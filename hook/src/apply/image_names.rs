@@ -27,40 +27,44 @@ use crate::mount::{self, Mounter};
 /// Packages have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
 pub const MAX_LINK_DEPTH: usize = 4;
 
-/// The maximum number of paths that a warning lists.
+/// The maximum number of paths that a warning lists. The warning only counts the others.
 const MAX_LISTED_PATHS: usize = 3;
 
-/// An injected library, and the names that it gets in the directories of the image.
+/// An injected library, and the names that lead to it in the library directories of the image.
 pub(super) struct LibraryNames<'p> {
-    /// The path of the library in the container.
+    /// The path of the library in the container, such as `/usr/lib/boathook/lib/libx.so.1.2`.
     pub(super) path: &'p Path,
     pub(super) identity: Identity,
-    /// The file names by which programs open the library.
+    /// The file names by which programs open the library, such as `libx.so` and `libx.so.1`.
     pub(super) names: &'p BTreeSet<String>,
-    /// The names from `names` for which a link is created in the image's library directory.
+    /// The subset of `names` for which links are created. The other names only replace existing
+    /// files of the image.
     pub(super) image_links: &'p BTreeSet<String>,
 }
 
-/// The directories of a container that are considered for the names of libraries. Names are added
-/// to some of them, and must not be added to others.
+/// The library directories of a container. They determine in which directories names of injected
+/// libraries are added, and in which directories this is not allowed.
 pub(super) struct ImageDirectories<'p> {
-    /// The directories in the container's `LD_LIBRARY_PATH`.
+    /// The directories in the container's `LD_LIBRARY_PATH`. Loaders search them first.
     pub(super) library_path_dirs: &'p [PathBuf],
-    /// The directory that contains the injected libraries for 32-bit programs.
+    /// The directory that contains the injected libraries for 32-bit programs, such as
+    /// `/usr/lib/boathook/lib32`.
     pub(super) directory_32bit: Option<&'p Path>,
     /// The directories of the image whose libraries are newer than the host's. Programs use these
-    /// libraries, so no names are added here.
+    /// libraries, so nothing is added to the directories.
     pub(super) newer_library_dirs: Vec<PathBuf>,
 }
 
-/// A library directory of the image that is open.
+/// An open directory of the image in which names of injected libraries are added.
 struct ImageDirectory {
-    parent: Parent,
+    handle: Parent,
     identity: Identity,
     path: PathBuf,
-    needs_missing_links: bool,
-    /// Whether the loader searches this directory before the directories of its configuration. This
-    /// is the case if the directory is in `LD_LIBRARY_PATH`.
+    /// Whether links are created for names that the directory does not have. This is so only in the
+    /// image's own library directory.
+    should_create_links: bool,
+    /// Whether the loader searches this directory before the directories of its configuration
+    /// files. This is the case if the directory is in `LD_LIBRARY_PATH`.
     is_searched_before_config: bool,
 }
 
@@ -68,20 +72,21 @@ struct ImageDirectory {
 enum ImageLinkTarget {
     /// The injected library.
     InjectedLibrary,
-    /// A version of the library in the same directory as the link. The value is the file name of
-    /// this version.
+    /// Another version of the library in the directory of the link. The value is the file name of
+    /// this version, such as `libx.so.1.2`.
     LibraryInSameDir(OsString),
-    /// A file at another path, or no file.
+    /// A file of another library or in another directory, or no file at all.
     UnrelatedPath,
 }
 
-/// Adds the names of injected libraries to directories of the image, by links or by mounts. If a
-/// name cannot be added, this is not an error: its path is stored in `name_problems`.
+/// Adds the names of injected libraries to directories of the image, by links or by mounts. A name
+/// that cannot be added is no error: it is stored in `name_problems` with the reason.
 struct LibraryNameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
-    /// The directories with newer libraries, in which nothing is mounted.
-    newer_libraries: Vec<Identity>,
+    /// The identities of the directories whose libraries are newer than the host's. Nothing is
+    /// mounted in them.
+    newer_dir_identities: Vec<Identity>,
     name_problems: NameProblems,
 }
 
@@ -89,8 +94,9 @@ struct LibraryNameWriter<'a, 'r> {
 /// each with the reason.
 type NameProblems = Vec<(PathBuf, String)>;
 
-/// Adds the names of all libraries to the directories of the image, by links or by mounts. Adds a
-/// warning if some names could not be added.
+/// Makes the names of injected libraries, such as `libx.so.1`, lead to these libraries in the
+/// directories of the image: by symbolic links, or by mounts over files of the image. Adds one
+/// warning about all names for which this fails.
 pub(super) fn add_library_name_files(
     root: &ContainerRoot,
     mounter: &mut Mounter,
@@ -108,22 +114,22 @@ pub(super) fn add_library_name_files(
     } else {
         None
     };
-    let mut newer_libraries = Vec::new();
+    let mut newer_dir_identities = Vec::new();
     for path in &directories.newer_library_dirs {
         let directory = open_image_directory(root, path, &mut name_problems);
-        newer_libraries.extend(directory.map(|directory| directory.identity));
+        newer_dir_identities.extend(directory.map(|directory| directory.identity));
     }
     let native_dirs = open_native_directories(
         root,
         directories,
-        &newer_libraries,
+        &newer_dir_identities,
         directory_32bit.as_ref(),
         &mut name_problems,
     );
     let mut writer = LibraryNameWriter {
         root,
         mounter,
-        newer_libraries,
+        newer_dir_identities,
         name_problems,
     };
     for directory in &native_dirs {
@@ -131,8 +137,8 @@ pub(super) fn add_library_name_files(
             writer.add_library(directory, library)?;
         }
     }
-    // If the image has only one library directory, it is used for native programs, and no names of
-    // 32-bit libraries are added to it.
+    // Native and 32-bit programs may have the same library directory, such as `/usr/lib`. In this
+    // case, the directory gets only the names of native libraries.
     let is_native = |directory: &ImageDirectory| {
         native_dirs
             .iter()
@@ -147,12 +153,13 @@ pub(super) fn add_library_name_files(
     Ok(())
 }
 
-/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`, each only once.
-/// Leaves out the directories with newer libraries, and the directory for 32-bit programs.
+/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`. Opens a directory
+/// once even if several paths lead to it. Leaves out the directories with newer libraries, and the
+/// directory for 32-bit programs.
 fn open_native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
-    newer_libraries: &[Identity],
+    newer_dir_identities: &[Identity],
     directory_32bit: Option<&ImageDirectory>,
     name_problems: &mut NameProblems,
 ) -> Vec<ImageDirectory> {
@@ -162,9 +169,9 @@ fn open_native_directories(
         name_problems,
     ));
     if let Some(first_directory) = native_dirs.first_mut() {
-        first_directory.needs_missing_links = true;
+        first_directory.should_create_links = true;
     }
-    let mut excluded_identities = newer_libraries.to_vec();
+    let mut excluded_identities = newer_dir_identities.to_vec();
     native_dirs.retain(|directory| !excluded_identities.contains(&directory.identity));
     excluded_identities.extend(directory_32bit.map(|directory| directory.identity));
     for path in directories.library_path_dirs {
@@ -186,7 +193,8 @@ fn open_native_directories(
     native_dirs
 }
 
-/// Opens the directory in which the image has the libraries of `programs`.
+/// Opens the image's library directory for native or 32-bit programs. Adds each directory that
+/// cannot be opened to `name_problems`.
 fn open_library_directory(
     root: &ContainerRoot,
     programs: ProgramAbi,
@@ -204,8 +212,8 @@ fn open_library_directory(
 
 /// Opens a directory of the image. Returns `None` if the path does not lead to a directory.
 ///
-/// If the directory cannot be opened, adds it to `name_problems`. For example, root may not be
-/// allowed to use a FUSE mount.
+/// A directory that cannot be opened is added to `name_problems`. For example, a FUSE mount may
+/// deny access to root.
 fn open_image_directory(
     root: &ContainerRoot,
     path: &Path,
@@ -217,10 +225,10 @@ fn open_image_directory(
     });
     match result {
         Ok(parent) => parent.map(|(parent, identity)| ImageDirectory {
-            parent,
+            handle: parent,
             identity,
             path: path.to_owned(),
-            needs_missing_links: false,
+            should_create_links: false,
             is_searched_before_config: false,
         }),
         Err(error) => {
@@ -230,7 +238,8 @@ fn open_image_directory(
     }
 }
 
-/// Adds the reason why a directory cannot be opened, unless the path does not lead to a directory.
+/// Adds a directory and the reason why it cannot be opened to `name_problems`. A path that leads to
+/// another kind of file is no problem, because an image need not have the directory.
 fn add_directory_problem(path: &Path, error: &container::Error, name_problems: &mut NameProblems) {
     if !error.is_not_directory_error() {
         name_problems.push((path.to_owned(), crate::log::format_error_chain(error)));
@@ -244,7 +253,7 @@ impl LibraryNameWriter<'_, '_> {
         library: &LibraryNames<'_>,
     ) -> Result<(), ApplyError> {
         for name in library.names {
-            let needs_link = directory.needs_missing_links && library.image_links.contains(name);
+            let needs_link = directory.should_create_links && library.image_links.contains(name);
             match self.add_name(directory, library, name, needs_link) {
                 Ok(()) => {}
                 Err(
@@ -259,8 +268,8 @@ impl LibraryNameWriter<'_, '_> {
                     let reason = crate::log::format_error_chain(&error);
                     self.name_problems.push((directory.path.join(name), reason));
                 }
-                // After any other error, the container may have a mount with wrong attributes. So
-                // the container must not start.
+                // After any other error, the container may have a mount without its restrictions,
+                // such as read-only. So the container must not start.
                 Err(error) => return Err(error),
             }
         }
@@ -268,7 +277,7 @@ impl LibraryNameWriter<'_, '_> {
     }
 
     /// Makes the file name `name` in a directory of the image lead to the injected library. If the
-    /// image has no file with this name, a link is created only if `needs_link` is true.
+    /// image has no file with this name, creates a link only if `needs_link` is true.
     fn add_name(
         &mut self,
         directory: &ImageDirectory,
@@ -276,7 +285,7 @@ impl LibraryNameWriter<'_, '_> {
         name: &str,
         needs_link: bool,
     ) -> Result<(), ApplyError> {
-        let parent = &directory.parent;
+        let parent = &directory.handle;
         let entry = Name::new(name)?;
         let library_path = library.path.with_file_name(name);
         let mut link_result = Ok(());
@@ -306,8 +315,10 @@ impl LibraryNameWriter<'_, '_> {
                 ImageLinkTarget::UnrelatedPath => {
                     let hides_library = directory.is_searched_before_config
                         && self.leads_to_other_file(&directory.path.join(name), library);
-                    let is_used = needs_link || hides_library;
-                    if is_used && !self.mount_over_target(&directory.path.join(name), library)? {
+                    let must_replace = needs_link || hides_library;
+                    if must_replace
+                        && !self.mount_over_target(&directory.path.join(name), library)?
+                    {
                         parent.redirect_link(entry, &library_path)?;
                     }
                     Ok(())
@@ -342,10 +353,10 @@ impl LibraryNameWriter<'_, '_> {
         Ok(())
     }
 
-    /// Mounts the injected library over the file to which a link of the image leads, also in another
-    /// directory. So the link stays as it is in an image that is committed from the container.
-    /// Returns false, and mounts nothing, if the link leads to no version of the same library, or
-    /// to a newer one.
+    /// Mounts the injected library over the target of a symbolic link, which may be in another
+    /// directory. A changed link would become part of an image that is committed from the
+    /// container; a mount does not. Returns false, and mounts nothing, if the target is another
+    /// library or is newer.
     fn mount_over_target(
         &mut self,
         link: &Path,
@@ -363,7 +374,7 @@ impl LibraryNameWriter<'_, '_> {
                 FileKind::Regular => {
                     let link_name = link.file_name().and_then(OsStr::to_str).unwrap_or_default();
                     if !is_same_library(link_name, name.as_os_str())
-                        || self.newer_libraries.contains(&parent.identity()?)
+                        || self.newer_dir_identities.contains(&parent.identity()?)
                     {
                         return Ok(false);
                     }
@@ -391,9 +402,9 @@ impl LibraryNameWriter<'_, '_> {
     }
 }
 
-/// Follows a library link of the image as long as it stays in its directory, and returns where it
-/// leads. A file at the end counts as the library only if it is a version of the same library,
-/// because the caller mounts the injected library over it.
+/// Follows a symbolic link of the image as long as it stays in its directory, and returns where it
+/// leads. A file at the end counts only if its name belongs to the same library, because the caller
+/// mounts the injected library over it.
 fn follow_link(
     parent: &Parent,
     link: Handle,
@@ -426,16 +437,16 @@ fn follow_link(
     Ok(ImageLinkTarget::UnrelatedPath)
 }
 
-/// Reports whether two file names belong to the same library. They do if they are equal up to
-/// `.so`.
+/// Reports whether two file names belong to the same library: the text before `.so` is equal, as in
+/// `libx.so` and `libx.so.1.2`.
 pub fn is_same_library(name: &str, other_name: &OsStr) -> bool {
     let stem = |name: &str| name.find(".so").map(|end| name[..end].to_owned());
     let other_stem = other_name.to_str().and_then(stem);
     other_stem.is_some() && stem(name) == other_stem
 }
 
-/// Returns a warning of one line about the names that could not be added. Returns `None` if all
-/// names were added.
+/// Returns a one-line warning that lists the first names that could not be added, and the reason
+/// for the first of them. Returns `None` if all names were added.
 fn describe_name_problems(name_problems: &NameProblems) -> Option<String> {
     let (path, reason) = name_problems.first()?;
     let paths: Vec<String> = name_problems

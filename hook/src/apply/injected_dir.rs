@@ -1,5 +1,5 @@
-//! Fills the hook's own directory in a container. This is a read-only tmpfs with the injected
-//! libraries, and with files that the image does not have.
+//! Fills `/usr/lib/boathook` in a container. The hook mounts a read-only tmpfs on this directory,
+//! for the injected libraries and for files that the image does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -13,28 +13,29 @@ use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
-/// The libraries and the other files that will be mounted in the hook's own directory.
+/// The libraries and the other files that will be mounted below `/usr/lib/boathook` in a container.
 #[derive(Default)]
 pub struct InjectedDir<'p> {
-    /// The libraries, grouped by directory. All directories are below [`INJECTED_DIR`].
+    /// The libraries, grouped by directory, such as `/usr/lib/boathook/lib`.
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
-    /// The other files. The container gets a symbolic link to each file, at the path that is stored
-    /// with it.
+    /// The other files, such as programs, each with its usual path, such as `/usr/bin/npu-info`. At
+    /// this path, the container gets a symbolic link to the file.
     files: Vec<(Source, &'p Path)>,
 }
 
-/// A library, its file name, and additional names. The additional names are links to the library.
+/// A library, its file name such as `libx.so.1.2`, and the names of the links to it, such as
+/// `libx.so.1`.
 type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
 /// The size limit of the tmpfs in bytes. The tmpfs contains only mount points and links. The
-/// mounted files do not count, because their contents are in other file systems.
+/// contents of the mounted files do not count, because they are in other file systems.
 const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 const TMPFS_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
-    /// Returns the path of a file in the hook's own directory. In the container, `path` is a link
-    /// to this path.
+    /// Returns the path of a file below `/usr/lib/boathook/files`. For example, `/usr/bin/npu-info`
+    /// becomes `/usr/lib/boathook/files/usr/bin/npu-info`, and is a link to it in the container.
     pub fn to_injected_path(path: &Path) -> PathBuf {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED_DIR)
@@ -42,8 +43,8 @@ impl<'p> InjectedDir<'p> {
             .join(relative_path)
     }
 
-    /// Adds a library that will be mounted at `path`. `links` are additional names of the library
-    /// in the same directory.
+    /// Adds a library that will be mounted at `path`, such as `/usr/lib/boathook/lib/libx.so.1.2`.
+    /// `links` are the names of symbolic links to it in the same directory.
     pub(super) fn add_library(
         &mut self,
         source: Source,
@@ -61,18 +62,19 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds a file of the host. At `path`, the container gets a symbolic link to the file.
+    /// Adds a file of the host that will be mounted at the path from [`Self::to_injected_path`].
+    /// The caller has already created the symbolic link at `path` that leads there.
     pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }
 
-    /// Mounts the tmpfs of the hook's own directory, and all libraries and files in it. Does
-    /// nothing if everything is already mounted, because the hook may run twice.
+    /// Mounts the tmpfs on `/usr/lib/boathook`, and all libraries and files in it. Does nothing if
+    /// everything is already mounted, because the hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
         mounter: &mut Mounter,
-        label: Option<&str>,
+        mount_label: Option<&str>,
     ) -> Result<(), ApplyError> {
         let is_empty = self.libraries.is_empty() && self.files.is_empty();
         if is_empty || self.is_complete(root)? {
@@ -83,7 +85,7 @@ impl<'p> InjectedDir<'p> {
         let options = TmpfsOptions {
             size_bytes: TMPFS_SIZE_LIMIT_BYTES,
             mode: TMPFS_MODE,
-            label,
+            label: mount_label,
         };
         let staged_tmpfs = mounter.create_tmpfs(mount_point, &options)?;
         let mut mounts = Vec::new();
@@ -108,7 +110,7 @@ impl<'p> InjectedDir<'p> {
         tmpfs::attach_with_mounts(staged_tmpfs, mounts, mounter)
     }
 
-    /// Reports whether all libraries and files are already mounted in the container.
+    /// Reports whether an earlier run of the hook has already mounted all libraries and files.
     fn is_complete(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
         let libraries = self.libraries.iter().flat_map(|(path, libraries)| {
             let libraries = libraries.iter();
@@ -127,7 +129,7 @@ impl<'p> InjectedDir<'p> {
     }
 }
 
-/// Returns `path` relative to [`INJECTED_DIR`].
+/// Returns `path` relative to [`INJECTED_DIR`], the root of the tmpfs.
 fn to_relative_path(path: &Path) -> &Path {
     path.strip_prefix(INJECTED_DIR).unwrap_or(path)
 }

@@ -1,5 +1,5 @@
-//! Configures the container's dynamic loaders so that they find the injected libraries. Does not
-//! execute any program of the container.
+//! Configures the container's dynamic loaders so that they find the injected libraries. Executes no
+//! program of the container for this, not even `ldconfig`, because the image may be hostile.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -31,25 +31,26 @@ const INTERPRETER_PATH_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
 /// The path of the file in a container in which glibc caches the paths of libraries (ldconfig(8)).
 const LD_CACHE_PATH: &str = "/etc/ld.so.cache";
 
-/// The maximum size in bytes of a loader's configuration file that is read.
+/// The maximum size in bytes of a loader's configuration file. A container with a larger file does
+/// not start.
 const MAX_CONF_BYTES: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// The library directories and the libraries that the container's dynamic loaders must find. A
-/// library has a file name and a path.
+/// The library directories and the libraries that the container's dynamic loaders must find. Each
+/// library has a file name, such as `libx.so.1`, and a path.
 pub struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
-    /// The directories in the container's `LD_LIBRARY_PATH`.
+    /// The directories in the container's `LD_LIBRARY_PATH`, which loaders search first.
     pub library_path_dirs: &'p [PathBuf],
     pub directory_32bit: Option<&'p Path>,
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
 /// Edits the configuration files of a container's loaders. Collects the errors of the files that
-/// could not be written.
+/// could not be written, because the container starts without these changes.
 struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
     write_errors: Vec<container::Error>,
@@ -84,7 +85,7 @@ pub(super) fn configure_loaders(
         match loader {
             Loader::Glibc => {
                 // One list contains the directories of 32-bit and of 64-bit libraries. This is
-                // possible because ldconfig distinguishes the libraries by their headers.
+                // possible because ldconfig distinguishes the libraries by their ELF headers.
                 let all_directories = [
                     native_directories.as_slice(),
                     &to_library_dirs(search.directory_32bit)?,
@@ -104,7 +105,8 @@ pub(super) fn configure_loaders(
     Ok(newer_directories)
 }
 
-/// Returns the file names of the dynamic loaders that the container has.
+/// Returns the file names of the dynamic loaders that the container has, such as
+/// `ld-linux-x86-64.so.2`.
 fn find_interpreters(
     root: &ContainerRoot,
     search: &LibrarySearch<'_>,
@@ -129,8 +131,8 @@ fn to_library_dirs<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// Writes the configuration files of `ldconfig`. After that, `ldconfig` finds the injected
-/// libraries when it is run in the container.
+/// Writes the configuration files of `ldconfig`, so that the injected libraries stay in the cache
+/// when a program of the container runs `ldconfig`.
 fn configure_glibc(
     files: &mut LoaderFiles<'_>,
     directories: &[LibraryDir],
@@ -144,8 +146,8 @@ fn configure_glibc(
     })
 }
 
-/// Adds the injected libraries to glibc's cache `ld.so.cache`. So the loader finds them even before
-/// `ldconfig` is run in the container.
+/// Adds the injected libraries to glibc's cache `/etc/ld.so.cache`, so that the loader finds them
+/// even before `ldconfig` is run in the container.
 fn extend_ld_cache(
     files: &mut LoaderFiles<'_>,
     search: &LibrarySearch<'_>,
@@ -187,9 +189,10 @@ fn to_cache_entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
 }
 
 impl LoaderFiles<'_> {
-    /// Replaces the content of the file `path` by the result of `generate`. `generate` gets the old
-    /// content of the file, or `None` if the file does not exist. If it returns `None`, the file is
-    /// not changed. Fails if the file is larger than `max_bytes`.
+    /// Replaces the content of the file `path` by the result of `generate`, which gets the old
+    /// content, or `None` if the file does not exist. If `generate` returns `None`, the file is not
+    /// changed. If the file is not writable, stores the error in `write_errors`. Fails if the file
+    /// is larger than `max_bytes`.
     fn edit_file(
         &mut self,
         path: &str,

@@ -1,5 +1,6 @@
 //! Mounts masks in a container. A mask is a read-only tmpfs that is mounted over a directory and
-//! hides all its contents except for selected ones.
+//! hides all its contents except for selected ones. For example, it hides other devices in
+//! `/sys/class/npu`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -14,17 +15,16 @@ use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Target, read_link_target};
 use crate::mount::{self, Mounter, Source, TmpfsOptions};
 
-/// A mask: a read-only tmpfs that hides the contents of the directory `path` in the container. Only
-/// the contents in the fields of this structure are visible.
+/// A read-only tmpfs that hides the contents of the directory `path` in the container. Only the
+/// files, links and mounts in the fields of this structure are visible.
 pub struct Mask<'p> {
     pub path: &'p Path,
-    /// Whether the directory is created if the container does not have it.
+    /// Whether the directory is created if the container does not have it. Otherwise such a
+    /// container gets no mask.
     pub(super) should_create_dir: bool,
-    /// The files that are created in the mask. The keys are their paths, and the values their
-    /// contents.
+    /// The files that are created in the mask, with their paths and contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
-    /// The symbolic links that are created in the mask. The keys are their paths, and the values
-    /// their targets.
+    /// The symbolic links that are created in the mask, with their paths and targets.
     pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
     /// The files of the host that are mounted in the mask, each with its path in the container.
     pub(super) visible_files: Vec<(Source, &'p Path)>,
@@ -38,14 +38,14 @@ const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Mounts the mask over the directory. Creates the directory if `should_create_dir` is true.
-    /// Otherwise does nothing if the container does not have the directory. Does nothing if the
-    /// mask is already mounted, because the hook may run twice.
+    /// Mounts the mask over the directory. If the container does not have the directory, creates it
+    /// or does nothing, as `should_create_dir` says. Does nothing if the mask is already mounted,
+    /// because the hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
         mounter: &mut Mounter,
-        label: Option<&str>,
+        mount_label: Option<&str>,
     ) -> Result<(), ApplyError> {
         let target = if self.should_create_dir {
             Some(root.open_or_create_mount_point(self.path, FileKind::Directory)?)
@@ -61,7 +61,7 @@ impl Mask<'_> {
         let options = TmpfsOptions {
             size_bytes: TMPFS_SIZE_LIMIT_BYTES,
             mode: DIRECTORY_MODE,
-            label,
+            label: mount_label,
         };
         let staged_tmpfs = mounter.create_tmpfs(target, &options)?;
         let mut directories = TmpfsDirectories::new(staged_tmpfs.directory());
@@ -84,8 +84,8 @@ impl Mask<'_> {
 
     /// Reports whether a tmpfs with all contents of the mask is already mounted.
     ///
-    /// It is not enough to compare the contents, because the directory itself may have the same
-    /// ones: a container with the host's PID namespace has the host's /proc.
+    /// Equal contents alone are no proof, because the directory without a mask may have them too: a
+    /// container in the host's PID namespace sees the host's `/proc`.
     fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
@@ -110,15 +110,16 @@ impl Mask<'_> {
                 return Ok(false);
             }
         }
-        // If the mask contains only device links, the directory must not list other names, such as
-        // those of devices that were unplugged.
+        // If the mask contains only device links, it must not list other names, such as those of
+        // devices that were unplugged.
         Ok(!has_only_links(self.path) || self.list_entry_names(root)? == self.list_planned_names())
     }
 
     /// Unmounts the existing mask of a running container if it lists other devices than this mask.
+    /// The caller then mounts this mask.
     ///
-    /// A mask that hides more than links is never unmounted, because the hidden files would be
-    /// visible until the new mask is mounted.
+    /// A mask that hides files, and not only links, is never unmounted, because the hidden files
+    /// would be visible until the new mask is mounted.
     pub(crate) fn remove_outdated_mask(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
         if !has_only_links(self.path) {
             return Ok(());
@@ -133,7 +134,8 @@ impl Mask<'_> {
         Ok(())
     }
 
-    /// Returns the names of the entries that the directory in the container has now.
+    /// Returns the names that the directory in the container lists now. Fails if there are more
+    /// than 4096.
     fn list_entry_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
         const MAX_NAMES: usize = 4096;
         let Some(directory) = root.open_directory(self.path)? else {
@@ -142,7 +144,8 @@ impl Mask<'_> {
         Ok(directory.list_entry_names(MAX_NAMES)?.into_iter().collect())
     }
 
-    /// Returns the names of the entries that the directory will have after this mask is mounted.
+    /// Returns the names that the directory will list after this mask is mounted: the first
+    /// component of each path in the mask.
     fn list_planned_names(&self) -> BTreeSet<OsString> {
         let visible_paths = self.visible_files.iter().map(|(_, path)| *path);
         let created_paths = self.files.keys().chain(self.links.keys());
@@ -161,9 +164,9 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
     Ok(parent.open(name)?.as_ref().and_then(read_link_target))
 }
 
-/// Fails if the plan has a mask (a mount that hides files). The caller calls this function for a
-/// container that could unmount the mask. A mask that contains only links is allowed, because the
-/// container can see the hidden links elsewhere.
+/// Fails if the plan has a mask that hides files. The caller calls this function for a container
+/// that could unmount the mask. A mask below `/sys/class` or `/sys/bus` is allowed, because it
+/// hides only links, whose targets the container can see below `/sys/devices`.
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action
@@ -176,7 +179,6 @@ pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Returns `path` relative to `directory`.
 fn to_relative_path<'p>(directory: &Path, path: &'p Path) -> &'p Path {
     path.strip_prefix(directory).unwrap_or(path)
 }

@@ -54,8 +54,8 @@ pub enum ApplyError {
     Mount(#[from] mount::Error),
     #[error("{owner_labels}")]
     Step {
-        /// The ids of the devices that need the step. If a class needs the step, the name of the
-        /// class.
+        /// The ids of the devices that need the step, such as `npu-0`, or the name of the class
+        /// that needs it. The error message begins with them.
         owner_labels: String,
         #[source]
         error: Box<ApplyError>,
@@ -82,7 +82,8 @@ pub enum ApplyError {
     NodeNotOnHost {
         path: PathBuf,
         driver: String,
-        /// Advice for the user, from the class of the device.
+        /// Advice from the class file for an administrator who wants to create the node on the
+        /// host.
         advice: Option<String>,
     },
     #[error(
@@ -102,7 +103,8 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// Adds to an error the names of the devices, or of the class, whose injection step failed.
+    /// Puts the names of the devices, or of the class, whose injection step failed before the error
+    /// message.
     fn with_owner_labels(self, owner_labels: &str) -> Self {
         ApplyError::Step {
             owner_labels: owner_labels.to_owned(),
@@ -110,14 +112,15 @@ impl ApplyError {
         }
     }
 
-    /// Returns whether the container has no place for a file.
+    /// Reports whether the error means that the container cannot have a file at the planned path,
+    /// for example because a directory is at this path.
     fn means_no_place(&self) -> bool {
         matches!(self, ApplyError::Container(error) if error.means_no_place())
     }
 }
 
-/// Runs the programs of `[prepare]` in the class files. Then opens and checks the source of every
-/// step.
+/// Runs the programs that class files list in `[prepare]`. Then opens the host file of every step,
+/// and checks its kind or its device number. This process must be in the host's mount namespace.
 pub fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
@@ -128,8 +131,9 @@ pub fn open_sources<'p>(
     sources::open_sources(plan, &host, syscall_support)
 }
 
-/// Fails if the plan has a mask (a mount that hides files) that the container could unmount. A
-/// container can do this if it has CAP_SYS_ADMIN in a user namespace of its own.
+/// Fails if the plan has a mask (a mount that hides files) that the container could unmount. This
+/// is so if the container has CAP_SYS_ADMIN in a user namespace of its own, unless config.toml sets
+/// `allow_removable_masks`.
 pub fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,
@@ -146,7 +150,7 @@ pub fn check_masks(
 }
 
 /// Carries out an injection plan for a container that is being created. Returns warnings for the
-/// log, each with one line.
+/// log, each with one line. An error makes the start of the container fail.
 pub(crate) fn apply_plan(
     plan: &InjectionPlan,
     state: &State,
@@ -170,8 +174,8 @@ pub(crate) fn apply_plan(
     let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs_paths, syscall_support.resolver())?;
-    let label = bundle.mount_label.as_deref();
-    attach_steps(steps, &root, syscall_support, label, &mut warnings)?;
+    let mount_label = bundle.mount_label.as_deref();
+    attach_steps(steps, &root, syscall_support, mount_label, &mut warnings)?;
     if let Some(interface_moves) = interface_moves {
         warnings.extend(interface_moves.move_interfaces()?);
     }

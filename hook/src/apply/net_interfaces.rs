@@ -29,14 +29,16 @@ use crate::log;
 use crate::sys::netlink::{LinkInfo, LinkSocket};
 use crate::sys::process::run_in_child;
 
-/// The time limit of a child process that enters a network namespace.
+/// The time limit of a child process that enters a network namespace. After this time, the child
+/// process is killed.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time that this program waits until the kernel has moved an interface back to the host's
 /// network namespace.
 const INTERFACE_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum length in bytes of the name of a process (`/proc/PID/comm`).
+/// The maximum number of bytes that are read of a process's name (`/proc/PID/comm`). The kernel
+/// limits the names of user programs to 15 bytes.
 const MAX_COMM_BYTES: u64 = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,8 @@ pub enum NetInterfaceError {
     )]
     InterfaceNotOnHost {
         pattern: String,
-        /// The description of a process that has the interface in its network namespace.
+        /// The description of a process that has the interface in its network namespace, such as
+        /// `process 4711 (sh)`.
         holding_process: Option<String>,
     },
     #[error(
@@ -75,16 +78,18 @@ pub enum NetInterfaceError {
     HostInspection(#[source] Errno),
 }
 
-/// A network interface that will be moved to the container's network namespace.
+/// A network interface that will be moved to the container's network namespace. `link` says whether
+/// it was up on the host.
 struct PlannedMove<'p> {
     interface: NetInterface,
     link: LinkInfo,
-    /// The ids of the devices to which the interface belongs, for messages.
+    /// The ids of the devices that need the interface. Messages begin with them.
     owner_labels: &'p str,
 }
 
-/// The planned moves of network interfaces into a container's network namespace. They are prepared
-/// in the host's namespaces. The moves are the last step of the container's start.
+/// Network interfaces that will be moved into a container's network namespace. The value is created
+/// while this process is in the host's namespaces. The moves are the last step of the container's
+/// start.
 pub(super) struct NetInterfaceMoves<'p> {
     namespace: OwnedFd,
     socket: LinkSocket,
@@ -116,9 +121,9 @@ impl<'p> NetInterfaceMoves<'p> {
             |errno: Errno| ApplyError::from(NetInterfaceError::HostInspection(errno));
         let socket = LinkSocket::open().map_err(to_host_error)?;
         let mut moves = Vec::new();
-        let mut names = BTreeSet::new();
+        let mut new_names = BTreeSet::new();
         for (owner_labels, interfaces, search) in steps {
-            let with_labels =
+            let with_owner_labels =
                 |error: NetInterfaceError| ApplyError::from(error).with_owner_labels(owner_labels);
             let mut host_links = find_links(&socket, interfaces).map_err(to_host_error)?;
             if host_links.is_empty() {
@@ -126,7 +131,7 @@ impl<'p> NetInterfaceMoves<'p> {
                 // started again, the interface is still in this namespace.
                 let has_interface = !is_host_namespace
                     && has_interface_of_device(&namespace, search, host_root)
-                        .map_err(with_labels)?;
+                        .map_err(with_owner_labels)?;
                 if has_interface {
                     log::info(|| {
                         format!("{owner_labels}: the container has its network interface")
@@ -136,7 +141,8 @@ impl<'p> NetInterfaceMoves<'p> {
                     }
                     continue;
                 }
-                host_links = wait_for_links(&socket, search, host_root).map_err(with_labels)?;
+                host_links =
+                    wait_for_links(&socket, search, host_root).map_err(with_owner_labels)?;
             } else if !is_host_namespace {
                 // A previous start may have failed after it moved only some of the interfaces.
                 if let Err(error) = set_up_existing_interfaces(&namespace, search, host_root) {
@@ -151,10 +157,12 @@ impl<'p> NetInterfaceMoves<'p> {
             }
             for (interface, link) in host_links {
                 let name = interface.name_in_container.clone();
-                let is_name_taken = !names.insert(name.clone())
-                    || has_interface_with_name(&namespace, &name).map_err(with_labels)?;
+                let is_name_taken = !new_names.insert(name.clone())
+                    || has_interface_with_name(&namespace, &name).map_err(with_owner_labels)?;
                 if is_name_taken {
-                    return Err(with_labels(NetInterfaceError::InterfaceNameTaken { name }));
+                    return Err(with_owner_labels(NetInterfaceError::InterfaceNameTaken {
+                        name,
+                    }));
                 }
                 moves.push(PlannedMove {
                     interface,
@@ -173,8 +181,9 @@ impl<'p> NetInterfaceMoves<'p> {
     /// Moves the interfaces. Sets up those that were up on the host, because the container's
     /// programs may not have CAP_NET_ADMIN.
     ///
-    /// Returns a warning for each interface that cannot be set up. This is not an error: a second
-    /// start of the container would find the interface in the container and succeed.
+    /// Returns a warning, and not an error, for each interface that cannot be set up. An error
+    /// would not help: a second start of the container would find the interface in the container
+    /// and succeed.
     pub(super) fn move_interfaces(self) -> Result<Vec<String>, ApplyError> {
         let mut warnings = Vec::new();
         for PlannedMove {
@@ -266,7 +275,8 @@ fn describe_holding_process(holding_process: &Option<String>) -> String {
     }
 }
 
-/// The maximum number of other processes' network namespaces that are searched for an interface.
+/// The maximum number of other network namespaces that are searched for an interface. Each search
+/// starts a child process.
 const MAX_SEARCHED_NAMESPACES: usize = 64;
 
 /// Describes a process that has an interface of the device in its network namespace, for an error
@@ -301,13 +311,14 @@ fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option
     None
 }
 
-/// Reports whether `namespace` is the network namespace of this process.
+/// Reports whether `namespace` is the network namespace of this process, by its device and inode
+/// number.
 fn is_current_namespace(namespace: &OwnedFd) -> bool {
-    let (Ok(own_file), Ok(file)) = (std::fs::metadata("/proc/self/ns/net"), fstat(namespace))
+    let (Ok(own_metadata), Ok(stat)) = (std::fs::metadata("/proc/self/ns/net"), fstat(namespace))
     else {
         return false;
     };
-    (own_file.dev(), own_file.ino()) == (file.st_dev, file.st_ino)
+    (own_metadata.dev(), own_metadata.ino()) == (stat.st_dev, stat.st_ino)
 }
 
 /// Sets up the interfaces of a device that are already in the container. This is needed because a
@@ -351,7 +362,6 @@ fn set_up_interface(namespace: &OwnedFd, name: &str) -> Result<(), NetInterfaceE
     })
 }
 
-/// Reports whether a network namespace has an interface with the name `name`.
 fn has_interface_with_name(namespace: &OwnedFd, name: &str) -> Result<bool, NetInterfaceError> {
     let has_interface = run_in_namespace(namespace, || {
         Ok(LinkSocket::open()?.find_link(name)?.is_some())
@@ -359,7 +369,8 @@ fn has_interface_with_name(namespace: &OwnedFd, name: &str) -> Result<bool, NetI
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Reports whether a network namespace has an interface of a device. `search` describes the device.
+/// Reports whether a network namespace has an interface of a device. `search` finds the interfaces
+/// of this device in a sysfs.
 fn has_interface_of_device(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
@@ -373,9 +384,9 @@ fn has_interface_of_device(
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Runs `work` in a child process that has entered a network namespace. In a mount namespace of its
-/// own, the child process mounts a new sysfs at /sys, which shows the interfaces of the network
-/// namespace.
+/// Runs `work` in a child process that has entered a network namespace. The child process mounts a
+/// new sysfs at `/sys` in a mount namespace of its own. Such a sysfs shows the interfaces of the
+/// network namespace in which it was mounted.
 fn run_with_own_sysfs(
     namespace: &OwnedFd,
     host_root: &Path,
@@ -408,7 +419,8 @@ fn run_with_own_sysfs(
 enum ChildError {
     /// The function returned this error, or the child process could not be started.
     Errno(Errno),
-    /// The child process did not return an answer. The value says why.
+    /// The child process did not return an answer, for example because it was killed at the time
+    /// limit. The value is the reason.
     ChildFailed(String),
 }
 
@@ -421,7 +433,8 @@ impl From<ChildError> for NetInterfaceError {
     }
 }
 
-/// Runs `work` in a child process. The child process enters the network namespace first.
+/// Runs `work` in a child process that has entered the network namespace `namespace`. This process
+/// stays in its own network namespace.
 fn run_in_namespace(
     namespace: &OwnedFd,
     work: impl FnOnce() -> Result<bool, Errno>,

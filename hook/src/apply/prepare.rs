@@ -1,8 +1,8 @@
-//! Runs programs of the host that prepare a device before it is injected. A program brings the
-//! device into the state that the container requests.
+//! Runs programs of the host that prepare a device before it is injected. For example, a program
+//! loads the bitstream that the container requests.
 //!
 //! A program gets an empty environment, an empty stdin and a time limit. If it fails, the error
-//! message contains its output. If it succeeds, the state of the device is verified.
+//! message contains its stderr. If it succeeds, the state of the device is verified.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,8 @@ use nix::sys::signal::{Signal, killpg};
 use super::ApplyError;
 use crate::sys::group::ProcessGroup;
 
-/// The interval at which this process checks whether a program has ended.
+/// The interval at which this process checks whether a program has ended, and reads its stderr, so
+/// that the pipe does not become full.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The maximum number of bytes of a program's stderr that the error message contains.
@@ -43,30 +44,31 @@ pub enum PrepareError {
 }
 
 /// Runs the programs that prepare the devices of a plan, one after the other. All programs together
-/// must end within [`MAX_CONTAINER_START_TIME`]. `root` is the host's root directory.
-pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
+/// must end within [`MAX_CONTAINER_START_TIME`]. The programs are below the directory `host_root`.
+pub(super) fn prepare_devices(plan: &InjectionPlan, host_root: &Path) -> Result<(), ApplyError> {
     let deadline = Instant::now() + MAX_CONTAINER_START_TIME;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
             let remaining_time = deadline.saturating_duration_since(Instant::now());
             let time_limit = Duration::from_secs(preparation.timeout_seconds).min(remaining_time);
-            prepare_device(preparation, time_limit, root)
+            prepare_device(preparation, time_limit, host_root)
                 .map_err(|error| ApplyError::from(error).with_owner_labels(&step.owner_labels))?;
         }
     }
     Ok(())
 }
 
-/// Runs the program that prepares a device, for at most `time_limit`. Then verifies that the device
-/// is in the requested state.
+/// Runs the program that prepares a device, for at most `time_limit`. Then reads the state of the
+/// device from its file, such as a sysfs attribute, and fails if it is not the requested state.
 fn prepare_device(
     preparation: &Preparation,
     time_limit: Duration,
-    root: &Path,
+    host_root: &Path,
 ) -> Result<(), PrepareError> {
     let program = &preparation.program;
     let run_program = || {
-        let path = ownership::resolve_trusted_program(root, program).map_err(io::Error::other)?;
+        let path =
+            ownership::resolve_trusted_program(host_root, program).map_err(io::Error::other)?;
         let mut command = Command::new(path);
         command.arg0(program).args(&preparation.arguments);
         run_command(command, time_limit)
@@ -76,7 +78,7 @@ fn prepare_device(
         error,
     })?;
     let read_current_state =
-        || read_state(preparation, root).unwrap_or_else(|error| error.to_string());
+        || read_state(preparation, host_root).unwrap_or_else(|error| error.to_string());
     let failure = match run_result {
         None => format!(
             "took longer than {} seconds and was killed",
@@ -101,16 +103,15 @@ fn prepare_device(
     })
 }
 
-fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
-    let bytes = RealHost::open(root)?.read(&preparation.state_path, MAX_ATTRIBUTE_BYTES)?;
+fn read_state(preparation: &Preparation, host_root: &Path) -> io::Result<String> {
+    let bytes = RealHost::open(host_root)?.read(&preparation.state_path, MAX_ATTRIBUTE_BYTES)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Runs a program. Returns its exit status, and the beginning of its stderr. Returns `None` if the
-/// program was killed because it exceeded the time limit.
+/// Runs a program. Returns its exit status, and at most [`MAX_STDERR_BYTES`] of its stderr. Returns
+/// `None` if the program was killed because it exceeded the time limit.
 ///
-/// When this process ends, the program's process group is killed. This also happens if this process
-/// is killed.
+/// When this process ends, even by SIGKILL, the program's process group is killed.
 fn run_command(
     mut command: Command,
     time_limit: Duration,
@@ -134,7 +135,7 @@ fn run_command(
 }
 
 /// Waits until the program ends. Returns `None` if it exceeded the time limit and was killed with
-/// its process group.
+/// its process group, which contains the processes that it started.
 fn wait_for_exit(
     mut child: Child,
     stderr: &mut ProgramOutput<ChildStderr>,

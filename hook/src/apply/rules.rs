@@ -1,4 +1,4 @@
-//! Adds the device rules of a plan to the container's cgroup.
+//! Adds the device rules of a plan to the container's cgroup, and denies outdated device numbers.
 
 use injection_plan::plan::{Action, InjectionPlan};
 
@@ -9,7 +9,8 @@ use crate::container::ContainerNamespace;
 use crate::oci::Bundle;
 
 /// Allows the devices of the plan in the container's cgroup. If the engine has created nodes with
-/// outdated numbers of these devices, denies these numbers. Returns warnings for the log.
+/// outdated numbers of these devices, denies these numbers, because other devices may have them
+/// now. Returns warnings for the log.
 pub(super) fn allow_devices(
     plan: &InjectionPlan,
     container_namespace: &ContainerNamespace,
@@ -49,7 +50,7 @@ pub(super) fn allow_devices(
     Ok(warnings)
 }
 
-/// Returns the device rules of all steps of a plan.
+/// Returns the device rules that a plan adds to the container's cgroup, such as `c 10:183 rw`.
 pub fn list_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),

@@ -1,5 +1,5 @@
-//! Opens and checks the sources of a plan. A source is a file of the host that is mounted in the
-//! container. This process must be in the host's mount namespace.
+//! Opens and checks the sources of a plan. A source is a file or directory of the host that is
+//! mounted in the container. This process must be in the host's mount namespace.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,17 +19,19 @@ use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{HostFile, MountDepth, Source, SourceRoot, SyscallSupport};
 
-/// A step of the plan with its opened source. It can be carried out in the container's mount
-/// namespace.
+/// A step of the plan whose host file is open, so that the step can be carried out in the
+/// container's mount namespace.
 pub struct OpenedStep<'p> {
     pub action: OpenedAction<'p>,
-    /// The names of the devices that need the step, or the name of their class, for messages.
+    /// The names of the devices that need the step, such as `npu-0`, or the name of their class.
+    /// Messages begin with them.
     pub(crate) owner_labels: &'p str,
-    /// The devices or the class that need the step.
+    /// The devices that need the step, or the class that needs it.
     pub owners: &'p [StepOwner],
 }
 
-/// An action of the plan with its opened source.
+/// An action of the plan whose host file is open. Device rules, preparations and network interfaces
+/// have no counterpart here, because nothing is mounted for them.
 pub enum OpenedAction<'p> {
     Mask(Mask<'p>),
     Directory {
@@ -56,14 +58,16 @@ pub enum OpenedAction<'p> {
         path: &'p Path,
         target: &'p Path,
     },
-    /// A file that is mounted over the image's file at `path`. If the image does not have this
-    /// file, a symbolic link to the mounted file is created instead.
+    /// A file that is mounted over the image's file at `path`. If the image has no file there, the
+    /// container gets a symbolic link to the mounted file.
     File {
         source: Source,
         path: &'p Path,
         is_optional: bool,
     },
-    /// A library, with its file name and additional names.
+    /// A library that is mounted at `path`. `links` are symbolic links next to it. `names` are the
+    /// file names by which programs open it, and `image_links` those that the image's library
+    /// directory gets.
     Library {
         source: Source,
         path: &'p Path,
@@ -109,7 +113,7 @@ fn open_step<'p>(
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let open = |mount: &BindMount| open_source(host, mount, None, syscall_support);
     Ok(Some(match action {
-        // These actions have no source. Devices were prepared before, rules are added to the
+        // These actions have no source: devices were prepared before, rules are added to the
         // cgroup, and network interfaces are moved at the end.
         Action::Prepare { .. } | Action::Allow { .. } | Action::NetInterfaces { .. } => {
             return Ok(None);
@@ -189,7 +193,8 @@ fn open_step<'p>(
     }))
 }
 
-/// Returns the mode and the owner of a node that is created in the container.
+/// Returns the mode and the owner of a node that is created in the container. The owner is the user
+/// root and the group that the class file sets.
 pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     DeviceAccess {
         mode: Mode::from_bits_truncate(permissions.mode),
@@ -198,8 +203,8 @@ pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     }
 }
 
-/// Opens a file of the host. Fails if it does not have the planned kind, or if it is a device node
-/// whose number is not `number`.
+/// Opens a file of the host. If `number` is not `None`, the file must be the device node with this
+/// number. Otherwise it must have one of the planned kinds.
 fn open_source(
     host: &SourceRoot,
     mount: &BindMount,

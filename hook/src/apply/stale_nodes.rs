@@ -19,7 +19,8 @@ pub(crate) struct StaleNode<'a> {
 
 impl<'a> StaleNode<'a> {
     /// Returns the stale nodes of the devices that a CDI specification or the wrapper runtime
-    /// granted. A node that the user requested directly from the engine is never stale.
+    /// granted. A node that the user requested directly from the engine (`--device`) is never
+    /// stale.
     pub(crate) fn find_all(plan: &'a InjectionPlan, bundle: &'a Bundle) -> Vec<Self> {
         let spec = &bundle.spec_devices;
         let mut stale_nodes = Vec::new();
@@ -34,8 +35,8 @@ impl<'a> StaleNode<'a> {
                 if !is_granted_by_cdi(step, plan, bundle) {
                     continue;
                 }
-                // If the specification has the same number at another path as well, the rules may
-                // belong to a node that the user requested.
+                // If config.json has the same number at another path as well, the rules may belong
+                // to a node that the user requested. So they stay.
                 let mut nodes_with_number = spec
                     .nodes
                     .iter()

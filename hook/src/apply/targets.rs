@@ -1,5 +1,6 @@
-//! Carries out the steps of a plan in the container's mount namespace. No path of the host is used
-//! here, because all sources were opened in the host's mount namespace before.
+//! Carries out the steps of a plan in the container's mount namespace. All files of the host were
+//! opened before in the host's mount namespace, because here its paths lead to the container's
+//! files.
 
 use std::path::{Path, PathBuf};
 
@@ -22,13 +23,13 @@ pub fn attach_steps(
     steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     syscall_support: SyscallSupport,
-    label: Option<&str>,
+    mount_label: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let mut mounter = Mounter::new(root, syscall_support);
     let mut parent_cache = ParentCache::new(root);
     let mut injected_dir = InjectedDir::default();
-    let mut loaders = Vec::new();
+    let mut library_searches = Vec::new();
     let mut libraries = Vec::new();
     for OpenedStep {
         action,
@@ -39,7 +40,7 @@ pub fn attach_steps(
         let result = match action {
             OpenedAction::Mask(mask) => {
                 parent_cache.clear();
-                mask.attach(root, &mut mounter, label)
+                mask.attach(root, &mut mounter, mount_label)
             }
             OpenedAction::Directory { source, path } => {
                 parent_cache.clear();
@@ -113,14 +114,14 @@ pub fn attach_steps(
                 injected_dir.add_library(source, path, links)
             }
             OpenedAction::Loader(search) => {
-                loaders.push(search);
+                library_searches.push(search);
                 Ok(())
             }
         };
         result.map_err(|error| error.with_owner_labels(owner_labels))?;
     }
-    injected_dir.attach(root, &mut mounter, label)?;
-    for search in loaders {
+    injected_dir.attach(root, &mut mounter, mount_label)?;
+    for search in library_searches {
         let directories = ImageDirectories {
             library_path_dirs: search.library_path_dirs,
             directory_32bit: search.directory_32bit,
@@ -154,8 +155,8 @@ pub fn remove_outdated_masks(
 /// Returns the mode and the owner of a node that is created in the container. Returns `None` if the
 /// host's node is mounted instead.
 ///
-/// If a node was planned but the container's user namespace does not allow device nodes, adds a
-/// warning, and the host's node is mounted.
+/// If a node should be created, but the container's user namespace does not allow device nodes,
+/// adds a warning and returns `None`.
 fn choose_node_access(
     planned_access: Option<DeviceAccess>,
     path: &Path,
@@ -184,7 +185,7 @@ fn not_on_host_error(path: &Path, created_node: &CreatedNode) -> ApplyError {
 }
 
 /// A cache of one open directory: the parent directory of the last step's path. The steps of a plan
-/// are sorted by path. So a directory with many files is resolved and checked only once.
+/// are sorted by path, so a directory with many files is resolved and checked only once.
 struct ParentCache<'r> {
     root: &'r ContainerRoot,
     last_parent: Option<(PathBuf, Parent)>,
@@ -198,8 +199,8 @@ impl<'r> ParentCache<'r> {
         }
     }
 
-    /// Returns the parent directory of `path`, and the last component of `path`. Creates missing
-    /// directories.
+    /// Opens the parent directory of `path`, or returns the cached one. Creates missing
+    /// directories. The second value is the last component of `path`.
     fn open_or_create_parent<'p>(
         &mut self,
         path: &'p Path,
@@ -232,8 +233,8 @@ fn create_device_node(
     Ok(parent.create_device_node(name, number, access)?)
 }
 
-/// Creates a symbolic link. If a file exists at the path, it is not replaced: it may be a directory
-/// that the engine mounts, or the link of a previous run of the hook.
+/// Creates a symbolic link. An existing file at the path is not replaced, because it may be a
+/// directory that the engine mounts, or the link of an earlier run of the hook.
 fn create_link(
     path: &Path,
     target: &Path,

@@ -1,4 +1,4 @@
-//! A tmpfs that the hook mounts in the container, and the directories in it.
+//! Creates directories in a tmpfs that the hook mounts in a container, and attaches the tmpfs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::mount::{Mounter, Source, StagedTmpfs};
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// The directories that the hook has created in a tmpfs. The keys are their paths relative to the
-/// root of the tmpfs. The directories stay open, so that each is created and opened only once.
+/// The directories that the hook has created in a tmpfs, by their paths relative to the root of the
+/// tmpfs. Each directory stays open, so that it is created and opened only once.
 #[derive(Debug)]
 pub(super) struct TmpfsDirectories {
     by_path: BTreeMap<PathBuf, WritableDirectory>,
@@ -24,8 +24,8 @@ impl TmpfsDirectories {
         TmpfsDirectories { by_path }
     }
 
-    /// Returns the parent directory and the file name of `path`. `path` is relative to the root of
-    /// the tmpfs. Creates the missing directories.
+    /// Returns the parent directory and the file name of `path`, which is relative to the root of
+    /// the tmpfs. Creates missing directories.
     pub(super) fn create_parent<'p>(
         &mut self,
         path: &'p Path,
@@ -40,7 +40,7 @@ impl TmpfsDirectories {
         Ok((self.create_directory(parent)?, Name::new(name)?))
     }
 
-    /// Returns the directory at `path`. `path` is relative to the root of the tmpfs. Creates the
+    /// Returns the directory at `path`, which is relative to the root of the tmpfs. Creates the
     /// directory and its parents if they do not exist.
     pub(super) fn create_directory(
         &mut self,
@@ -63,7 +63,7 @@ impl TmpfsDirectories {
 }
 
 /// Attaches a tmpfs to its mount point. Mounts each source on its target in the tmpfs. Then makes
-/// the tmpfs read-only.
+/// the tmpfs read-only, so that programs of the container cannot replace files in it.
 pub(super) fn attach_with_mounts(
     staged_tmpfs: StagedTmpfs,
     mounts: Vec<(Source, Target)>,
@@ -76,7 +76,8 @@ pub(super) fn attach_with_mounts(
     Ok(tmpfs.set_read_only(mounter)?)
 }
 
-/// Reports whether the path in the container leads to the file that `source` has opened.
+/// Reports whether the path in the container leads to the file of `source`, because an earlier run
+/// of the hook has mounted it.
 pub(super) fn is_mounted_at(
     root: &ContainerRoot,
     path: &Path,

@@ -20,7 +20,7 @@ use crate::oci::devices::to_oci_rule;
 use crate::oci::{Bundle, State};
 
 /// Records the devices, rules and nodes that the hook adds to a container at its start. Returns the
-/// recorded rules. This process must be in the host's mount namespace.
+/// device rules that the record now contains. This process must be in the host's mount namespace.
 ///
 /// A record is only written if `boathook follow` tracks one of the devices, if a requested device
 /// is awaited, or if the kernel hides device programs.
@@ -28,7 +28,7 @@ pub fn write_start_record(
     state: &State,
     bundle: &Bundle,
     plan: &InjectionPlan,
-    root: &Path,
+    host_root: &Path,
 ) -> io::Result<Vec<DeviceRule>> {
     let devices = list_followed_devices(plan);
     let hides_programs = hides_new_programs();
@@ -36,7 +36,7 @@ pub fn write_start_record(
     if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
-    // The owner of a rule or node can also be a class. The class counts as followed if one of its
+    // The owner of a rule or node can also be a class. A class counts as followed if one of its
     // devices is followed.
     let is_followed = |owner: &StepOwner| devices.iter().any(|device| device.matches_owner(owner));
     // Nodes and rules are recorded if the engine added them because of a CDI specification or the
@@ -45,7 +45,7 @@ pub fn write_start_record(
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
     // The hook revokes the stale rules of config.json. They are recorded as revoked, because the
-    // runtime would allow them again when it updates the container.
+    // runtime allows them again when it updates the container (`runc update`).
     let mut revoked_rules = Vec::new();
     for StaleNode {
         node,
@@ -89,13 +89,13 @@ pub fn write_start_record(
     files.retain(|file: &CreatedFile| file.owners.iter().all(is_followed));
     rules.extend(list_step_rules(&steps).map(|mut rule| {
         // A rule is never revoked if a device that is not followed needs it as well. An empty list
-        // of owners means that the rule is never revoked.
+        // of owners stands for such a rule.
         if !rule.owners.iter().all(is_followed) {
             rule.owners.clear();
         }
         rule
     }));
-    let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
+    let record_file = LockedRecord::open(host_root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
     // A container can request devices by CDI and, at the same time, by its variables or
     // annotations. In this case the hook is called twice.
     let is_called_twice = !bundle.cdi_grants.is_empty() && bundle.hooks.reads_requests(None);
@@ -115,7 +115,7 @@ pub fn write_start_record(
     };
     new_record.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
     let mut record = record_file.read_or_create(new_record)?;
-    add_host_nodes(&mut rules, &plan.steps, root);
+    add_host_nodes(&mut rules, &plan.steps, host_root);
     record.add_content(devices, rules, files);
     // If the user also gave a device directly to the engine (`--device`), the record has neither
     // rules nor files for it. The container keeps this device and never waits for it.
@@ -132,7 +132,7 @@ pub fn write_start_record(
     record.revoked_spec_rules.extend(revoked_rules);
     record_file.save(&record)?;
     drop(record_file);
-    record_files::prune_records(root);
+    record_files::prune_records(host_root);
     Ok(to_device_rules(&record.rules))
 }
 

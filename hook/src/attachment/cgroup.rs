@@ -1,5 +1,5 @@
-//! Finds the cgroup of a container that has an attachment record. Uses the cgroup and the first
-//! process to determine whether the container still runs.
+//! Finds the cgroup of a container that has an attachment record. Determines from the cgroup and
+//! the first process whether the container still runs.
 
 use crate::attachment::record::AttachmentRecord;
 use crate::cgroup::{CgroupError, DeviceCgroup};
@@ -7,7 +7,7 @@ use crate::container::{self, ProcessState};
 
 impl AttachmentRecord {
     /// Records the path and the inode number of the container's cgroup. `cgroup` is the cgroup of
-    /// the container's first process. It may be below the container's cgroup.
+    /// the container's first process, which may have moved to a cgroup below the container's.
     pub fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
         let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
             return;
@@ -49,19 +49,19 @@ impl AttachmentRecord {
     }
 
     /// Reports whether the container's first process is running. Devices can be attached only while
-    /// it is running.
+    /// it is running, because its `/proc` directory leads to the container's namespaces.
     pub fn is_first_process_running(&self) -> bool {
         container::read_process_state(self.pid, self.start_time) == ProcessState::Running
     }
 
-    /// Reports whether the container has a cgroup of its own and the record contains the cgroup's
-    /// path.
+    /// Reports whether the container has a cgroup that it shares with no other container, and whose
+    /// path is recorded.
     fn has_own_cgroup(&self) -> bool {
         self.cgroup_inode != 0 || self.has_cgroup_path_only()
     }
 
-    /// Reports whether the record has the path of the container's cgroup, but not its inode number.
-    /// Such a record was written by an older version of Boathook.
+    /// Reports whether the record has the path of the container's cgroup, but not its inode number,
+    /// because an older version of Boathook wrote the record.
     fn has_cgroup_path_only(&self) -> bool {
         self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup_path.parent().is_some()
     }

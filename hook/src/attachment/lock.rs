@@ -16,14 +16,16 @@ use host_files::rooted_path::open_lock_file;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// The time that a command which a user started waits for a container's lock before it fails.
+/// The time that the hook, or a command such as `boathook attach`, waits for a container's lock
+/// before it fails.
 pub const COMMAND_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that `boathook follow` waits for a container's lock before it gives up. It retries the
-/// change later.
+/// The time that `boathook follow` waits for a container's lock. After this time, it continues with
+/// other containers and retries the change later.
 pub const FOLLOW_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause between two attempts to acquire a lock.
+/// The pause between two attempts to acquire a lock. flock(2) has no time limit, so the lock is
+/// tried repeatedly without blocking.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// The lock of one container's attachment record. This process holds the lock until the value is
@@ -43,14 +45,15 @@ impl Drop for ContainerLock {
 }
 
 impl ContainerLock {
-    /// Acquires the lock. Waits at most `timeout`, because another process may hold the lock
-    /// forever if the container prevents that process from ending.
+    /// Acquires the lock of the container `id`. Waits at most `timeout`, because another process
+    /// may hold the lock forever if the container prevents that process from ending.
     pub fn acquire(directory: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
         let reason = "another process is changing this container, and does not end";
         retry_within(timeout, reason, || Self::try_acquire(directory, id))
     }
 
-    /// Acquires the lock without waiting. Returns `None` if another process holds it.
+    /// Acquires the lock without waiting. Returns `None` if another process holds it, or has
+    /// removed the lock file in the meantime.
     pub fn try_acquire(directory: &Path, id: &str) -> io::Result<Option<Self>> {
         let path = directory.join(format!(".{id}.lock"));
         let file = open_lock_file(&path)?;
@@ -104,8 +107,8 @@ impl RecordWriteLock {
     }
 }
 
-/// Calls `try_acquire` repeatedly until it returns a lock. Returns an error with the text `reason`
-/// if this takes longer than `timeout`.
+/// Calls `try_acquire` every 2 milliseconds until it returns a lock. If this takes longer than
+/// `timeout`, fails with `TimedOut` and the text `reason`.
 fn retry_within<T>(
     timeout: Duration,
     reason: &str,

@@ -20,21 +20,21 @@ use crate::attachment::record::{AttachmentRecord, ContainerDevice, RecordedRule}
 use crate::log;
 use crate::oci::Bundle;
 
-/// The name of the directory that contains the attachment records. Its parent is the directory of
-/// the log.
+/// The name of the directory of the attachment records (`/run/boathook/attached`). Its parent is
+/// also the directory of the log.
 const RECORD_DIR_NAME: &str = "attached";
 
-/// The maximum size in bytes of a record file.
+/// The maximum size in bytes of a record file. A larger record is neither written nor read.
 const MAX_RECORD_BYTES: u64 = 4 << 20;
 
-/// The content of all record files.
+/// The content of all record files of the host.
 #[derive(Default)]
 pub struct StoredRecords {
     /// The records of the running containers.
     pub records: Vec<AttachmentRecord>,
     /// An error message for each record that cannot be read.
     pub errors: BTreeSet<String>,
-    /// Whether [`prune_records`] has something to remove: the record of a container that has ended.
+    /// Whether a record of an ended container was found, which [`prune_records`] can remove.
     pub has_ended_container: bool,
 }
 
@@ -47,10 +47,10 @@ pub struct LockedRecord {
 }
 
 impl LockedRecord {
-    /// Locks the attachment record of the container `id`. Waits for the lock for at most `timeout`.
-    /// `root` is the root directory of the host.
-    pub fn open(root: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
-        let record_dir = create_record_dir(root)?;
+    /// Opens the record file of the container `id`, and locks the container. Waits for the lock for
+    /// at most `timeout`.
+    pub fn open(host_root: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
+        let record_dir = create_record_dir(host_root)?;
         check_id(id)?;
         Ok(LockedRecord {
             lock: ContainerLock::acquire(&record_dir, id, timeout)?,
@@ -60,7 +60,7 @@ impl LockedRecord {
     }
 
     /// Reads the attachment record of the container. The record may be from a previous start of the
-    /// container.
+    /// container, and is `None` if there is no file.
     pub fn read(&self) -> io::Result<Option<AttachmentRecord>> {
         read_record(&self.record_dir.join(&self.id))
     }
@@ -88,9 +88,9 @@ impl LockedRecord {
         }
     }
 
-    /// Reads the container's record, changes it with `change_record` and writes it. Other processes
-    /// cannot write the record in the meantime. Returns the written record, or `None` if the file
-    /// has no record of the same start as `start_record`.
+    /// Reads the container's record, changes it with `change_record` and writes it, while no other
+    /// process can write it. Returns the written record, or `None` if the file has no record of the
+    /// same start as `start_record`.
     pub fn update(
         &self,
         start_record: &AttachmentRecord,
@@ -173,7 +173,8 @@ impl LockedRecord {
                 let mut previous_requests = previous_requests.iter();
                 let previous_request =
                     previous_requests.find(|previous| previous.is_same_request(request));
-                // This process may have found the device of the request.
+                // This process may have found the device of the request since it read the record.
+                // So this device is kept.
                 if let Some(previous_request) = previous_request {
                     request.device_id.clone_from(&previous_request.device_id);
                 }
@@ -201,7 +202,8 @@ impl LockedRecord {
 }
 
 impl Drop for LockedRecord {
-    /// Removes the lock file if the container has no record.
+    /// Removes the lock file if the container has no record, so that no file of an ended container
+    /// remains.
     fn drop(&mut self) {
         if !self.record_dir.join(&self.id).exists() {
             self.lock.remove_file();
@@ -209,12 +211,13 @@ impl Drop for LockedRecord {
     }
 }
 
-/// Removes the records and lock files of containers that have ended. Also removes the temporary
-/// files of processes that were killed while they wrote a record.
+/// Removes the records and lock files of containers that have ended, and the temporary files of
+/// processes that were killed while they wrote a record.
 ///
-/// The caller must not hold the lock of a container or the lock of the directory.
-pub fn prune_records(root: &Path) {
-    for record_dir in list_record_dirs(root) {
+/// The caller must not hold the lock of a container or the write lock of the directory, because
+/// this function acquires them.
+pub fn prune_records(host_root: &Path) {
+    for record_dir in list_record_dirs(host_root) {
         let names =
             list_entries(&record_dir).filter_map(|entry| entry.file_name().into_string().ok());
         let names: Vec<String> = names.collect();
@@ -227,14 +230,15 @@ pub fn prune_records(root: &Path) {
                 prune_record(&record_dir, id);
             }
         }
-        let is_unfinished =
+        let is_temporary_file =
             |name: &&String| name.starts_with(TEMPORARY_NAME_PREFIX) && !name.ends_with(".lock");
-        if names.iter().any(|name| is_unfinished(&name)) {
-            // The lock ensures that no other process is writing one of these temporary files now.
+        if names.iter().any(|name| is_temporary_file(&name)) {
+            // The write lock ensures that no other process is writing one of these temporary files
+            // now.
             let Ok(_lock) = RecordWriteLock::acquire(&record_dir) else {
                 continue;
             };
-            for name in names.iter().filter(is_unfinished) {
+            for name in names.iter().filter(is_temporary_file) {
                 let _ = fs::remove_file(record_dir.join(name));
             }
         }
@@ -256,17 +260,17 @@ fn prune_record(record_dir: &Path, id: &str) {
             lock.remove_file();
         }
         Ok(None) => lock.remove_file(),
-        // The record is kept, because the container is running, or may be running: its record
-        // cannot be read.
+        // The record is kept, because the container is running. If the record cannot be read, the
+        // container may be running.
         Ok(Some(_)) | Err(_) => {}
     }
 }
 
-/// Reads the attachment record of the container `id` without the container's lock. The record may
-/// be from a previous start of the container.
-pub fn find_record(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
+/// Reads the attachment record of the container `id` without the container's lock, so that no other
+/// process is delayed. The record may be from a previous start of the container.
+pub fn find_record(host_root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
     check_id(id)?;
-    for record_dir in list_record_dirs(root) {
+    for record_dir in list_record_dirs(host_root) {
         let record = read_record(&record_dir.join(id));
         if !matches!(record, Ok(None)) {
             return record;
@@ -279,11 +283,11 @@ pub fn find_record(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>
 /// process does not release the lock. Does nothing if no record of the same start as `start_record`
 /// exists.
 pub fn update_record_without_lock(
-    root: &Path,
+    host_root: &Path,
     start_record: &AttachmentRecord,
     change_record: impl FnOnce(&mut AttachmentRecord),
 ) -> io::Result<()> {
-    update_record(&create_record_dir(root)?, start_record, change_record).map(drop)
+    update_record(&create_record_dir(host_root)?, start_record, change_record).map(drop)
 }
 
 fn update_record(
@@ -302,19 +306,21 @@ fn update_record(
     Ok(Some(record))
 }
 
-/// Reads the records of all running containers. Logs a warning for each record that cannot be read.
-pub fn read_records_and_log_errors(root: &Path) -> Vec<AttachmentRecord> {
-    let stored = read_stored_records(root);
+/// Reads the records of all running containers. Logs a warning for each record that cannot be read,
+/// and continues.
+pub fn read_records_and_log_errors(host_root: &Path) -> Vec<AttachmentRecord> {
+    let stored = read_stored_records(host_root);
     for error in stored.errors {
         log::warning(&error);
     }
     stored.records
 }
 
-/// Reads all record files.
-pub fn read_stored_records(root: &Path) -> StoredRecords {
+/// Reads the records of all containers of the host. Leaves out ended containers. An unreadable
+/// record becomes an error message.
+pub fn read_stored_records(host_root: &Path) -> StoredRecords {
     let mut stored = StoredRecords::default();
-    for record in iterate_records(root) {
+    for record in iterate_records(host_root) {
         match record {
             Ok(record) if record.has_ended() => stored.has_ended_container = true,
             Ok(record) => stored.records.push(record),
@@ -325,23 +331,22 @@ pub fn read_stored_records(root: &Path) -> StoredRecords {
 }
 
 /// Reads the records of all running containers. Records that cannot be read are skipped.
-pub fn read_records(root: &Path) -> Vec<AttachmentRecord> {
-    read_stored_records(root).records
+pub fn read_records(host_root: &Path) -> Vec<AttachmentRecord> {
+    read_stored_records(host_root).records
 }
 
-fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
-    let directories = list_record_dirs(root).into_iter();
+fn iterate_records(host_root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
+    let directories = list_record_dirs(host_root).into_iter();
     let entries = directories.flat_map(|record_dir| list_entries(&record_dir));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let records = entries.filter(is_record);
     records.filter_map(|entry| read_record(&entry.path()).transpose())
 }
 
-/// Adds to a bundle the requests that only the container's attachment record contains: those for
-/// attached devices, and those whose devices were detached. The record is found by the bundle
-/// directory.
-pub fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, root: &Path) {
-    let records = read_records_and_log_errors(root);
+/// Adds to a bundle the requests that only the container's attachment record contains: those of
+/// `boathook attach`, and those whose devices were detached. The record is found by `bundle_dir`.
+pub fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, host_root: &Path) {
+    let records = read_records_and_log_errors(host_root);
     let record = records
         .iter()
         .find(|record| record.bundle_dir == bundle_dir);
@@ -350,10 +355,11 @@ pub fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, root: &Path
         record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
 }
 
-/// Returns the directory that contains the attachment records. Creates it if it does not exist.
-pub fn create_record_dir(root: &Path) -> io::Result<PathBuf> {
+/// Returns the directory of the attachment records, and creates it if it does not exist. It is
+/// below `/run/boathook`, or below `/run/user/UID` for a rootless engine.
+pub fn create_record_dir(host_root: &Path) -> io::Result<PathBuf> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
-    for parent in log::list_log_directories(root) {
+    for parent in log::list_log_directories(host_root) {
         let record_dir = parent.join(RECORD_DIR_NAME);
         match log::create_own_directory(&parent)
             .and_then(|()| log::create_own_directory(&record_dir))
@@ -368,8 +374,8 @@ pub fn create_record_dir(root: &Path) -> io::Result<PathBuf> {
     Err(last_error)
 }
 
-fn list_record_dirs(root: &Path) -> Vec<PathBuf> {
-    let parents = log::list_log_directories(root).into_iter();
+fn list_record_dirs(host_root: &Path) -> Vec<PathBuf> {
+    let parents = log::list_log_directories(host_root).into_iter();
     parents.map(|parent| parent.join(RECORD_DIR_NAME)).collect()
 }
 
@@ -377,8 +383,8 @@ fn list_entries(record_dir: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(record_dir).into_iter().flatten().flatten()
 }
 
-/// Checks that the id of a container is usable as the name of its record file. Runtimes allow
-/// letters, digits and `_+-.` in ids.
+/// Fails unless the id of a container is usable as the name of its record file. Runtimes allow
+/// letters, digits and `_+-.` in ids. A leading dot is reserved for lock files.
 fn check_id(id: &str) -> io::Result<()> {
     if id.is_empty() || id.starts_with('.') || id.contains('/') {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -386,8 +392,8 @@ fn check_id(id: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the record to its file. Removes the file instead if the record has no content. The caller
-/// must hold the write lock.
+/// Writes the record to its file, or removes the file if the record has no content. The caller must
+/// hold the write lock.
 fn write_or_remove(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> {
     if record.has_content() {
         return write_record(record_dir, record);
@@ -409,14 +415,14 @@ fn write_record(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> 
     let file = replacement.file();
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
-    // Nothing is flushed to disk, because the directory is in memory and a record is only valid
-    // until the next boot. The rename is the last call that can fail. So an error leaves the
-    // previous record unchanged.
+    // Nothing is flushed to disk, because `/run` is in memory and a record is only valid until the
+    // next boot. The rename is the last call that can fail, so an error leaves the previous record
+    // unchanged.
     replacement.commit()
 }
 
-/// Reads a record file. Returns `None` if the file does not exist, and an error if it cannot be
-/// read.
+/// Reads a record file. Returns `None` if the file does not exist. Fails if it is not a valid
+/// record of the container whose id is the file name.
 fn read_record(path: &Path) -> io::Result<Option<AttachmentRecord>> {
     let content = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -26,8 +26,8 @@ pub enum RevokeError {
 
 impl AttachmentRecord {
     /// Revokes `rules` in the container's cgroup. `remaining_record` is the record without the
-    /// devices that lose their rules. Access that the rules of `remaining_record` allow is not
-    /// revoked. Returns warnings.
+    /// devices that lose their rules. Access that its rules allow is not revoked. Returns warnings
+    /// for the log.
     pub fn revoke_rules(
         &self,
         rules: &[RecordedRule],
@@ -70,8 +70,8 @@ impl AttachmentRecord {
         Ok(warnings)
     }
 
-    /// Returns the access that the specification allows to the device of `rule`. Ignores rules of
-    /// the specification that apply to several devices.
+    /// Returns the access that config.json allows to exactly the device of `rule`. Ignores rules
+    /// that apply to several devices, such as `c 10:* rwm`.
     fn find_spec_access(&self, rule: &DeviceRule) -> Option<DeviceRule> {
         let expected_rule = SpecRule::from(rule);
         let spec_rules = self.parse_spec_rules().unwrap_or_default();
@@ -108,16 +108,16 @@ impl AttachmentRecord {
         }
     }
 
-    /// Returns the rules from which a hidden program is generated again: the rules of the
-    /// specification that were not revoked, and the rules of the record.
+    /// Returns the rules from which a hidden device program is generated again: the rules of
+    /// config.json that were not revoked, and the rules of the record.
     pub fn to_spec_rules(&self, spec_rules: &[SpecRule]) -> SpecRules {
         SpecRules::from_spec(spec_rules)
             .with_denied_rules(&to_device_rules(&self.revoked_spec_rules))
             .with_allowed_rules(&to_device_rules(&self.rules))
     }
 
-    /// Returns those of `rules` that the cgroup still allows after a change has failed. Only these
-    /// rules may stay in the record, because `boathook follow` would allow all recorded rules
+    /// Returns those of `rules` that the cgroup still allows after a revocation has failed. Only
+    /// these rules may stay in the record, because `boathook follow` allows all recorded rules
     /// again.
     pub fn find_allowed_rules(
         &self,
@@ -127,8 +127,8 @@ impl AttachmentRecord {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // If the kernel does not show which devices the cgroup allows, all of the rules are revoked
-        // once more. If this succeeds, the cgroup allows none of them.
+        // If the kernel does not show which devices the cgroup allows, all rules are revoked once
+        // more. If this succeeds, the cgroup allows none of them.
         let are_rules_visible = || {
             Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
         };

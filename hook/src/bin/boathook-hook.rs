@@ -1,4 +1,5 @@
-//! `boathook-hook`: the OCI hook. Container runtimes call it when they start a container.
+//! `boathook-hook`: the OCI hook. Container runtimes call it when they start a container, and write
+//! the container's state to its stdin.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! `boathook-runtime`: an OCI runtime that executes the real runtime. Before that, it adds the hook
-//! to config.json if the container requests devices.
+//! `boathook-runtime`: an OCI runtime that executes the real runtime, such as runc. Before that, it
+//! adds the hook to config.json if the container requests devices.
 
 use std::process::ExitCode;
 

@@ -45,21 +45,21 @@ impl DeviceCgroup {
     }
 
     /// Allows `new_rules` and revokes `stale_rules`. Does not revoke access to devices that have a
-    /// rule in `retained_rules`. Returns warnings for the administrator.
+    /// rule in `kept_rules`. Returns warnings for the administrator.
     ///
     /// On cgroup v2, each device program is replaced only once. The stale rules are revoked even if
     /// the new rules cannot be allowed.
     pub fn exchange_rules(
         &self,
         stale_rules: &[DeviceRule],
-        retained_rules: &[DeviceRule],
+        kept_rules: &[DeviceRule],
         new_rules: &[DeviceRule],
         spec_rules: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let rules_to_revoke = exclude_devices(stale_rules, &[retained_rules, new_rules].concat());
+        let rules_to_revoke = exclude_devices(stale_rules, &[kept_rules, new_rules].concat());
         let can_replace_once = matches!(self, Self::V2(_)) && !self.is_root();
         if !can_replace_once || rules_to_revoke.is_empty() || new_rules.is_empty() {
-            let mut warnings = self.revoke(stale_rules, retained_rules, spec_rules)?;
+            let mut warnings = self.revoke(stale_rules, kept_rules, spec_rules)?;
             warnings.extend(self.allow(new_rules, spec_rules)?.warnings());
             return Ok(warnings);
         }
@@ -72,7 +72,7 @@ impl DeviceCgroup {
         ) {
             Ok(report) => warnings.extend(report.warnings()),
             Err(error) => {
-                self.revoke(stale_rules, retained_rules, spec_rules)?;
+                self.revoke(stale_rules, kept_rules, spec_rules)?;
                 return Err(error);
             }
         }
@@ -122,8 +122,7 @@ impl DeviceCgroup {
                 let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
                 // On cgroup v1, systemd clears `devices.list` before it writes the rules of the
-                // unit. So the rules that the runtime had set in the list are lost. They are
-                // restored here.
+                // unit. So the rules that the runtime had set are lost, and are written again here.
                 if !report.units.is_empty() {
                     v1::restore_entries(cgroup, &earlier_list)?;
                 }
@@ -141,9 +140,8 @@ impl DeviceCgroup {
         Ok(report)
     }
 
-    /// Returns the systemd units, of the cgroup and of its ancestors, that restrict devices. The
-    /// flag of a unit is true if processes of other containers or of the host also belong to the
-    /// unit.
+    /// Returns the systemd units of the cgroup and of its ancestors that restrict devices. The flag
+    /// of a unit is true if the unit also contains processes of other containers or of the host.
     fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts_devices): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts_devices),

@@ -1,15 +1,14 @@
-//! Finds out which device accesses a cgroup denies. This explains why a device cannot be opened.
+//! Finds out which device accesses a cgroup denies, to explain why a device cannot be opened.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// What [`DeviceCgroup::find_denied_rules`] found out about the accesses that a cgroup or one of
-/// its ancestors denies.
+/// The result of [`DeviceCgroup::find_denied_rules`]: the accesses that the cgroup or one of its
+/// ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DeniedRules {
-    /// The requested rules that are denied, completely or in part. An access is read, write or
-    /// mknod.
+    /// The requested rules of which at least one access (read, write or mknod) is denied.
     pub rules: Vec<DeviceRule>,
     /// The number of device programs that could not be evaluated. They may deny additional
     /// accesses.

@@ -24,8 +24,8 @@ const MAX_MOUNTINFO_BYTES: u64 = 32 * 1024 * 1024;
 pub(super) struct KernelMountPaths {
     /// The mount point of a procfs that shows the PID namespace of the host.
     pub proc_path: PathBuf,
-    /// The path at which cgroup v2 is mounted if cgroup v2 controls devices. If cgroup v1 controls
-    /// devices, another file system is mounted at this path.
+    /// The path at which cgroup v2 is mounted if it controls devices. On a host where cgroup v1
+    /// controls devices, another file system is mounted there, such as a tmpfs.
     pub cgroup_path: PathBuf,
 }
 
@@ -66,8 +66,8 @@ impl DeviceCgroup {
         Self::find_by_path(&KernelMountPaths::default(), |_| Some(path))
     }
 
-    /// Finds the cgroup as [`Self::from_pid`] does, but with the given mount points of procfs and
-    /// cgroup v2.
+    /// Finds the cgroup as [`Self::from_pid`] does, but with the mount points in `mounts`. Tests
+    /// pass directories of their own.
     pub(super) fn find(mounts: &KernelMountPaths, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = mounts.proc_path.join(pid.to_string()).join("cgroup");
         Self::find_by_membership(mounts, &read_file(&path, MAX_MEMBERSHIP_BYTES)?)
@@ -108,8 +108,9 @@ fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// Returns the directory of the cgroup at `path` in `hierarchy`. Uses the first mount in
-/// `mountinfo` that shows this cgroup.
+/// Returns the directory of the cgroup at `path` in `hierarchy`, such as
+/// `/sys/fs/cgroup/system.slice/docker-0123.scope`. Uses the first mount in `mountinfo` that shows
+/// this cgroup.
 fn find_directory(
     path: &Path,
     mountinfo: &[u8],
@@ -132,7 +133,8 @@ fn find_directory(
 /// cgroup and its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupMount {
-    /// The path, in the hierarchy, of the cgroup that is visible at the mount point.
+    /// The path, in the hierarchy, of the cgroup that is visible at the mount point. It is `/` if
+    /// the mount shows the whole hierarchy.
     visible_root: PathBuf,
     mount_point: PathBuf,
 }

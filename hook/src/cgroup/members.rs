@@ -13,7 +13,8 @@ use nix::errno::Errno;
 
 use super::DeviceCgroup;
 
-/// The maximum size in bytes of `cgroup.procs`, `cgroup.threads` and `cgroup.events`.
+/// The maximum size in bytes of `cgroup.procs`, `cgroup.threads` and `cgroup.events` (16 MiB). It
+/// is enough for two million process ids.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The maximum number of cgroup directories that are read for one container. A container that has
@@ -61,10 +62,10 @@ impl DeviceCgroup {
             }
             // In a threaded cgroup (cgroup v2), a read of `cgroup.procs` fails with EOPNOTSUPP.
             // `cgroup.threads` can be read instead.
-            let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
-            let content = files
+            let paths = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
+            let content = paths
                 .iter()
-                .find_map(|file| read_regular_text(file, MAX_FILE_BYTES).ok())
+                .find_map(|path| read_regular_text(path, MAX_FILE_BYTES).ok())
                 .unwrap_or_default();
             processes.extend(content.lines().filter_map(|line| line.parse::<i32>().ok()));
             directories.extend(list_child_cgroups(&directory));

@@ -9,9 +9,10 @@ use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hierarchy {
-    /// The hierarchy of cgroup v1 to which the `devices` controller belongs.
+    /// The hierarchy of cgroup v1 with the `devices` controller. Its line in `/proc/PID/cgroup` is,
+    /// for example, `5:devices:/docker/0123`.
     V1Devices,
-    /// The only hierarchy of cgroup v2.
+    /// The only hierarchy of cgroup v2. Its line in `/proc/PID/cgroup` begins with `0::`.
     Unified,
 }
 

@@ -55,14 +55,16 @@ pub enum DeviceCgroup {
     V2(CgroupDir),
 }
 
-/// The location of a cgroup in the file system.
+/// The location of a cgroup: its directory in the file system, and its path in the hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupDir {
     /// The mount point of the hierarchy, such as `/sys/fs/cgroup`.
     mount: PathBuf,
-    /// The directory of the cgroup, which is `mount` or a directory below `mount`.
+    /// The directory of the cgroup, such as `/sys/fs/cgroup/system.slice`. It is `mount` itself for
+    /// the root of the hierarchy.
     dir: PathBuf,
-    /// The path of the cgroup in its hierarchy, as `/proc/PID/cgroup` shows it.
+    /// The path of the cgroup in its hierarchy, such as `/system.slice`, as `/proc/PID/cgroup`
+    /// shows it.
     path: PathBuf,
 }
 
@@ -82,7 +84,8 @@ enum CgroupOwner {
     /// The cgroup belongs to the container. If the runtime created the container's cgroup below a
     /// systemd scope, as crun does, the scope belongs to the container as well.
     Container,
-    /// The cgroup belongs to a systemd slice or service, which an administrator configures.
+    /// The cgroup belongs to a systemd slice or service, such as `kubepods.slice`, which an
+    /// administrator configures.
     Unit,
     /// The cgroup belongs to an enclosing container or to the host. Its rules are never changed.
     Enclosing,
@@ -103,9 +106,9 @@ impl CgroupDir {
     }
 
     fn determine_owner(&self, dir: &Path, path: &Path) -> CgroupOwner {
-        let has_unit_type = |path: &Path, kinds: &[&str]| {
-            let kind = path.extension().and_then(|kind| kind.to_str());
-            kind.is_some_and(|kind| kinds.contains(&kind))
+        let has_unit_type = |path: &Path, unit_types: &[&str]| {
+            let unit_type = path.extension().and_then(|unit_type| unit_type.to_str());
+            unit_type.is_some_and(|unit_type| unit_types.contains(&unit_type))
         };
         let leaf = self.dir.as_path();
         let leaf_is_unit = has_unit_type(leaf, &["scope", "service", "slice"]);

@@ -5,7 +5,8 @@ use nix::sys::stat::stat;
 
 use crate::container::INITIAL_USER_NAMESPACE_INODE;
 
-/// Reports whether this process has the capabilities to read and replace device programs.
+/// Reports whether this process has the capabilities that the kernel requires for reading and
+/// replacing device programs.
 pub(super) fn can_change_programs() -> bool {
     has_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
 }

@@ -22,7 +22,8 @@ pub struct AllowReport {
 /// devices only until systemd sets the device rules of the unit again.
 #[derive(Debug)]
 pub struct UnitReport {
-    /// True if processes of other containers or of the host also belong to the unit.
+    /// True if processes of other containers or of the host also belong to the unit. Then a change
+    /// of the unit is reported to the administrator.
     pub has_other_processes: bool,
     pub result: Result<SystemdReport, SystemdError>,
 }
@@ -30,7 +31,8 @@ pub struct UnitReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupReport {
     pub cgroup: PathBuf,
-    /// True if processes of other containers or of the host are also in the cgroup.
+    /// True if processes of other containers or of the host are also in the cgroup. Then a change
+    /// of the cgroup is reported to the administrator.
     pub has_other_processes: bool,
     pub outcome: RuleChangeOutcome,
 }
@@ -42,8 +44,8 @@ pub enum RuleChangeOutcome {
     AlreadyAllowed,
     /// Rules were written to `devices.allow` (cgroup v1).
     Written {
-        /// The number of rules that were written. Rules that the cgroup already allowed were not
-        /// written.
+        /// The number of rules that were written. Rules that the cgroup already allowed are not
+        /// written again, and do not count.
         rule_count: usize,
     },
     /// The device program `program_id` was replaced (cgroup v2). The new program also admits the
@@ -62,7 +64,8 @@ pub enum RuleChangeOutcome {
     UnreadableProgram {
         program_id: u32,
     },
-    /// The process does not have the privileges for `operation`, so nothing was changed.
+    /// The process does not have the privileges for `operation`, such as `write devices.allow`, so
+    /// nothing was changed.
     NoPermission {
         operation: &'static str,
     },

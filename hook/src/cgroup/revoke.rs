@@ -72,7 +72,7 @@ impl DeviceCgroup {
         warnings
     }
 
-    /// Returns a warning for each of `rules` that the cgroup still allows.
+    /// Returns a warning for each of `rules` that the cgroup still allows although it was revoked.
     pub(super) fn list_remaining_access_warnings(
         &self,
         rules: &[DeviceRule],
@@ -94,7 +94,8 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges `rules` to one rule for each device. Leaves out devices that have a rule in `kept_rules`.
+/// Merges `rules` to one rule for each device. Leaves out the devices that have a rule in
+/// `kept_rules`, because the container may still use them.
 pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge_by_device(rules);
     rules.retain(|rule| {

@@ -1,4 +1,5 @@
-//! Merges device rules. A device rule consists of a device number and the access that is allowed.
+//! Merges device rules. A device rule consists of a device number and the allowed access, such as
+//! `c 10:183 rw`.
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
@@ -18,7 +19,8 @@ pub(super) fn merge_by_device(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     merged_rules
 }
 
-/// Returns a rule for a misc device (major 10).
+/// Returns a rule for the device `c 10:MINOR`, one of the kernel's misc devices. Only tests call
+/// it.
 #[cfg(test)]
 pub(super) fn misc(minor: u32, access: &str) -> DeviceRule {
     let access = Access::parse(access).unwrap();

@@ -1,7 +1,7 @@
-//! Finds the files of a cgroup that are modified when a runtime sets device rules. On cgroup v1,
-//! this is `devices.deny`. On cgroup v2, the kernel does not report when a device program is
-//! attached. So the files of the resource limits are watched, which runtimes write at the same
-//! time.
+//! Finds the files of a cgroup whose modification shows that a runtime has set device rules. On
+//! cgroup v1, this is `devices.deny`. On cgroup v2, the kernel does not report that a device
+//! program is attached. So the limits, such as `memory.max`, are watched, which runtimes write at
+//! the same time.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,8 +36,8 @@ impl DeviceCgroup {
     /// Returns the cgroup that the runtime created. On cgroup v2, this is the deepest of the
     /// container's own cgroups that has a device program.
     ///
-    /// The container may have created deeper cgroups. No rules are set there, because the
-    /// container's processes can leave these cgroups.
+    /// Programs in the container may have created cgroups below it. No rules are set there, because
+    /// a process can leave such a cgroup.
     #[must_use]
     pub(crate) fn move_to_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
@@ -56,7 +56,8 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the directories of those cgroups that contain only processes of this container.
+    /// Returns the directories of the cgroups that contain only processes of this container: its
+    /// cgroup, and the systemd scope above it if the runtime created one, as crun does.
     pub fn list_own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own_cgroups = cgroup
@@ -66,9 +67,9 @@ impl DeviceCgroup {
     }
 }
 
-/// Returns the files in a cgroup's directory to which a runtime writes when it sets device rules.
-/// Leaves out `cgroup.procs` and similar files, because they are also written whenever a process is
-/// started in the container.
+/// Returns the files in a cgroup's directory to which a runtime writes when it sets device rules,
+/// such as `memory.max`. Leaves out `cgroup.procs` and similar files, which are also written
+/// whenever a process starts in the container.
 pub fn list_rule_change_files(directory: &Path) -> Vec<PathBuf> {
     let deny_path = directory.join("devices.deny");
     if deny_path.exists() {

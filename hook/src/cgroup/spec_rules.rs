@@ -1,7 +1,8 @@
-//! Computes the device rules that a runtime enforces. These are the rules of config.json, followed
-//! by the runtime's own rules.
+//! Computes the device rules that a runtime enforces: the rules of config.json, followed by the
+//! runtime's own rules.
 //!
-//! If the kernel hides a device program, the program is generated again from these rules.
+//! A device program is generated from these rules if the kernel hides the instructions of the
+//! program that the runtime attached (`net.core.bpf_jit_harden=2`).
 
 pub(super) use injection_plan::plan::SpecRule;
 
@@ -46,8 +47,8 @@ const fn default_rule(
 }
 
 impl SpecRules {
-    /// Creates the list from `spec`, the rules of config.json. Appends the runtime's own rules to
-    /// them.
+    /// Creates the list from the rules of config.json. Appends the rules that every runtime adds,
+    /// for example for `/dev/null`.
     pub fn from_spec(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULT_RULES].concat())
     }
@@ -67,7 +68,8 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
-    /// Returns those of `rules` whose device this list allows by number, without wildcards.
+    /// Returns those of `rules` whose device this list allows by a rule of its own. A rule with a
+    /// wildcard, such as `c 136:* rwm`, does not count.
     pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
             let rule = SpecRule::from(*rule);

@@ -26,8 +26,8 @@ impl FileOwner {
     /// rootless engine.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Returns the owner of new files in a container with these id maps. An error contains the name
-    /// of the invalid map: `uid_map` or `gid_map`.
+    /// Returns the owner of new files in a container with these id maps. Fails if a map has no
+    /// entry for id 0. The error contains the name of the map: `uid_map` or `gid_map`.
     pub fn from_maps(
         uid_map: &IdMap,
         gid_map: &IdMap,
@@ -52,8 +52,8 @@ impl FileOwner {
     }
 
     /// Sets the file system ids of this thread, so that new files belong to this owner. Dropping
-    /// the returned guard restores the ids. Returns `None` for [`Self::ROOT`], which needs no
-    /// change.
+    /// the returned guard restores the previous ids. Returns `None` for [`Self::ROOT`], which needs
+    /// no change.
     pub(super) fn set_for_new_files(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
             return Ok(None);
@@ -63,13 +63,13 @@ impl FileOwner {
             gid: self.gid,
             reason,
         };
-        let previous_effective_capabilities =
+        let previous_capabilities =
             caps::read(None, CapSet::Effective).map_err(|error| to_error(error.to_string()))?;
         // If one of the following calls fails, the guard is dropped and restores the ids.
         let guard = FileOwnerGuard {
             previous_gid: setfsgid(Gid::from_raw(self.gid)),
             previous_uid: setfsuid(Uid::from_raw(self.uid)),
-            previous_effective_capabilities,
+            previous_capabilities,
         };
         // setfsuid(2) and setfsgid(2) report no errors. A call with the invalid id -1 changes
         // nothing and returns the current id. This shows whether the first call had an effect.
@@ -85,23 +85,18 @@ impl FileOwner {
         // When the file system uid changes from 0, the kernel removes capabilities such as
         // CAP_DAC_OVERRIDE from the effective set (capabilities(7)). They are restored here,
         // because the container's root user may not be allowed to write to a directory.
-        caps::set(
-            None,
-            CapSet::Effective,
-            &guard.previous_effective_capabilities,
-        )
-        .map_err(|error| to_error(error.to_string()))?;
+        caps::set(None, CapSet::Effective, &guard.previous_capabilities)
+            .map_err(|error| to_error(error.to_string()))?;
         Ok(Some(guard))
     }
 }
 
-/// A guard that [`FileOwner::set_for_new_files`] returns. When it is dropped, it restores the
-/// previous file system ids of the thread.
+/// A guard that restores the previous file system ids of this thread when it is dropped.
 #[derive(Debug)]
 pub(super) struct FileOwnerGuard {
     previous_uid: Uid,
     previous_gid: Gid,
-    previous_effective_capabilities: HashSet<Capability>,
+    previous_capabilities: HashSet<Capability>,
 }
 
 impl Drop for FileOwnerGuard {
@@ -111,10 +106,6 @@ impl Drop for FileOwnerGuard {
         // When the file system uid changes back to 0, the kernel may add capabilities to the
         // effective set that were not in it before. So the set is restored. A failure is ignored,
         // because `drop` cannot report it.
-        let _ = caps::set(
-            None,
-            CapSet::Effective,
-            &self.previous_effective_capabilities,
-        );
+        let _ = caps::set(None, CapSet::Effective, &self.previous_capabilities);
     }
 }

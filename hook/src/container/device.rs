@@ -1,4 +1,5 @@
-//! Creates device nodes in a container.
+//! Creates device nodes in a container with mknodat(2), and returns the device numbers of existing
+//! nodes.
 
 use device_class::host::{DeviceKind, DeviceNumber};
 use nix::errno::Errno;
@@ -8,7 +9,8 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// Returns the device number of an open file. Returns `None` if the file is not a device node.
+/// Returns the device number of an open file, such as `c 1:3` for `/dev/null`. Returns `None` if
+/// the file is not a device node.
 pub fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
@@ -29,15 +31,15 @@ pub fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     pub mode: Mode,
-    /// The user id, on the host, of the device node's owner.
+    /// The device node's owner, as a user id of the host.
     pub uid: Uid,
-    /// The group id, on the host, of the device node's owner.
+    /// The device node's group, as a group id of the host.
     pub gid: Gid,
 }
 
 impl WritableDirectory {
     /// Creates the device node `name` for `device`. Does nothing if a node of the same device
-    /// already has this name.
+    /// already has this name, because the hook may run twice.
     ///
     /// The umask of this process reduces the mode of a new node.
     /// [`super::ContainerNamespace::enter`] clears the umask.

@@ -1,4 +1,4 @@
-//! Opens and lists the entries of a directory in a container.
+//! Opens and lists the entries of a directory in a container, without following symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,20 +89,21 @@ impl Directory {
         Ok(names)
     }
 
-    /// Reports whether `is_wanted` returns true for the name of an entry. Looks at no more than
-    /// `max_entries` entries, in no order.
+    /// Reports whether `matches_name` returns true for the name of an entry. Examines at most
+    /// `max_entries` entries, in the kernel's order, so that a huge directory of a hostile image
+    /// causes no delay.
     pub fn has_entry(
         &self,
         max_entries: usize,
-        mut is_wanted: impl FnMut(&OsStr) -> bool,
+        mut matches_name: impl FnMut(&OsStr) -> bool,
     ) -> Result<bool> {
         let to_error = |errno| Error::system("list", &*self.path, errno);
         let mut entries = self.open_entries().map_err(to_error)?;
-        // The entries `.` and `..` come in addition.
+        // `max_entries` does not include the entries `.` and `..`.
         for entry in entries.iter().take(max_entries.saturating_add(2)) {
             let entry = entry.map_err(to_error)?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." && is_wanted(OsStr::from_bytes(name)) {
+            if name != b"." && name != b".." && matches_name(OsStr::from_bytes(name)) {
                 return Ok(true);
             }
         }
@@ -114,7 +115,8 @@ impl Directory {
         Dir::openat(&self.fd, ".", flags, Mode::empty())
     }
 
-    /// Opens the entry `name`. Fails with ENOENT if there is no such entry.
+    /// Opens the entry `name`, of which the caller knows that it exists. Fails with ENOENT if it
+    /// was removed.
     pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system_error("open", name, Errno::ENOENT))

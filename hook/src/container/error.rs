@@ -1,4 +1,4 @@
-//! The errors of operations on a container's files.
+//! The errors of operations on a container's files, with advice for users.
 
 use std::path::PathBuf;
 
@@ -97,13 +97,13 @@ pub enum Error {
 
 impl Error {
     /// Returns the error for a system call that failed on the file `path`. `action` is the verb of
-    /// the error message, such as "open".
+    /// the message `cannot open PATH`, such as `open`.
     pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         rooted_path::Error::system(action, path, errno).into()
     }
 
     /// Reports whether a directory could not be opened because its path leads to a file of another
-    /// kind or to a broken link.
+    /// kind or to a broken link. A caller can then treat the directory as missing.
     pub fn is_not_directory_error(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
@@ -112,9 +112,9 @@ impl Error {
         }
     }
 
-    /// Reports whether the container has no place for a file: something else is at its path, a
-    /// directory of the path is a file, or the path is on a mount of the container, such as
-    /// `/nix/store` of the host.
+    /// Reports whether the container cannot have a file at a path: another file is there, a
+    /// directory of the path is a file, or the path is on a mount such as the host's `/nix/store`,
+    /// to which the hook must not write.
     pub fn means_no_place(&self) -> bool {
         match self {
             Self::WrongKind { .. }
@@ -126,13 +126,14 @@ impl Error {
         }
     }
 
-    /// Reports whether a directory of the path is a file, so that nothing can be at the path.
+    /// Reports whether a directory of the path is a file, as in `/etc/passwd/x`, so that nothing
+    /// can be at the path.
     pub fn is_below_file(&self) -> bool {
         matches!(self, Self::File(error) if error.errno() == Errno::ENOTDIR)
     }
 
     /// Returns the error for a system call that failed to create the file `path`. If the file
-    /// system is read-only, returns a special error that contains advice.
+    /// system is read-only, the error contains advice.
     pub(super) fn from_creation(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },

@@ -1,5 +1,5 @@
-//! Reads and replaces files in a container. The path of a file is resolved only once for both
-//! operations.
+//! Reads and replaces files in a container. The path of a file is resolved only once for both, so
+//! that the container cannot exchange the file in between.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +12,7 @@ use nix::sys::stat::Mode;
 
 use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 
-/// The mode of the parent directories that are created for a new file.
+/// The mode of the parent directories that are created for a new file: all users can read them.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// A file in a container, with a handle on the file and a handle on its directory. Its path was
@@ -32,8 +32,9 @@ pub struct WritableFile {
 }
 
 impl WritableFile {
-    /// Creates the value from a resolved path. `old_file` is the file at the path. Fails if it is a
-    /// mount point.
+    /// Creates the value from a resolved path. `old_file` is the existing file at the path. Fails
+    /// if it is a mount point, because the mounted file may belong to the host or to another
+    /// container.
     pub(super) fn new(
         directory: WritableDirectory,
         missing_directories: Vec<OsString>,
@@ -51,8 +52,8 @@ impl WritableFile {
         })
     }
 
-    /// Reads the content of the file. Fails if the file has more than `max_bytes` bytes. Returns
-    /// `None` if the file did not exist when its path was resolved.
+    /// Reads the content of the file. Fails if it is larger than `max_bytes`. Returns `None` if the
+    /// file did not exist when its path was resolved.
     pub fn read(&self, max_bytes: usize) -> Result<Option<Vec<u8>>> {
         let path = self.directory.directory().path().join(&self.name);
         self.old_file
@@ -73,7 +74,8 @@ impl WritableFile {
 }
 
 impl WritableDirectory {
-    /// Creates nested directories with the given names. Returns the innermost directory.
+    /// Creates nested directories with the given names, such as `a` and `b` for `a/b`. Returns the
+    /// innermost directory.
     pub(super) fn create_dirs(self, names: &[OsString], mode: Mode) -> Result<Self> {
         names.iter().try_fold(self, |directory, name| {
             directory.create_dir(Name::new(name)?, mode)
@@ -84,8 +86,8 @@ impl WritableDirectory {
 /// Reads a regular file. Fails if it has more than `max_bytes` bytes. `path` is only used in
 /// messages.
 ///
-/// A file of another kind is not opened for reading: an image may be hostile, and just opening one
-/// of its device nodes could do harm.
+/// A file of another kind is not opened for reading, because the image may be hostile: opening one
+/// of its device nodes could already have an effect on the device.
 pub(super) fn read_regular_file(
     handle: &Handle,
     procfs: &Procfs,

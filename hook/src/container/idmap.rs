@@ -1,8 +1,8 @@
 //! Parses the id maps of a user namespace. They map the user ids and group ids of a container to
 //! those of the host.
 
-/// One line of an id map. It maps a range of ids. The first id of the range has one value inside
-/// the user namespace and another value outside.
+/// One line of an id map, such as `0 100000 65536`: it maps the ids 0 to 65535 inside the user
+/// namespace to the ids from 100000 outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     first_id_inside: u32,
@@ -44,7 +44,8 @@ pub enum IdMapError {
 }
 
 impl IdMap {
-    /// Parses the content of `/proc/PID/uid_map` or `gid_map`.
+    /// Parses the content of `/proc/PID/uid_map` or `gid_map`. Fails if a line does not have three
+    /// numbers.
     pub fn parse(text: &str) -> Result<Self, IdMapError> {
         let extents = text
             .lines()

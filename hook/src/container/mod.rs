@@ -49,5 +49,5 @@ pub use root::ContainerRoot;
 pub(crate) use target::Target;
 pub use writable::read_link_target;
 
-/// The result of an operation on a container's files.
+/// The result of an operation on a container's files. The error names the path and the reason.
 pub type Result<T> = std::result::Result<T, Error>;

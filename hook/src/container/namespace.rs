@@ -22,15 +22,15 @@ use super::{
 /// (user_namespaces(7)).
 const MAX_ID_MAP_BYTES: u64 = 32 << 10;
 
-/// The maximum size of `/proc/PID/cgroup` in bytes. The file has about 15 lines, one for each
-/// hierarchy. A line has at most about 4 KiB (PATH_MAX).
+/// The maximum size of `/proc/PID/cgroup` in bytes. The file has about 15 lines on cgroup v1, one
+/// for each hierarchy, and a line has at most about 4 KiB (PATH_MAX).
 const MAX_CGROUP_FILE_BYTES: u64 = 256 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
 /// `include/uapi/linux/nsfs.h`).
 pub(crate) const INITIAL_USER_NAMESPACE_INODE: u64 = 0xEFFF_FFFD;
 
-/// The mount namespace of a container. This process has not entered it yet.
+/// The mount namespace of a container, before this process has entered it.
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
@@ -43,7 +43,7 @@ pub struct ContainerNamespace {
     root_location: RootLocation,
     root: Handle,
     properties: RootProperties,
-    /// Whether the container's user namespace is below the user namespace of the host.
+    /// Whether this process is in the initial user namespace, and the container in another one.
     has_own_user_namespace: bool,
     procfs: Rc<Procfs>,
 }
@@ -51,10 +51,10 @@ pub struct ContainerNamespace {
 /// Where the container's root is in the container's mount namespace.
 #[derive(Debug)]
 enum RootLocation {
-    /// The path at which the engine has mounted the root of a container. Used for a container that
-    /// is being created.
+    /// The path at which the engine has mounted the container's root. It is used for a container
+    /// that is being created, whose first process has not changed its root directory yet.
     MountPath(PathBuf),
-    /// The root directory of the container's first process. Used for a running container.
+    /// The root directory of the container's first process. It is used for a running container.
     ProcessRoot(RootDir),
 }
 
@@ -195,7 +195,8 @@ impl ContainerNamespace {
         })
     }
 
-    /// Returns the owner of the files that this process creates in the container.
+    /// Returns the owner of the files that this process creates in the container, as ids of the
+    /// host.
     pub fn owner(&self) -> FileOwner {
         self.properties.owner
     }
@@ -230,8 +231,9 @@ impl ContainerNamespace {
             .map_err(|errno| open_error(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Reports whether the container is in the initial user namespace. If a device node is created
-    /// in another user namespace, the kernel does not let processes open it.
+    /// Reports whether the container is in the initial user namespace. Only there can device nodes
+    /// be used: the kernel does not let processes open nodes that were created in another user
+    /// namespace.
     pub fn can_create_device_nodes(&self) -> bool {
         self.properties.can_create_device_nodes
     }
@@ -242,8 +244,8 @@ impl ContainerNamespace {
         read_process_start_time(&self.process_dir, self.pid)
     }
 
-    /// Opens a file of a running container. Does not enter the container's mount namespace for
-    /// this. Returns `None` if the file does not exist, or if the container is not running yet.
+    /// Opens a file of a running container, without entering the container's mount namespace.
+    /// Returns `None` if the file does not exist, or if the container is not running yet.
     pub fn open_file(&self, path: &Path) -> Result<Option<Handle>> {
         match &self.root_location {
             RootLocation::ProcessRoot(root) => Ok(root.lookup(path)?),
@@ -251,8 +253,8 @@ impl ContainerNamespace {
         }
     }
 
-    /// Opens a file of a running container like [`Self::open_file`]. But if the path ends in a
-    /// symbolic link, opens the link itself.
+    /// Opens a file of a running container like [`Self::open_file`], but does not follow a symbolic
+    /// link at the end of the path. The handle is then on the link itself.
     pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
         match self.open_file(parent)? {
@@ -292,8 +294,8 @@ impl ContainerNamespace {
         })?;
         umask(Mode::empty());
         let root = match &self.root_location {
-            // `from_running` has already checked this root. The handle cannot lead to another
-            // directory.
+            // This handle is on the directory that `from_running` has checked, so no second check
+            // is needed.
             RootLocation::ProcessRoot(root) => RootDir::new(root.handle()?.into_fd(), resolver),
             RootLocation::MountPath(path) => {
                 let root = RootDir::open(path, resolver)?;
@@ -313,9 +315,9 @@ impl ContainerNamespace {
     }
 }
 
-/// Checks that the path `rootfs` leads to the directory `expected_identity` in the mount namespace
-/// of another process. `process_dir` is a handle on `/proc/PID` of this process. No namespace is
-/// entered.
+/// Fails unless `rootfs` leads to the directory `expected_identity` in the mount namespace of
+/// another process. `process_dir` is a handle on `/proc/PID` of this process. Its link `root` is
+/// used, so that no namespace must be entered.
 fn check_root(
     process_dir: &OwnedFd,
     rootfs: &Path,
@@ -354,7 +356,7 @@ fn identify_root_in_parent(
         let own_identity = identify_proc_file(procfs.self_dir(), pid, file).ok();
         identity_of_parent.is_some() && identity_of_parent == own_identity
     };
-    // The id of the parent is read again. The parent may have ended since the first read, and
+    // The parent's id is read again, because the parent may have ended since the first read, and
     // another process may have got its id.
     if !is_same_file("ns/user") || !is_same_file("root") || read_parent() != Some(parent_pid) {
         return None;
@@ -364,7 +366,8 @@ fn identify_root_in_parent(
     Some(directory.identity())
 }
 
-/// Returns the identity of the namespace or the directory to which the link `/proc/PID/FILE` leads.
+/// Returns the identity of the namespace or directory to which the link `file` in `/proc/PID`
+/// leads, such as `ns/user` or `root`.
 fn identify_proc_file(process_dir: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process_dir, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
@@ -380,7 +383,7 @@ fn read_id_map(process_dir: &OwnedFd, pid: i32, file: &'static str) -> Result<Id
     let bytes = read_proc(process_dir, file, MAX_ID_MAP_BYTES, || {
         format!("/proc/{pid}/{file}").into()
     })?;
-    // If the file is not UTF-8, the error names the first line.
+    // If the file is not UTF-8, the error names line 1.
     let text = std::str::from_utf8(&bytes).map_err(|_| IdMapError::Line { line: 1 });
     text.and_then(IdMap::parse)
         .map_err(|reason| Error::IdMap { pid, file, reason })

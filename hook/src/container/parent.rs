@@ -1,5 +1,5 @@
-//! Opens the entries of a directory in a container. Creates entries if the hook may write to the
-//! directory.
+//! Opens the entries of a directory in a container. Creates entries only if the hook may write to
+//! the directory.
 
 use std::path::Path;
 
@@ -52,7 +52,8 @@ impl Parent {
     }
 
     /// Returns the entry `name` as a mount point for a file of the kind `source_kind`. Returns
-    /// `None` if there is no such entry.
+    /// `None` if there is no such entry. Never creates a file, so the directory need not be
+    /// writable.
     pub fn open_mount_point(
         &self,
         name: Name<'_>,
@@ -61,7 +62,8 @@ impl Parent {
         self.directory().open_mount_point(name, source_kind)
     }
 
-    /// Returns the identity (device and inode number) of the directory itself.
+    /// Returns the identity (device and inode number) of the directory itself, by which two paths
+    /// to one directory are recognized.
     pub fn identity(&self) -> Result<Identity> {
         let directory = self.directory();
         let stat =
@@ -102,7 +104,8 @@ impl Parent {
         self.require_writable(name)?.redirect_link(name, target)
     }
 
-    /// Reports whether `entry`, an open entry of this directory, is a mount point.
+    /// Reports whether `entry`, an open entry of this directory, is a mount point. Its mount id
+    /// then differs from that of the directory.
     pub fn is_mounted(&self, entry: &Handle, procfs: &Procfs) -> Result<bool> {
         Ok(procfs.read_mount_id(entry)? != procfs.read_mount_id(self.directory())?)
     }

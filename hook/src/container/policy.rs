@@ -31,7 +31,8 @@ pub enum NotWritableReason {
     /// The directory is on a volume or on another mount that other containers or the host may
     /// share.
     OtherMount,
-    /// The root of the container is the root directory of the host.
+    /// The root of the container is the root directory of the host, so the hook would change the
+    /// host.
     HostRoot,
 }
 
@@ -46,11 +47,13 @@ impl fmt::Display for NotWritableReason {
     }
 }
 
-/// A directory in a container to which the hook may write.
+/// A directory in a container to which the hook may write. Only functions of this module create
+/// such a value, after they have checked the directory's mount, or for a file system that the hook
+/// itself has mounted.
 #[derive(Clone, Debug)]
 pub struct WritableDirectory {
     directory: Directory,
-    /// The id of the mount that contains the directory.
+    /// The id of the mount that contains the directory (`STATX_MNT_ID` of statx(2)).
     mount_id: u64,
     procfs: Rc<Procfs>,
 }
@@ -67,7 +70,7 @@ impl WritableDirectory {
     }
 
     /// Returns a subdirectory of this directory as a writable directory. Fails if the subdirectory
-    /// is on another mount.
+    /// is a mount point, for example of a volume.
     pub(super) fn to_writable_subdirectory(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
@@ -77,7 +80,7 @@ impl WritableDirectory {
         })
     }
 
-    /// Checks that `file`, an entry of this directory, is not a mount point. `path` is used in the
+    /// Fails if `file`, an entry of this directory, is a mount point. `path` is only used in the
     /// error message.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
         if self.procfs.read_mount_id(file)? == self.mount_id {
@@ -90,7 +93,6 @@ impl WritableDirectory {
         &self.directory
     }
 
-    /// Returns the id of the mount that contains the directory.
     pub(super) fn mount_id(&self) -> u64 {
         self.mount_id
     }
@@ -115,24 +117,24 @@ impl NotWritableReason {
     }
 }
 
-/// Decides on which mounts of a container the hook may create and change files. These are the root
-/// file system, and the tmpfs mounts that the runtime creates.
+/// Decides on which mounts of a container the hook may create and change files: on the root file
+/// system, and on the tmpfs mounts that the runtime creates.
 #[derive(Debug)]
 pub(super) struct WritePolicy {
     procfs: Rc<Procfs>,
     root_mount_id: u64,
     is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, as config.json says.
+    /// The paths at which config.json lets the runtime mount a new tmpfs, such as `/dev`.
     tmpfs_paths: Vec<PathBuf>,
-    /// The ids of the tmpfs mounts that were found at `tmpfs_paths`, each with an open handle on
-    /// the mount. The kernel does not reuse the id of a mount as long as a handle on it is open.
+    /// The mount ids of the tmpfs mounts that were found at `tmpfs_paths`, each with an open handle
+    /// on the mount, so that the kernel does not give the id to another mount.
     tmpfs_mounts: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
     /// Creates the policy for the container whose root directory is `root`. The caller must keep
-    /// `root` open as long as it uses the policy. Otherwise the kernel may reuse the id of the
-    /// root's mount.
+    /// `root` open as long as it uses the policy, because otherwise the kernel may give the id of
+    /// the root's mount to another mount.
     pub(super) fn new(
         root: &RootDir,
         is_host_root: bool,
@@ -148,8 +150,8 @@ impl WritePolicy {
         })
     }
 
-    /// Returns `directory` as a writable directory if the hook may write to it. Otherwise returns
-    /// `directory` and the reason as the inner error.
+    /// Returns `directory` as a writable directory if the hook may write to it. Otherwise the inner
+    /// error returns `directory` with the reason, because the caller may still mount on its files.
     pub(super) fn check_directory(
         &self,
         root: &RootDir,
@@ -206,11 +208,11 @@ impl WritePolicy {
             return Ok(None);
         };
         let parent = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        let is_own = self.procfs.read_mount_id(&tmpfs_root)? == mount_id
+        let is_runtime_tmpfs = self.procfs.read_mount_id(&tmpfs_root)? == mount_id
             && self.procfs.read_mount_id(parent)? == self.root_mount_id
             && fstatfs(&tmpfs_root).is_ok_and(|statfs| statfs.filesystem_type() == TMPFS_MAGIC)
             && self.procfs.is_mounted_on(&tmpfs_root, root)?;
-        Ok(is_own.then_some(tmpfs_root))
+        Ok(is_runtime_tmpfs.then_some(tmpfs_root))
     }
 }
 

@@ -12,10 +12,10 @@ use nix::sys::stat::Mode;
 use super::procfs::{Procfs, read_proc};
 use super::{Error, HANDLE_FLAGS, Result};
 
-/// The maximum size of `/proc/PID/stat` and `/proc/PID/status` in bytes.
+/// The maximum number of bytes that are read from `/proc/PID/stat` and `/proc/PID/status`.
 const MAX_STATUS_BYTES: u64 = 64 << 10;
 
-/// The states that `/proc/PID/stat` shows for a thread that has ended: zombie and dead.
+/// The states that `/proc/PID/stat` shows for a thread that has ended: zombie (`Z`) and dead (`X`).
 const ENDED_STATES: [char; 2] = ['Z', 'X'];
 
 /// The state of a process that is identified by its id and its start time. The id alone does not
@@ -33,8 +33,7 @@ pub enum ProcessState {
 /// Returns the state of the process that has the id `pid` and the start time `start_time`. The
 /// start time is in clock ticks since the boot (field 22 of `/proc/PID/stat`).
 pub fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
-    // A single failed read does not prove that the process has ended. So a failed read is repeated
-    // once.
+    // A single failed read does not prove that the process has ended, so it is repeated once.
     for _ in 0..2 {
         match find_start_time(pid) {
             Ok(current_start_time) if current_start_time == start_time => {
@@ -69,9 +68,7 @@ pub fn is_init_process(pid: i32) -> bool {
     };
     let status = read_status().unwrap_or_default();
     let text = String::from_utf8_lossy(&status);
-    let pid_list = text
-        .lines()
-        .find_map(|pid_list| pid_list.strip_prefix("NSpid:"));
+    let pid_list = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let pids: Vec<&str> = pid_list
         .into_iter()
         .flat_map(str::split_whitespace)
@@ -99,7 +96,7 @@ pub(super) fn read_parent_pid(process_dir: &OwnedFd, pid: i32) -> Result<i32> {
 /// program calls pthread_exit(3) in the main thread.
 fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: usize) -> Result<T> {
     let stat = read_stat(process_dir, pid)?;
-    let mut fields = fields_after_name(&stat);
+    let mut fields = find_fields_after_name(&stat);
     if fields.is_some_and(has_ended) && find_living_thread(process_dir, pid)?.is_none() {
         fields = None;
     }
@@ -114,7 +111,7 @@ pub(super) fn find_living_thread_of_zombie(
     pid: i32,
 ) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process_dir, pid)?;
-    if fields_after_name(&stat).is_none_or(has_ended) {
+    if find_fields_after_name(&stat).is_none_or(has_ended) {
         find_living_thread(process_dir, pid)
     } else {
         Ok(None)
@@ -146,7 +143,7 @@ fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>
         // listed.
         if let Ok(thread_dir) = thread_dir
             && let Ok(stat) = read_stat(&thread_dir, pid)
-            && fields_after_name(&stat).is_some_and(|fields| !has_ended(fields))
+            && find_fields_after_name(&stat).is_some_and(|fields| !has_ended(fields))
         {
             return Ok(Some(thread_dir));
         }
@@ -164,7 +161,7 @@ fn read_stat(process_dir: &OwnedFd, pid: i32) -> Result<String> {
 ///
 /// The second field is a name in parentheses. The program chooses this name, which may itself
 /// contain spaces and parentheses. So the end of the name is searched from the end of the text.
-fn fields_after_name(stat: &str) -> Option<&str> {
+fn find_fields_after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
@@ -200,7 +197,7 @@ mod tests {
         let process_dir = Procfs::open().unwrap().open_process(pid).unwrap();
         let is_zombie = || {
             read_stat(&process_dir, pid)
-                .is_ok_and(|stat| fields_after_name(&stat).is_some_and(has_ended))
+                .is_ok_and(|stat| find_fields_after_name(&stat).is_some_and(has_ended))
         };
         while !is_zombie() {
             std::thread::yield_now();

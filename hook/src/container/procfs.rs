@@ -23,7 +23,6 @@ use crate::sys::statmount;
 /// The maximum size of `/proc/PID/mountinfo` in bytes. It is enough for about 200,000 mounts.
 const MAX_MOUNTINFO_BYTES: u64 = 64 << 20;
 
-/// The maximum size of `/proc/self/fdinfo/FD` in bytes.
 const MAX_FDINFO_BYTES: u64 = 64 << 10;
 
 /// Open handles on the directories `/proc`, `/proc/self` and `/proc/self/fd` of the host.
@@ -109,7 +108,7 @@ impl Procfs {
     }
 
     /// Reports whether the mount that contains `file` is mounted directly on the mount that
-    /// contains `parent_file`.
+    /// contains `parent_file`, with no other mount in between.
     pub(super) fn is_mounted_on(&self, file: impl AsFd, parent_file: impl AsFd) -> Result<bool> {
         if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &parent_file) {
             return Ok(is_mounted);
@@ -122,12 +121,12 @@ impl Procfs {
         Ok(lines.any(|line| (line.id, line.parent_id) == (mount_id, parent_id)))
     }
 
-    /// Reads `/proc/self/mountinfo`, which lists all mounts of the current mount namespace.
+    /// Reads `/proc/self/mountinfo`, which lists all mounts of the current mount namespace: after
+    /// setns(2), those of the container.
     pub(crate) fn read_mountinfo(&self) -> Result<Vec<u8>> {
         self.read("mountinfo", MAX_MOUNTINFO_BYTES)
     }
 
-    /// Returns the handle on `/proc/self`.
     pub(crate) fn self_dir(&self) -> &OwnedFd {
         &self.self_dir
     }
@@ -139,9 +138,8 @@ impl Procfs {
     }
 }
 
-/// Reports whether the mount that contains `file` is mounted directly on the mount that contains
-/// `parent_file`. Uses statmount(2). Returns `None` before Linux 6.8, because older kernels have no
-/// unique mount ids.
+/// Reports the same as [`Procfs::is_mounted_on`] with statmount(2), which is faster than reading
+/// all mounts. Returns `None` before Linux 6.8, because older kernels have no unique mount ids.
 fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<Option<bool>> {
     let query_unique_id = |file| statmount::query_mount_id(file, statmount::STATX_MNT_ID_UNIQUE);
     Ok(
@@ -157,8 +155,8 @@ fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<O
     )
 }
 
-/// Reads at most `max_bytes` bytes of the file `name` in `directory`, which is a directory of
-/// `/proc`. `path` returns the path of the file for messages.
+/// Reads at most `max_bytes` bytes of the file `name` in `directory`, a directory of `/proc`.
+/// `path` returns the path of the file for error messages.
 pub(super) fn read_proc(
     directory: impl AsFd,
     name: &str,
@@ -172,8 +170,7 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| Error::system("open", path(), errno))?;
-    // Most files of `/proc` have fewer than 4096 bytes. With this capacity, a single read(2) reads
-    // them.
+    // Most files of `/proc` have fewer than 4096 bytes, so a single read(2) is enough.
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
         .take(max_bytes)

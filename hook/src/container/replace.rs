@@ -14,7 +14,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// The maximum number of random names that are tried for a temporary file. Only an attacker can
-/// make files with all these names exist.
+/// create files with all these names.
 const MAX_NAME_ATTEMPTS: usize = 8;
 
 /// The mode bits that a new file takes over from the file that it replaces. The set-user-id,
@@ -59,8 +59,7 @@ impl WritableDirectory {
     }
 
     /// Calls `create` with random file names until it does not fail with EEXIST. Returns the
-    /// created file and its name. `name` is the name of the file to replace, and is only used in
-    /// messages.
+    /// created file and its name. `name`, the file that will be replaced, is only used in messages.
     pub(super) fn create_temporary_file<T>(
         &self,
         name: Name<'_>,
@@ -95,8 +94,7 @@ impl WritableDirectory {
     }
 
     fn remove_temporary_file(&self, temporary_name: &str) {
-        // If the file cannot be removed, this error is ignored, because the caller reports the
-        // first error.
+        // An error is ignored, because the caller reports the error for which the file is removed.
         let _ = unlinkat(self, temporary_name, UnlinkatFlags::NoRemoveDir);
     }
 

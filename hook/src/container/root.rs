@@ -1,4 +1,5 @@
-//! Resolves paths inside a container's root directory.
+//! Resolves paths inside a container's root directory, so that no symbolic link of an image leads
+//! to a file of the host.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -39,7 +40,7 @@ pub(super) struct RootProperties {
     pub(super) owner: FileOwner,
     pub(super) can_create_device_nodes: bool,
     pub(super) is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, as config.json says.
+    /// The paths at which config.json lets the runtime mount a new tmpfs, such as `/dev`.
     pub(super) tmpfs_paths: Vec<PathBuf>,
 }
 
@@ -80,7 +81,7 @@ impl ContainerRoot {
         })
     }
 
-    /// Returns the user and the group that own new files.
+    /// Returns the user and the group that own the files which the hook creates in the container.
     pub fn owner(&self) -> FileOwner {
         self.owner
     }
@@ -95,8 +96,8 @@ impl ContainerRoot {
         &self.procfs
     }
 
-    /// Opens the file `path`, but only as an `O_PATH` handle. Returns `None` if the file does not
-    /// exist.
+    /// Opens the file `path` as an `O_PATH` handle, through which it cannot be read or written.
+    /// Returns `None` if the file does not exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         Ok(self.root.lookup(path)?)
     }
@@ -109,8 +110,8 @@ impl ContainerRoot {
         Ok(directory.map(|file| Directory::new(file.into_fd(), path)))
     }
 
-    /// Opens the parent directory of `path`. Creates the parent directory if it does not exist.
-    /// Returns the parent directory and the last component of `path`.
+    /// Opens the parent directory of `path`, and creates it with the mode 0755 if it does not
+    /// exist. Returns the parent directory and the last component of `path`.
     pub fn open_or_create_parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.open_or_create_directory(parent, PARENT_MODE)?, name))
@@ -152,8 +153,8 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns the mount point at `path` for a file of the kind `source_kind`. Creates the mount
-    /// point if it does not exist. See [`Parent::open_or_create_mount_point`].
+    /// Returns the mount point at `path` for a file of the kind `source_kind`. Creates a missing
+    /// mount point and its parent directories. See [`Parent::open_or_create_mount_point`].
     pub fn open_or_create_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Target> {
         let (parent, name) = self.open_or_create_parent(path)?;
         parent.open_or_create_mount_point(name, source_kind)
@@ -171,13 +172,15 @@ impl ContainerRoot {
         }
     }
 
-    /// Creates a symbolic link at `path` that leads to `target`. See [`Parent::symlink`].
+    /// Creates a symbolic link at `path` that leads to `target`. Creates missing parent
+    /// directories. See [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
         let (parent, name) = self.open_or_create_parent(path)?;
         parent.symlink(name, target)
     }
 
-    /// Creates a device node for `device` at `path`. See [`Parent::create_device_node`].
+    /// Creates a device node for `device` at `path`. Creates missing parent directories. See
+    /// [`Parent::create_device_node`].
     pub fn create_device_node(
         &self,
         path: &Path,
@@ -237,8 +240,8 @@ impl ContainerRoot {
     }
 
     fn open_or_create_directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
-        // The directory is opened first, because most directories exist and a single openat2(2)
-        // opens them.
+        // The whole path is opened first, because most directories exist. A single openat2(2) is
+        // then enough.
         let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let (handle, missing_names) = match self.root.open_file(path, flags) {
             Ok(Some(fd)) => {
@@ -253,8 +256,8 @@ impl ContainerRoot {
                 (self.open_last_file(opened_components)?, missing_names)
             }
             // The open failed with ENOTDIR because `path` or one of its parents is not a directory.
-            // The lookup distinguishes the two cases: it succeeds only if all parents are
-            // directories.
+            // The lookup succeeds only if all parents are directories, which tells the two cases
+            // apart.
             Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
@@ -269,9 +272,8 @@ impl ContainerRoot {
         self.create_missing_directories(directory, &missing_names, path, mode)
     }
 
-    /// Creates the nested directories `missing_names` in `directory` if the policy allows the hook
-    /// to write there. Returns the innermost directory. `path` is the path of the innermost
-    /// directory.
+    /// Creates the nested directories `missing_names` in `directory` if the hook may write there.
+    /// Returns the innermost directory, whose path is `path`.
     fn create_missing_directories(
         &self,
         directory: Directory,
@@ -309,11 +311,11 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns a handle on the last file of `trail`, which lists the files through which a path was
-    /// resolved. If `trail` is empty, returns a handle on the root.
-    fn open_last_file(&self, mut trail: Vec<OpenedComponent>) -> Result<Handle> {
-        match trail.pop() {
-            Some(waypoint) => Ok(waypoint.handle),
+    /// Returns the handle on the last of the files through which a path was resolved. If there are
+    /// none, the path is `/`, and a handle on the root is returned.
+    fn open_last_file(&self, mut opened_components: Vec<OpenedComponent>) -> Result<Handle> {
+        match opened_components.pop() {
+            Some(component) => Ok(component.handle),
             None => Ok(self.root.handle()?),
         }
     }

@@ -1,4 +1,4 @@
-//! Opens and creates mount points in a container.
+//! Opens and creates mount points in a container. No symbolic link is followed.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,11 +9,10 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
 
-/// The mode of the empty files that are created as mount points. As long as a file is mounted over
-/// such a file, the mode is not visible.
+/// The mode of the empty files that are created as mount points. A file that is mounted on such a
+/// file hides this mode.
 const FILE_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
 
-/// The mode of the directories that are created as mount points.
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// A handle on a file or a directory of a container that will become a mount point.
@@ -25,7 +24,8 @@ pub struct Target {
     origin: TargetOrigin,
 }
 
-/// Whether a mount point already existed, or the hook created it.
+/// Whether a mount point already existed, or the hook created it. The identity of an existing file
+/// shows whether the source is already mounted there.
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
@@ -36,7 +36,8 @@ enum TargetOrigin {
 }
 
 impl Target {
-    /// Reports whether the hook created the mount point.
+    /// Reports whether the hook created the mount point. Otherwise it existed in the container
+    /// before.
     pub fn is_newly_created(&self) -> bool {
         self.mount_id().is_some()
     }
@@ -57,7 +58,7 @@ impl Target {
         matches!(self.origin, TargetOrigin::Existing(entry) if entry == identity)
     }
 
-    /// Reports whether the target is on a tmpfs.
+    /// Reports whether the target is on a tmpfs, such as a mask of an earlier run of the hook.
     pub fn is_tmpfs(&self) -> Result<bool> {
         match fstatfs(&self.fd) {
             Ok(statfs) => Ok(statfs.filesystem_type() == TMPFS_MAGIC),
@@ -131,8 +132,8 @@ impl WritableDirectory {
 }
 
 impl Directory {
-    /// Returns the entry `name` as a mount point for a source of the kind `source_kind`. Returns
-    /// `None` if there is no such entry.
+    /// Returns the existing entry `name` as a mount point for a source of the kind `source_kind`.
+    /// Returns `None` if there is no such entry.
     pub fn open_mount_point(
         &self,
         name: Name<'_>,
@@ -164,7 +165,7 @@ impl Directory {
 }
 
 /// Reports whether a file of the kind `source_kind` may be mounted on a file of the kind
-/// `target_kind`.
+/// `target_kind`. The kernel requires only that both or none of them are directories.
 fn can_mount_over(source_kind: FileKind, target_kind: FileKind) -> bool {
     match (source_kind, target_kind) {
         (FileKind::Directory, _) | (_, FileKind::Directory) => source_kind == target_kind,

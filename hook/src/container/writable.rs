@@ -1,7 +1,6 @@
 //! Creates and removes directories, empty files and symbolic links in a directory of a container.
 //!
-//! Each operation makes one or two system calls with a single file name. No symbolic link is
-//! followed.
+//! Each operation makes a few system calls with a single file name, and follows no symbolic link.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -30,8 +29,8 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the file `name` with the content `bytes` and the mode `mode`. Fails if the name
-    /// exists.
+    /// Creates the file `name` with the content `bytes` and the mode `mode`. Fails with
+    /// [`Error::Occupied`] if the name exists.
     pub fn write_new_file(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
             Some(entry) => Err(self.directory().occupied_error(name, entry.kind())),
@@ -106,7 +105,8 @@ impl WritableDirectory {
         self.rename_over(&temporary_name, name)
     }
 
-    /// Creates the directory `name`. Returns false if an entry with this name exists.
+    /// Creates the directory `name`. Returns false if an entry with this name exists, also if it is
+    /// no directory.
     pub(super) fn create_new_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),
@@ -140,7 +140,8 @@ fn is_link_to(file: &Handle, target: &Path) -> bool {
     read_link_target(file).as_deref() == Some(target)
 }
 
-/// Returns the target of a symbolic link. Returns `None` if `file` is not a symbolic link.
+/// Returns the target of a symbolic link, as readlinkat(2) returns it. Returns `None` if `file` is
+/// not a symbolic link.
 pub fn read_link_target(file: &Handle) -> Option<PathBuf> {
     let is_link = file.kind() == FileKind::Symlink;
     is_link.then(|| readlinkat(file, "").ok().map(PathBuf::from))?

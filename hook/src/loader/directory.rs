@@ -1,11 +1,11 @@
-//! Checks that a library directory can be written to the configuration file of a dynamic loader.
+//! Checks that the path of a library directory can be written to the configuration file of a
+//! dynamic loader.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A library directory in the container. Its path can be written to the configuration files of
-/// glibc and musl, because it has no special characters. These files have no syntax to quote such
-/// characters.
+/// A library directory in the container, whose path has no special characters. The configuration
+/// files of glibc and musl have no syntax to quote such characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibraryDir(PathBuf);
 
@@ -15,7 +15,8 @@ pub enum LibraryDirError {
     /// program.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
     RelativePath(PathBuf),
-    /// The path contains a byte that has a special meaning in a loader's configuration file.
+    /// The path contains a byte that has a special meaning in a loader's configuration file, such
+    /// as `:`.
     #[error(
         "library directory {} contains a blank, a control character or one of # = :, which no \
          loader's configuration can express; choose another name", .0.display()
@@ -24,9 +25,9 @@ pub enum LibraryDirError {
 }
 
 impl LibraryDir {
-    /// Creates the value. Fails if `path` is relative, or contains a blank, a control character,
-    /// `#` (a comment in `ld.so.conf`), `=` (a library type in `ld.so.conf`) or `:` (a separator
-    /// for musl).
+    /// Checks the path. Fails if it is relative, or contains a blank, a control character, `#` (a
+    /// comment in `ld.so.conf`), `=` (a library type in `ld.so.conf`) or `:` (a separator for
+    /// musl).
     pub(crate) fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
         let path = path.into();
         if !path.is_absolute() {

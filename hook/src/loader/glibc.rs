@@ -15,8 +15,8 @@ pub(crate) const LD_SO_CONF_PATH: &str = "/etc/ld.so.conf";
 /// it is sorted before the files of the container's packages.
 pub(crate) const DROP_IN_PATH: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
-/// The content that [`LD_SO_CONF_PATH`] has in most distributions. It is written if the file does
-/// not exist.
+/// The content of [`LD_SO_CONF_PATH`] in most distributions. It is written if the image does not
+/// have the file.
 const DEFAULT_LD_SO_CONF: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
 /// The patterns of an `include` line that are known to match [`DROP_IN_PATH`]. Relative patterns
@@ -80,13 +80,15 @@ fn parse_statement(line: &[u8]) -> Option<&[u8]> {
     (!statement.is_empty() && !is_hwcap).then_some(statement)
 }
 
-/// Returns the first pattern of an `include` statement. Returns `None` for any other statement.
+/// Returns the first pattern of an `include` statement, such as `/etc/ld.so.conf.d/*.conf`. Returns
+/// `None` for any other statement.
 fn parse_first_include(statement: &[u8]) -> Option<&[u8]> {
     let (keyword, patterns) = split_keyword(statement)?;
     (keyword == b"include").then(|| patterns.split(is_blank).find(|pattern| !pattern.is_empty()))?
 }
 
-/// Splits a statement into its first word and the text after the next blank.
+/// Splits a statement at the first blank, such as `include` and the patterns after it. Returns
+/// `None` if there is no blank, as in a line with a directory.
 fn split_keyword(statement: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = statement.iter().position(is_blank)?;
     Some((&statement[..end], &statement[end + 1..]))

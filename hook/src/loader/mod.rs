@@ -23,7 +23,7 @@ use std::ffi::OsStr;
 
 pub(crate) use directory::{LibraryDir, LibraryDirError};
 
-/// A kind of dynamic loader that a container has.
+/// A kind of dynamic loader, which determines the configuration files that the hook changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Loader {
     /// The loader of glibc. It reads a cache, which `ldconfig` generates from `ld.so.conf`.
@@ -37,8 +37,8 @@ pub(crate) enum Loader {
 }
 
 impl Loader {
-    /// Returns the loader that has the file name `name`. Returns `None` if this is not the name of
-    /// a loader.
+    /// Recognizes a loader by its file name, such as `ld-linux-x86-64.so.2` or
+    /// `ld-musl-x86_64.so.1`. Returns `None` for any other file name.
     fn from_file_name(name: &OsStr) -> Option<Self> {
         let (stem, version) = name.to_str()?.rsplit_once(".so.")?;
         if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {

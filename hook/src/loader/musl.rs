@@ -8,10 +8,11 @@
 use super::LibraryDir;
 
 /// The directories that musl searches if the configuration file does not exist, in this order
-/// (`ldso/dynlink.c`).
+/// (`ldso/dynlink.c` of musl).
 const BUILT_IN_DIR_LIST: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
-/// Returns the path of the configuration file. `arch` is the name of the architecture in musl.
+/// Returns the path of the configuration file for an architecture, such as
+/// `/etc/ld-musl-x86_64.path`.
 pub(crate) fn config_file_path(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }

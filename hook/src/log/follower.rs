@@ -1,4 +1,4 @@
-//! Reads new lines from the log while `boathook log --follow` runs.
+//! Reads new lines from the log files while `boathook log --follow` runs.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,20 +10,23 @@ use host_files::printable;
 use super::node::{FILE_NAME, PREVIOUS_FILE_NAME};
 use crate::oci::open_regular;
 
-/// The position in the log file of one directory. The lines before it were already read.
+/// The position in the log file of one directory. All lines before it were already returned.
 pub(super) struct LogPosition {
     pub(super) directory: PathBuf,
-    /// The inode number of the log file that was read. It is 0 if there was no log file.
+    /// The inode number of the log file that was read, by which a renamed file is recognized. It is
+    /// 0 if there was no log file.
     pub(super) inode: u64,
     /// The position in the file, in bytes, where the next line begins.
     pub(super) offset: u64,
 }
 
-/// Reads new lines from the node's log and from this user's log, as `tail -f` does.
+/// Reads new lines from the node's log and from the log of this user's rootless engine, as
+/// `tail -F` does.
 pub struct LogFollower(pub(super) Vec<LogPosition>);
 
 impl LogFollower {
-    /// Returns the complete lines that were added after the previous call.
+    /// Returns the complete lines that were added since the previous call. Does not wait for new
+    /// lines.
     pub fn read_lines(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         for position in &mut self.0 {
@@ -59,7 +62,8 @@ impl LogPosition {
         let mut bytes = Vec::new();
         file.take(super::node::MAX_READ_BYTES)
             .read_to_end(&mut bytes)?;
-        // The last line has no newline yet: a process is still writing it. The next call reads it.
+        // A last line without a newline is still being written by another process. The next call
+        // reads it.
         let Some(last_newline) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
         };

@@ -5,7 +5,8 @@ use device_class::name::is_random_container_id;
 
 use super::time;
 
-/// The beginnings of a message by its level. That of errors is also the beginning of the others.
+/// The beginnings of a message, by its level. The prefix of errors comes last, because all prefixes
+/// begin with it.
 const LEVEL_PREFIXES: [(LogLevel, &str); 3] = [
     (LogLevel::Info, "boathook: info: "),
     (LogLevel::Warning, "boathook: warning: "),
@@ -15,17 +16,18 @@ const LEVEL_PREFIXES: [(LogLevel, &str); 3] = [
 /// A line of the node's log: `TIME boathook: [LEVEL: ][container ID: ]TEXT`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LogLine<'a> {
-    /// The time stamp, as [`format_time`](super::format_time) formats it.
+    /// The time stamp in UTC, such as `2026-11-28T09:30:00Z`.
     pub time: &'a str,
     pub level: LogLevel,
-    /// The id of the container that the message is about.
+    /// The id of the container, if the message begins with `container ID`.
     pub container_id: Option<&'a str>,
     /// The message without the container's id.
     pub text: &'a str,
 }
 
 impl<'a> LogLine<'a> {
-    /// Parses a line. Returns `None` if no program of Boathook has written it.
+    /// Parses a line of the log. Returns `None` if the line does not begin as messages of Boathook
+    /// do.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (time, message) = line.split_once(' ')?;
         let (level, message) = LEVEL_PREFIXES
@@ -34,7 +36,7 @@ impl<'a> LogLine<'a> {
         let after_keyword = message.strip_prefix("container ");
         let (container_id, text) = match after_keyword.and_then(|text| text.split_once(": ")) {
             Some((id, text)) if !id.contains(' ') => (Some(id), text),
-            // A sentence about a container, such as `container ID has ended`.
+            // The message is a sentence about the container, such as `container ID has ended`.
             _ => {
                 let id = after_keyword.and_then(|text| text.split([':', ' ']).next());
                 (id, message)
@@ -49,7 +51,7 @@ impl<'a> LogLine<'a> {
     }
 }
 
-/// Returns the beginning of messages of a level.
+/// Returns the beginning of messages of a level, such as `boathook: warning: `.
 pub(super) fn level_prefix(level: LogLevel) -> &'static str {
     let mut prefixes = LEVEL_PREFIXES.into_iter();
     prefixes
@@ -57,14 +59,15 @@ pub(super) fn level_prefix(level: LogLevel) -> &'static str {
         .map_or("", |(_, prefix)| prefix)
 }
 
-/// Returns whether a log line contains `container_id` as a whole word. A part of a word does not
+/// Reports whether a log line contains `container_id` as a whole word. A part of a word does not
 /// match, because another container's longer id may contain `container_id`.
 pub fn contains_container_id(line: &str, container_id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == container_id)
 }
 
-/// Replaces each random container id that is a whole word of `line` by its `label`.
+/// Replaces each random container id (64 hexadecimal digits) in `line` by the text that `label`
+/// returns for it, such as a shorter id. Only whole words are replaced.
 pub(super) fn replace_random_ids(line: &str, label: &dyn Fn(&str) -> String) -> String {
     let is_word_character = |c: char| c.is_alphanumeric() || "_.-/".contains(c);
     let words = line.split_inclusive(|c| !is_word_character(c));

@@ -35,19 +35,20 @@ pub enum LogReader {
     Engine,
 }
 
-/// Where messages are written, and the level that a message must have to be written.
+/// Where messages are written, and the least severe level that is written.
 struct Log {
     reader: LogReader,
     level: LogLevel,
-    /// The directory in which this process sees the host's root directory. The node's log is below
-    /// it.
+    /// The directory in which this process sees the host's root directory, such as `/` or `/host`.
+    /// The node's log is below it.
     host_root: PathBuf,
     node_log: OnceLock<NodeLog>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Sets the destinations and the level of messages. Only the first call in a process has an effect.
+/// Sets the destinations of messages and the least severe level that is written. Only the first
+/// call in a process has an effect.
 pub fn init(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
@@ -74,7 +75,7 @@ pub fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
-/// Logs a warning about a problem that an administrator should know.
+/// Logs a warning about a problem that an administrator should know, although the container starts.
 pub fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
@@ -86,8 +87,8 @@ pub fn info(message: impl FnOnce() -> String) {
     }
 }
 
-/// The root directory of the host. This process writes its actions to the log of this host. It is
-/// not set in hooks.
+/// The root directory of the host whose log also gets the actions of this process. It is not set in
+/// the hook.
 static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
 /// After this call, [`report_action`] and [`record_action`] also write to the log of the host whose
@@ -96,7 +97,8 @@ pub fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
-/// Returns the text that names a container to people by its id.
+/// A function that returns, for the id of a container, the text that names the container to people,
+/// such as `web (0123456789ab)`.
 type ContainerLabel = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 static ACTION_LABEL: OnceLock<ContainerLabel> = OnceLock::new();
@@ -107,9 +109,8 @@ pub fn label_containers_in_actions(label: impl Fn(&str) -> String + Send + Sync 
     ACTION_LABEL.get_or_init(|| Box::new(label));
 }
 
-/// Logs a change that a service made without a command of a user. The message goes to stderr, which
-/// the service manager writes to the journal. After [`enable_action_log`], it also goes to the
-/// node's log. At the log level for errors, the message is left out.
+/// Logs a change that a service made without a command of a user. The message goes to stderr, and
+/// after [`enable_action_log`] also to the node's log. At the log level for errors, it is left out.
 pub fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         match ACTION_LABEL.get() {
@@ -121,8 +122,8 @@ pub fn report_action(message: &str) {
 }
 
 /// Logs that a container was changed because a user requested it. `boathook log` shows the message.
-/// The message goes to stderr only at the log level for information, because the program prints the
-/// result itself. At the log level for errors, the message is left out.
+/// The message goes to stderr only at the log level for information, because the command prints its
+/// result itself.
 pub fn record_action(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
@@ -136,8 +137,8 @@ pub fn record_action(message: &str) {
 }
 
 fn append_to_action_log(message: &str) {
-    if let Some(root) = ACTION_LOG_ROOT.get() {
-        node::append_line_with_time(root, &format_line(LogLevel::Info, message));
+    if let Some(host_root) = ACTION_LOG_ROOT.get() {
+        node::append_line_with_time(host_root, &format_line(LogLevel::Info, message));
     }
 }
 
@@ -152,8 +153,8 @@ fn write_unfiltered(level: LogLevel, message: &str) {
 }
 
 /// Writes a message to stderr, the node's log and syslog. If a user reads stderr, `label` replaces
-/// containers' random ids there. An engine keeps the message of stderr, in which `boathook doctor`
-/// finds the whole id.
+/// containers' random ids there. An engine stores stderr with the whole id, by which
+/// `boathook doctor` finds the message.
 fn write_to_all(level: LogLevel, message: &str, label: &dyn Fn(&str) -> String) {
     let line = format_line(level, message);
     let is_read_by_engine = LOG.get().is_some_and(|log| log.reader == LogReader::Engine);
@@ -162,8 +163,8 @@ fn write_to_all(level: LogLevel, message: &str, label: &dyn Fn(&str) -> String) 
     } else {
         line::replace_random_ids(&line, label)
     };
-    // If writing to stderr fails, the error is ignored. The message must still reach the node's log
-    // and syslog.
+    // An error of stderr is ignored, because the message must still reach the node's log and
+    // syslog.
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
     write_to_node_log(level, &line);
 }
@@ -179,8 +180,8 @@ fn write_to_node_log(level: LogLevel, line: &str) {
     }
 }
 
-/// Returns the message of `error` and the messages of all its causes, separated by `: `. So an
-/// error message must not contain the message of its cause.
+/// Returns the message of `error` and the messages of all its causes, as in
+/// `cannot open /x: not found`. So the message of an error must not repeat that of its cause.
 pub fn format_error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

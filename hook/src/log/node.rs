@@ -35,7 +35,7 @@ const MAX_FILE_BYTES: u64 = 256 * 1024;
 /// [`MAX_FILE_BYTES`], because a process checks the size only when it opens the file.
 pub(super) const MAX_READ_BYTES: u64 = 2 * MAX_FILE_BYTES;
 
-/// The path of the socket on which syslog or journald listens, relative to the host's root.
+/// The path of the socket of syslog or journald, relative to the host's root.
 const SYSLOG_SOCKET_PATH: &str = "dev/log";
 /// The code of the syslog facility `LOG_DAEMON` (syslog(3)). The priority of a message is this code
 /// plus the code of its severity.
@@ -47,16 +47,16 @@ pub(super) struct NodeLog {
 }
 
 impl NodeLog {
-    /// Opens the log file and the syslog socket of the host whose root directory is `root`. If one
-    /// of them cannot be opened, only the other one is used.
-    pub(super) fn open(root: &Path) -> Self {
-        let file = open_first_log_file(root);
+    /// Opens the log file and the syslog socket of the host whose root directory is `host_root`. If
+    /// one of them cannot be opened, only the other one is used.
+    pub(super) fn open(host_root: &Path) -> Self {
+        let file = open_first_log_file(host_root);
         if let Some(file) = &file {
             crate::sys::deadline::set_report_file(file);
         }
         let syslog = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
-            socket.connect(root.join(SYSLOG_SOCKET_PATH))?;
+            socket.connect(host_root.join(SYSLOG_SOCKET_PATH))?;
             Ok(socket)
         });
         NodeLog {
@@ -82,10 +82,10 @@ impl NodeLog {
     }
 }
 
-/// Appends a line with a time stamp to the log file of the host whose root directory is `root`.
-/// Opens the file for each line, because hooks may rename it while this process runs.
-pub(super) fn append_line_with_time(root: &Path, line: &str) {
-    if let Some(file) = open_first_log_file(root) {
+/// Appends a line with a time stamp to the log file below `host_root`. Opens the file for each
+/// line, because a hook may rename a full file while this process runs.
+pub(super) fn append_line_with_time(host_root: &Path, line: &str) {
+    if let Some(file) = open_first_log_file(host_root) {
         write_line_with_time(&file, line);
     }
 }
@@ -95,20 +95,20 @@ fn write_line_with_time(mut file: &File, line: &str) {
     let _ = file.write_all(format!("{} {line}\n", format_current_time()).as_bytes());
 }
 
-fn open_first_log_file(root: &Path) -> Option<File> {
-    let directories = list_log_directories(root);
+fn open_first_log_file(host_root: &Path) -> Option<File> {
+    let directories = list_log_directories(host_root);
     directories
         .iter()
         .find_map(|directory| open_log_file(directory).ok())
 }
 
 /// Returns the directories that may contain a log: the node's directory, and for a rootless engine
-/// also a directory of its user. Processes of this user may not write to the node's directory, even
-/// as root of a user namespace.
-pub fn list_log_directories(root: &Path) -> Vec<PathBuf> {
-    let mut directories = vec![root.join(LOG_DIR)];
+/// also `/run/user/UID/boathook`. The engine's user may not write to the node's directory, even as
+/// root of a user namespace.
+pub fn list_log_directories(host_root: &Path) -> Vec<PathBuf> {
+    let mut directories = vec![host_root.join(LOG_DIR)];
     if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {
-        directories.push(root.join(format!("run/user/{uid}/boathook")));
+        directories.push(host_root.join(format!("run/user/{uid}/boathook")));
     }
     directories
 }
@@ -117,7 +117,7 @@ pub fn list_log_directories(root: &Path) -> Vec<PathBuf> {
 /// and its mode.
 ///
 /// # Errors
-/// The call fails if the directory belongs to another user, or if other users may write to it.
+/// Fails if the directory belongs to another user, or if other users may write to it.
 pub fn create_own_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -132,8 +132,8 @@ pub fn create_own_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the log file in `directory` for appending. If the file is full, renames it and creates a
-/// new file.
+/// Opens the log file in `directory` for appending. If the file has reached [`MAX_FILE_BYTES`],
+/// renames it to `log.1` and creates a new file.
 fn open_log_file(directory: &Path) -> io::Result<File> {
     create_own_directory(directory)?;
     let path = directory.join(FILE_NAME);
@@ -157,7 +157,8 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
         | OFlag::O_APPEND
         | OFlag::O_CREAT
         | OFlag::O_NOFOLLOW
-        // With O_NONBLOCK, open(2) does not wait if the file is a FIFO without a reader.
+        // With O_NONBLOCK, open(2) fails at once if the file is a FIFO without a reader. Otherwise
+        // it would wait for one.
         | OFlag::O_NONBLOCK
         | OFlag::O_NOCTTY
         | OFlag::O_CLOEXEC;
@@ -173,17 +174,16 @@ fn open_for_appending(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the log messages of the host whose root directory is `root`. The oldest message is
-/// first.
-pub fn read_lines(root: &Path) -> io::Result<Vec<String>> {
-    read_lines_with_follower(root).map(|(lines, _)| lines)
+/// Returns the log messages of the host whose root directory is `host_root`, oldest first.
+pub fn read_lines(host_root: &Path) -> io::Result<Vec<String>> {
+    read_lines_with_follower(host_root).map(|(lines, _)| lines)
 }
 
 /// Returns the log messages, oldest first, and a [`LogFollower`] that continues after the last
 /// message, so that no line is lost or read twice. If the user may not read the node's log, logs a
 /// warning and returns the messages of the user's rootless engine.
-pub fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
-    let directories = list_log_directories(root);
+pub fn read_lines_with_follower(host_root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
+    let directories = list_log_directories(host_root);
     let has_user_log = directories.len() > 1;
     let (mut lines, mut log_positions) = (Vec::new(), Vec::new());
     for (index, directory) in directories.into_iter().enumerate() {
@@ -207,8 +207,8 @@ pub fn read_lines_with_follower(root: &Path) -> io::Result<(Vec<String>, LogFoll
     Ok((lines, LogFollower(log_positions)))
 }
 
-/// Returns the complete lines of the two log files in a directory, and the position in the current
-/// log file after these lines.
+/// Returns the complete lines of `log.1` and `log` in a directory, and the position in `log` after
+/// these lines.
 fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
     let mut lines = Vec::new();
     let mut position = LogPosition {
@@ -224,7 +224,7 @@ fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)
                 let mut bytes = Vec::new();
                 file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
                 if name == FILE_NAME {
-                    // The last line has no newline yet: a process is still writing it. The
+                    // A last line without a newline is still being written by another process. The
                     // `LogFollower` reads it later.
                     let last_newline = bytes.iter().rposition(|byte| *byte == b'\n');
                     bytes.truncate(last_newline.map_or(0, |last_newline| last_newline + 1));

@@ -2,12 +2,12 @@
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Returns the current time in UTC, in the format of RFC 3339.
+/// Returns the current time in UTC, in the format of RFC 3339, such as `2026-11-28T09:30:00Z`.
 pub fn format_current_time() -> String {
     format_time_before_now(0)
 }
 
-/// Returns the time `seconds_ago` seconds before now, in UTC and in the format of RFC 3339.
+/// Returns the time `seconds_ago` seconds before now, in the format of [`format_time`].
 pub(super) fn format_time_before_now(seconds_ago: i64) -> String {
     format_time(seconds_since_epoch() - seconds_ago)
 }
@@ -25,7 +25,7 @@ pub fn describe_age(timestamp: &str) -> Option<String> {
         ("minute", 60),
         ("second", 1),
     ];
-    // The clock may have been set back since.
+    // The clock may have been set back since the message was written.
     let seconds = (seconds_since_epoch() - parse_rfc3339(timestamp)?).max(0);
     let mut units = SECONDS_PER_UNIT.into_iter();
     let (unit, unit_seconds) = units
@@ -36,7 +36,8 @@ pub fn describe_age(timestamp: &str) -> Option<String> {
     Some(format!("{count} {unit}{plural} ago"))
 }
 
-/// Parses a time stamp that [`format_time`] has formatted.
+/// Parses a time stamp from [`format_time`] to seconds since 1970. Returns `None` if the text has
+/// another format.
 fn parse_rfc3339(timestamp: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| timestamp.get(range)?.parse::<i64>().ok();
     let days = count_days_before(number(0..4)?, number(5..7)?, number(8..10)?);
@@ -44,8 +45,8 @@ fn parse_rfc3339(timestamp: &str) -> Option<i64> {
     (format_time(seconds) == timestamp).then_some(seconds)
 }
 
-/// Returns the number of days from 1970-01-01 to a date, which is the opposite of
-/// [`to_calendar_date`].
+/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar. It is the
+/// inverse of [`to_calendar_date`].
 fn count_days_before(year: i64, month: i64, day: i64) -> i64 {
     let is_before_march = month <= 2;
     let year_from_march = year - i64::from(is_before_march);
@@ -61,7 +62,7 @@ fn count_days_before(year: i64, month: i64, day: i64) -> i64 {
         - DAYS_BEFORE_1970
 }
 
-/// Returns a time in UTC, in the format of RFC 3339.
+/// Formats seconds since 1970 as a time in UTC, such as `2026-11-28T09:30:00Z` (RFC 3339).
 pub fn format_time(seconds_since_epoch: i64) -> String {
     let (year, month, day) = to_calendar_date(seconds_since_epoch.div_euclid(86_400));
     let seconds_since_midnight = seconds_since_epoch.rem_euclid(86_400);
@@ -73,7 +74,7 @@ pub fn format_time(seconds_since_epoch: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The number of days from 0000-03-01 to 1970-01-01.
+/// The number of days from 0000-03-01, where the calculation begins, to 1970-01-01.
 const DAYS_BEFORE_1970: i64 = 719_468;
 
 /// Converts a number of days after 1970-01-01 to year, month and day of the Gregorian calendar. The

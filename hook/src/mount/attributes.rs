@@ -1,11 +1,11 @@
-//! Converts the restrictions of a mount to the flags of system calls. The restrictions are:
-//! read-only, no set-user-id programs, no devices, no execution.
+//! Converts the attributes of a mount (read-only, no set-user-id programs, no devices, no
+//! execution) to the flags of system calls.
 
 pub use injection_plan::plan::MountAttributes as Attributes;
 use nix::mount::MsFlags;
 use nix::sys::statvfs::FsFlags;
 
-/// Converts the restrictions to the `MOUNT_ATTR_*` bits of mount_setattr(2).
+/// Converts mount attributes to the `MOUNT_ATTR_*` bits of mount_setattr(2).
 pub(super) fn to_attribute_bits(attributes: Attributes) -> u64 {
     let bits = [
         (attributes.read_only, libc::MOUNT_ATTR_RDONLY),
@@ -18,7 +18,7 @@ pub(super) fn to_attribute_bits(attributes: Attributes) -> u64 {
         .fold(0, |mask, bit| mask | bit)
 }
 
-/// Converts the restrictions to the flags of mount(2).
+/// Converts mount attributes to the `MS_*` flags of mount(2).
 pub(super) fn to_mount_flags(attributes: Attributes) -> MsFlags {
     let mut flags = MsFlags::empty();
     flags.set(MsFlags::MS_RDONLY, attributes.read_only);
@@ -28,9 +28,9 @@ pub(super) fn to_mount_flags(attributes: Attributes) -> MsFlags {
     flags
 }
 
-/// Returns the flags that a remount must repeat, so that the mount keeps its restrictions: mount(2)
-/// replaces all flags. Flags for access times need not be repeated, because the kernel keeps them
-/// if none of them is passed (Linux 3.17, and older kernels with the fix of CVE-2014-5207).
+/// Returns the flags that a remount must repeat, because mount(2) replaces all flags. Flags for
+/// access times need not be repeated: the kernel keeps them if none of them is passed (Linux 3.17,
+/// and older kernels with the fix of CVE-2014-5207).
 pub(super) fn to_remount_flags(current_flags: FsFlags) -> MsFlags {
     let flag_pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),

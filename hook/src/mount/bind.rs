@@ -4,7 +4,7 @@
 //! descriptors, and the working directory is the host's `/proc/self/fd`. Such a path leads to the
 //! descriptor's file, even if the file was renamed or replaced in the container.
 //!
-//! A bind mount gets its restrictions in a second step, which needs a handle on the new mount. The
+//! A bind mount gets its attributes in a second step, which needs a handle on the new mount. The
 //! only way to get this handle is to open the name of the target again. The mount of the opened
 //! file is changed only if the file is the one that was mounted, and if the mount did not exist
 //! before. Otherwise the operation fails, and the container must not be started, because the new
@@ -23,11 +23,11 @@ use super::propagation::MountPropagation;
 use super::{Attributes, Error, MountDepth, Result, SyscallSupport};
 use crate::container::{Handle, Procfs, Target};
 
-/// An argument that mount(2) does not use for this operation.
+/// The value for arguments of mount(2) that an operation does not use.
 const NO_ARGUMENT: Option<&str> = None;
 
 /// Mounts the file `source` on `target` with mount(2). The file must have been opened in the
-/// current mount namespace.
+/// current mount namespace, because the kernel refuses a bind mount from another one.
 pub(super) fn bind_mount(
     source: &Handle,
     target: &Target,
@@ -70,16 +70,16 @@ pub(super) fn bind_mount(
         Ok(())
     });
     if result.is_err() {
-        // If the unmount fails as well, its error is ignored, and the first error is returned.
+        // An error of this unmount is ignored, because the error that led to it is returned.
         let _ = umount2(&descriptor_path(&mount_root)[..], MntFlags::MNT_DETACH);
     }
     propagation.record_own_mount(mount_id);
     result
 }
 
-/// Sets the restrictions `attributes` of the mount to which the file at `path` belongs. The mount
-/// must be attached in a mount namespace of this process alone. So no other process can use the
-/// mount before it is restricted.
+/// Sets the attributes of the mount to which the file at `path` belongs. The mount must be attached
+/// in a mount namespace that only this process uses, so that no other process can use the mount
+/// before.
 pub(super) fn restrict_private_mount(
     mount: &OwnedFd,
     path: &Path,
@@ -102,14 +102,14 @@ pub(super) fn restrict_private_mount(
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Unmounts a mount that [`restrict_private_mount`] has restricted. If it was copied to a detached
-/// mount, the copy keeps the restrictions.
+/// Unmounts a mount that [`restrict_private_mount`] has restricted. A detached copy of the mount
+/// stays and keeps the attributes.
 pub(super) fn unmount_private_mount(mount: &OwnedFd) -> nix::Result<()> {
     umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
-/// Mounts a new tmpfs with the mount options `options` on `target`. Returns a handle on the root of
-/// the tmpfs.
+/// Mounts a new tmpfs with the mount options `options`, such as `size=1048576,mode=755`, on
+/// `target`. Returns a handle on the root of the tmpfs.
 pub(super) fn mount_tmpfs(
     target: &Target,
     attributes: Attributes,
@@ -140,15 +140,14 @@ pub(super) fn mount_tmpfs(
     Ok(root.into_fd())
 }
 
-/// Unmounts the mount whose root is `mount_root`. A process that has a file of the mount open can
-/// still use the file.
+/// Unmounts the mount whose root is `mount_root`, without waiting for programs that use it
+/// (`MNT_DETACH`). They can still use their open files.
 pub fn unmount(mount_root: &Handle, path: &Path, procfs: &Procfs) -> Result<()> {
     procfs.enter_descriptors().map_err(Error::Host)?;
     umount2(&descriptor_path(mount_root)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))
 }
 
-/// Makes the mount whose root is `mount_root` read-only.
 pub(super) fn set_read_only(mount_root: &OwnedFd, path: &Path, procfs: &Procfs) -> Result<()> {
     procfs.enter_descriptors().map_err(Error::Host)?;
     let read_only = Attributes {
@@ -193,8 +192,8 @@ fn make_mount_private(mount_root: &Handle, target: &Target) -> Result<()> {
     .map_err(|errno| system_error("make private the mount on", target, errno))
 }
 
-/// Returns a path of an open file. The path is the number of its descriptor, relative to the
-/// working directory `/proc/self/fd`.
+/// Returns the number of a file's descriptor. It is a path of the file relative to `/proc/self/fd`,
+/// the working directory.
 fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }

@@ -1,7 +1,7 @@
-//! Creates and attaches detached mounts.
+//! Creates and attaches detached mounts: mounts that are not part of a mount namespace.
 //!
-//! A detached mount can be created in one mount namespace and attached in another. Other handles do
-//! not allow this. If a detached mount is never attached, the kernel frees it.
+//! A detached mount can be created in one mount namespace and attached in another one, which is not
+//! possible with a handle on a file. If a detached mount is never attached, the kernel frees it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,8 +11,8 @@ use super::{Attributes, Error, HostFile, MountDepth, Result, SyscallSupport, bin
 use crate::container::{Handle, Target};
 use crate::sys::mount as syscalls;
 
-/// Returns a detached copy of the mount that contains `file`. `file` is the root of the copy. The
-/// copy gets its restrictions and private propagation before any other process can see it.
+/// Returns a detached copy of the mount that contains `file`, with `file` as its root. The copy has
+/// its attributes and private propagation before any other process can see it.
 pub(super) fn clone_mount(
     file: &HostFile,
     attributes: Attributes,
@@ -25,8 +25,8 @@ pub(super) fn clone_mount(
         |file: BorrowedFd<'_>| syscalls::open_tree_clone(file, is_recursive).map_err(to_copy_error);
     let mount = copy(file.as_fd())?;
     if !syscall_support.mount_setattr {
-        // mount(2) can restrict only an attached mount. So the copy is attached in a private mount
-        // namespace, restricted there, and copied again to a detached mount.
+        // mount(2) can change the attributes only of an attached mount. So the copy is attached in
+        // a private mount namespace, changed there, and copied again to a detached mount.
         syscalls::move_mount(&mount, file).map_err(to_copy_error)?;
         bind::restrict_private_mount(&mount, file.path(), attributes, depth, syscall_support)?;
         let restricted_copy = copy(mount.as_fd())?;
@@ -44,7 +44,7 @@ pub(super) fn clone_mount(
 }
 
 /// Returns a detached copy of a mount that this process has made in the current mount namespace.
-/// The copy has the same restrictions as the mount, and private propagation.
+/// The copy has the same attributes as the mount, and private propagation.
 pub(super) fn copy_own_mount(
     mounted_file: &Handle,
     path: &Path,
@@ -60,7 +60,7 @@ pub(super) fn copy_own_mount(
     Ok(copy)
 }
 
-/// Attaches a detached mount at `target`. After that, the descriptor `mount` is still a valid
+/// Attaches a detached mount at `target` with move_mount(2). The descriptor `mount` stays a valid
 /// handle on the root of the mount.
 pub(super) fn attach(mount: &OwnedFd, target: &Target) -> Result<()> {
     syscalls::move_mount(mount, target)

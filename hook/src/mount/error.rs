@@ -1,4 +1,4 @@
-//! The errors of mounts, and of the sources that are mounted.
+//! The errors of opening files of the host and of mounting them in a container.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::MountInfoError;
 use crate::container::{self, FileKind};
 
-/// An error that occurred when a source was opened or mounted.
+/// An error that occurred when a file of the host was opened, or was mounted in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]

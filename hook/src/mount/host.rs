@@ -1,4 +1,4 @@
-//! Opens and checks files of the host.
+//! Opens files of the host, and checks their kinds and device numbers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -27,13 +27,13 @@ impl SourceRoot {
     }
 
     /// Opens the file `path`. Absolute and relative paths both start at this root. Symbolic links
-    /// are followed, but do not lead out of the root.
+    /// are followed inside the root, so that no path leads out of it.
     pub fn open_file(&self, path: &Path) -> Result<HostFile> {
         self.to_host_file(self.root_dir.lookup(path), path)
     }
 
-    /// Opens the file `path`, and follows no symbolic links. So users other than root cannot use a
-    /// link in one of the directories to redirect the path.
+    /// Opens the file `path` without following symbolic links, because a user other than root may
+    /// have created a link in one of the directories.
     ///
     /// # Errors
     /// The errors of [`Self::open_file`], and an error if a component of the path is a symbolic
@@ -60,7 +60,7 @@ impl SourceRoot {
     }
 }
 
-/// An open file of the host, with the path by which it was requested.
+/// An open file of the host, with the path by which it was opened.
 #[derive(Debug)]
 pub struct HostFile {
     handle: Handle,
@@ -81,7 +81,7 @@ impl HostFile {
         self.handle.identity()
     }
 
-    /// Returns the requested path of the file, relative to the root in which the file was found.
+    /// Returns the path by which the file was opened, relative to the root in which it was found.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -90,12 +90,12 @@ impl HostFile {
         &self.handle
     }
 
-    /// Returns the path of the root in which the file was found.
+    /// Returns the path of the root in which the file was found, such as `/` or a driver root.
     pub(super) fn root_path(&self) -> &Rc<Path> {
         &self.root_path
     }
 
-    /// Checks that the file has the kind `expected_kind`, such as a directory.
+    /// Fails unless the file has the kind `expected_kind`, such as a directory.
     pub fn expect_kind(&self, expected_kind: FileKind) -> Result<()> {
         if self.kind() == expected_kind {
             return Ok(());
@@ -107,8 +107,8 @@ impl HostFile {
         })
     }
 
-    /// Checks that the file is a device node with the device number `expected_number`. If a driver
-    /// was loaded again, it may have created a node with the same name for another device.
+    /// Fails unless the file is a device node with the number `expected_number`. A driver that was
+    /// loaded again may have created a node with the same name for another device.
     pub fn expect_device_number(&self, expected_number: DeviceNumber) -> Result<()> {
         match find_device_number(&self.handle) {
             Some(found_number) if found_number == expected_number => Ok(()),

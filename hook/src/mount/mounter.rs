@@ -1,4 +1,4 @@
-//! Attaches sources at targets in a container.
+//! Mounts opened files of the host on mount points in a container.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -12,21 +12,22 @@ use super::{
 };
 use crate::container::{ContainerRoot, FileOwner, Handle, Procfs, Target};
 
-/// Mounts sources in a container. This process must have entered the container's mount namespace.
+/// Mounts opened files of the host in a container. This process must have entered the container's
+/// mount namespace.
 #[derive(Debug)]
 pub struct Mounter {
     pub(super) syscall_support: SyscallSupport,
     pub(super) procfs: Rc<Procfs>,
     pub(super) propagation: MountPropagation,
     pub(super) owner: FileOwner,
-    /// The root directories of the sources, with their paths. They are opened again in the
-    /// container's mount namespace. This is only done on kernels without detached mounts.
+    /// The root directories of the sources, opened in the container's mount namespace. Only kernels
+    /// without detached mounts need them.
     source_roots: Vec<(Rc<Path>, SourceRoot)>,
 }
 
 impl Mounter {
-    /// Creates a mounter for the mount namespace of `root`. The sources must have been created with
-    /// the same `syscall_support`.
+    /// Creates a mounter for the mount namespace of `root`. All sources must have been created with
+    /// the same `syscall_support`, which determines their form.
     pub fn new(root: &ContainerRoot, syscall_support: SyscallSupport) -> Self {
         Self {
             syscall_support,
@@ -80,9 +81,9 @@ impl Mounter {
         )
     }
 
-    /// Mounts a file on a second target, with the same restrictions. `mounted_file` is a file that
-    /// this process has already mounted in the container. `path` is the path of the file, and is
-    /// only used in error messages.
+    /// Mounts a file that this process has already mounted in the container on a second target,
+    /// with the same attributes. `path` is the path of the file, and is only used in error
+    /// messages.
     ///
     /// # Errors
     /// The errors of [`Self::attach`].

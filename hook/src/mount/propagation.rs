@@ -23,10 +23,10 @@ pub(super) struct MountPropagation {
     procfs: Rc<Procfs>,
     uses_statmount: bool,
     mount_table: Option<MountTable>,
-    /// The ids of the mounts that this process has made. All these mounts are private.
+    /// The ids of the mounts that this process has made. All of them are private.
     own_mount_ids: Vec<u64>,
-    /// The ids of other mounts that have no peers. The container's root has open handles on the
-    /// mounts in which targets are created. So the kernel does not reuse these ids.
+    /// The ids of other mounts that have no peers. The kernel does not reuse these ids, because
+    /// `ContainerRoot` has open handles on the mounts in which targets are created.
     private_mount_ids: Vec<u64>,
 }
 
@@ -41,7 +41,8 @@ impl MountPropagation {
         }
     }
 
-    /// Checks that a new mount on `target` will not appear in another mount namespace.
+    /// Fails if a new mount on `target` would also appear in another mount namespace, such as that
+    /// of the host.
     pub(super) fn check_target(&mut self, target: &Target) -> Result<()> {
         if let Some(id) = target.mount_id()
             && (self.own_mount_ids.contains(&id) || self.private_mount_ids.contains(&id))
@@ -65,30 +66,30 @@ impl MountPropagation {
         Ok(())
     }
 
-    /// Reads the list of mounts if it was not read yet. After that, the caller can distinguish new
-    /// mounts from the existing ones.
+    /// Reads the list of mounts if it was not read yet, so that [`Self::is_known_mount`] can
+    /// distinguish existing mounts from later ones.
     pub(super) fn read_mounts(&mut self) -> Result<()> {
         self.get_or_read_mount_table().map(drop)
     }
 
-    /// Reports whether this process has made the mount `id`, or the mount already existed at
+    /// Reports whether this process has made the mount `id`, or the mount is in the list of
     /// [`Self::read_mounts`].
     pub(super) fn is_known_mount(&mut self, id: u64) -> Result<bool> {
         Ok(self.own_mount_ids.contains(&id) || self.get_or_read_mount_table()?.get(id).is_some())
     }
 
-    /// Records that this process has made the mount `id`, which is private.
     pub(super) fn record_own_mount(&mut self, id: u64) {
         self.own_mount_ids.push(id);
     }
 
-    /// Reports whether any mount is now mounted inside the mount `id`.
+    /// Reports whether any mount is now mounted inside the mount `id`. Reads `/proc/self/mountinfo`
+    /// again, because the list in memory may be outdated.
     pub(super) fn has_child_mounts(&self, id: u64) -> Result<bool> {
         Ok(self.read_mount_table()?.has_children(id))
     }
 
-    /// Returns the id of the mount that contains `file`. It is the id that `/proc/self/mountinfo`
-    /// shows.
+    /// Returns the id of the mount that contains `file`, as in the first field of
+    /// `/proc/self/mountinfo`.
     pub(super) fn read_mount_id(&self, file: impl AsFd) -> Result<u64> {
         self.procfs.read_mount_id(file).map_err(Error::Container)
     }
@@ -100,7 +101,7 @@ impl MountPropagation {
             match query_is_shared(target) {
                 Ok(Some(is_shared)) => return Ok(Some(is_shared)),
                 Err(Errno::ENOENT) => return Ok(None),
-                // If the query failed for another reason, the list of mounts is used from now on.
+                // After any other error, the list of mounts is used from now on.
                 Ok(None) | Err(_) => self.uses_statmount = false,
             }
         }

@@ -1,4 +1,4 @@
-//! A file or directory of the host that is ready to be mounted.
+//! Prepares a file or directory of the host, so that it can be mounted in a container.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::rc::Rc;
 use super::{Attributes, Error, HostFile, Result, SyscallSupport, detached};
 use crate::container::{FileKind, Identity};
 
-/// Whether the mounts inside a source directory are mounted together with the directory.
+/// Whether the mounts below a source directory are mounted together with the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountDepth {
-    /// The mounts inside the source are not mounted (`bind`).
+    /// The mounts below the source are not mounted (`bind`).
     Single,
-    /// All mounts inside the source are mounted with it, and get the same restrictions (`rbind`).
+    /// All mounts below the source are mounted with it, and get the same attributes (`rbind`).
     Recursive,
 }
 
@@ -26,13 +26,13 @@ pub struct Source {
     identity: Identity,
 }
 
-/// A reference to a source file that is also valid in another mount namespace.
+/// A reference to a file of the host that is also valid in another mount namespace.
 #[derive(Debug)]
 pub(super) enum SourceHandle {
     /// A detached mount of the file.
     DetachedMount(OwnedFd),
-    /// The path of the root directory in which the file is opened again. This is used on kernels
-    /// without detached mounts.
+    /// The path of the root directory in which the file is opened again in the container's mount
+    /// namespace. It is used on kernels without detached mounts.
     PathInRoot {
         root_path: Rc<Path>,
         attributes: Attributes,
@@ -41,8 +41,8 @@ pub(super) enum SourceHandle {
 }
 
 impl Source {
-    /// Prepares `file` so that it can be mounted in a container. This process must still be in the
-    /// host's mount namespace.
+    /// Prepares `file`, so that it can be mounted in a container. This process must still be in the
+    /// host's mount namespace, because a detached mount is created from it.
     pub fn new(
         file: &HostFile,
         attributes: Attributes,
@@ -74,7 +74,8 @@ impl Source {
         })
     }
 
-    /// Returns the kind of the file. It determines which kind of target is needed.
+    /// Returns the kind of the file. A directory needs a directory as its mount point, and other
+    /// files need a file.
     pub fn kind(&self) -> FileKind {
         self.kind
     }

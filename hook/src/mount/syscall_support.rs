@@ -1,4 +1,4 @@
-//! Finds out which of the newer system calls the hook can use.
+//! Finds out which system calls of newer kernels the hook can use.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::Error;
 use crate::container::Resolver;
-use crate::sys::{mount as syscall_support, statmount};
+use crate::sys::{mount as mount_syscalls, statmount};
 
 /// Which system calls are available, of those for which the hook has a substitute. A call is
 /// available if the kernel has it, and neither a seccomp filter nor a missing privilege forbids it.
@@ -50,17 +50,17 @@ impl SyscallSupport {
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Self {
             openat2: is_usable(openat2(AT_FDCWD, "/", open_how)),
-            open_tree: is_usable(syscall_support::probe_open_tree()),
-            move_mount: is_usable(syscall_support::probe_move_mount()),
-            mount_setattr: is_usable(syscall_support::probe_mount_setattr()),
-            fsopen: syscall_support::probe_fs_calls().into_iter().all(is_usable),
+            open_tree: is_usable(mount_syscalls::probe_open_tree()),
+            move_mount: is_usable(mount_syscalls::probe_move_mount()),
+            mount_setattr: is_usable(mount_syscalls::probe_mount_setattr()),
+            fsopen: mount_syscalls::probe_fs_calls().into_iter().all(is_usable),
             statmount: is_usable(statmount::probe_statmount()),
             has_private_namespace: false,
         }
     }
 
-    /// Returns the system calls to use for a running container. Its sources must be detached
-    /// mounts.
+    /// Returns the system calls to use for a running container, in which only detached mounts can
+    /// be mounted.
     ///
     /// If the kernel does not have `mount_setattr`, this process moves into a new mount namespace
     /// and stays there. Its open handles still lead to the previous namespace.

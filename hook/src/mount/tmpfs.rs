@@ -1,5 +1,5 @@
-//! Creates a tmpfs in a container. Mount points in the tmpfs do not leave files in the container's
-//! writable layer.
+//! Creates a tmpfs in a container. Files that are created in the tmpfs, such as mount points, are
+//! not part of the container's writable layer.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -17,20 +17,20 @@ use crate::sys::mount as syscalls;
 /// The mount options of a tmpfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions<'a> {
-    /// The maximum size of all contents in bytes.
+    /// The size limit of the tmpfs in bytes. A write beyond it fails with `ENOSPC`.
     pub size_bytes: u64,
     pub mode: Mode,
-    /// The SELinux label of all files in the tmpfs (`linux.mountLabel` in config.json). A container
-    /// that SELinux confines may not be able to read files without this label.
+    /// The SELinux label of all files in the tmpfs (`linux.mountLabel` in config.json). Without
+    /// this label, SELinux may deny the container to read the files.
     pub label: Option<&'a str>,
 }
 
 /// A new tmpfs, which can be filled before it is attached to its target.
 ///
-/// If the kernel cannot create a detached tmpfs, it is attached from the start.
+/// On a kernel without detached mounts, the tmpfs is attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
-    form: StagedMount,
+    staged_mount: StagedMount,
     target: Target,
     directory: WritableDirectory,
 }
@@ -42,7 +42,7 @@ enum StagedMount {
     Attached(OwnedFd),
 }
 
-/// A tmpfs that was attached in the container.
+/// A tmpfs that was attached in the container, and is still writable.
 #[derive(Debug)]
 pub struct Tmpfs {
     mount: OwnedFd,
@@ -50,7 +50,7 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// The mount attributes of a tmpfs. Device nodes and set-user-id bits in it have no effect. A file
+/// The mount attributes of a tmpfs: device nodes and set-user-id bits in it have no effect. A file
 /// that is mounted in the tmpfs has the attributes of its own mount.
 const TMPFS_ATTRIBUTES: Attributes = Attributes {
     read_only: false,
@@ -60,8 +60,8 @@ const TMPFS_ATTRIBUTES: Attributes = Attributes {
 };
 
 impl Mounter {
-    /// Creates a tmpfs that will be mounted over the directory `target`. The container's root user
-    /// owns the root directory of the tmpfs.
+    /// Creates a tmpfs that will be mounted over the directory `target`. Its root directory belongs
+    /// to the container's root user.
     pub fn create_tmpfs(
         &mut self,
         target: Target,
@@ -70,7 +70,7 @@ impl Mounter {
         self.propagation.check_target(&target)?;
         let option_list = self.build_option_list(options)?;
         let path = target.path();
-        let (form, root) = if self.syscall_support.supports_detached_mounts() {
+        let (staged_mount, root) = if self.syscall_support.supports_detached_mounts() {
             let to_error = |errno| Error::system("make a tmpfs for", &path, errno);
             let mount = create_detached_tmpfs(&option_list).map_err(to_error)?;
             let root = open_root(&mount).map_err(to_error)?;
@@ -85,7 +85,7 @@ impl Mounter {
             (StagedMount::Attached(root_handle), root)
         };
         Ok(StagedTmpfs {
-            form,
+            staged_mount,
             target,
             directory: WritableDirectory::from_own_mount(root, &path, &self.procfs)
                 .map_err(Error::Container)?,
@@ -100,7 +100,7 @@ impl Mounter {
             ("gid", self.owner.gid().to_string()),
         ];
         if let Some(label) = options.label {
-            // mount(2) takes the label in quotes. So the label must not contain a quote.
+            // mount(2) takes the label in quotes, so the label must not contain a quotation mark.
             if label.contains(['"', '\0']) {
                 return Err(Error::Label {
                     label: label.to_owned(),
@@ -113,16 +113,17 @@ impl Mounter {
 }
 
 impl StagedTmpfs {
-    /// Returns the root directory of the tmpfs, in which the caller can create entries.
+    /// Returns the root directory of the tmpfs, in which the caller can create entries before and
+    /// after [`Self::attach`].
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Attaches the tmpfs to its target. After that, files can be mounted in it. Handles and
-    /// targets that were opened in the tmpfs before stay valid.
+    /// Attaches the tmpfs to its target, so that files can be mounted in it. Handles and mount
+    /// points that were opened in the tmpfs before stay valid.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
-        let mount = match self.form {
+        let mount = match self.staged_mount {
             StagedMount::Attached(mount) => mount,
             StagedMount::Detached(mount) => {
                 detached::attach(&mount, &self.target)?;
@@ -140,12 +141,14 @@ impl StagedTmpfs {
 }
 
 impl Tmpfs {
-    /// Returns the root directory of the tmpfs.
+    /// Returns the root directory of the attached tmpfs, for example to create further mount
+    /// points.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Makes the tmpfs read-only. The files that are mounted in it keep their own restrictions.
+    /// Makes the tmpfs read-only. The files that are mounted in it keep the attributes of their own
+    /// mounts.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel refuses this, for example with `EBUSY` while a file in the
@@ -170,7 +173,7 @@ fn create_detached_tmpfs(option_list: &[(&str, String)]) -> nix::Result<OwnedFd>
     syscalls::fsmount(&context, to_attribute_bits(TMPFS_ATTRIBUTES))
 }
 
-/// Joins the options to one string in the format of mount(2).
+/// Joins the options to the data string of mount(2), such as `size=1048576,mode=755`.
 fn join_options(option_list: &[(&str, String)]) -> String {
     let format_option = |(key, value): &(&str, String)| match *key {
         "context" => format!("context=\"{value}\""),

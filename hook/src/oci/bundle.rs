@@ -30,9 +30,11 @@ pub struct Bundle {
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
     pub bound_nodes: Vec<BoundNode>,
-    /// The host's directory that is mounted at /dev. It is `None` if a new tmpfs is mounted there.
+    /// The host's directory that is mounted at /dev. It is `None` if a new tmpfs is mounted there,
+    /// as is usual.
     dev_source: Option<PathBuf>,
-    /// The value of `linux.cgroupsPath`. The engine uses it to choose the container's cgroup.
+    /// The value of `linux.cgroupsPath`, with which the engine chooses the container's cgroup, such
+    /// as `system.slice:docker:0123`.
     pub cgroups_path: Option<String>,
     /// True if the bounding set contains CAP_SYS_ADMIN. Then a process in the container may get
     /// this capability.
@@ -41,7 +43,8 @@ pub struct Bundle {
     /// limit them.
     pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
-    /// The AppArmor profile of the container's processes. It is `None` if the engine chose none.
+    /// The AppArmor profile of the container's processes, such as `docker-default`. It is `None` if
+    /// the engine chose none.
     pub apparmor_profile: Option<String>,
     /// The devices that CDI specifications grant. Their order is the order in which the runtime
     /// calls the hooks from these specifications.
@@ -58,13 +61,13 @@ pub struct Bundle {
     pub detached_requests: Vec<DetachedRequest>,
 }
 
-/// A file below the host's /dev that config.json mounts into the container. Rootless engines do this
-/// for `--device`, because they cannot create device nodes.
+/// A file below the host's /dev that config.json mounts into the container. Rootless engines do
+/// this for `--device`, because they cannot create device nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundNode {
-    /// The path in the container.
+    /// The destination of the mount in the container, such as `/dev/fuse`.
     pub path: PathBuf,
-    /// The path on the host.
+    /// The source of the mount on the host, a path below /dev.
     pub source: PathBuf,
 }
 
@@ -146,8 +149,8 @@ impl Mount {
 
 const DEV_DIR: &str = "/dev";
 
-/// Returns the host's directory that is mounted at /dev. If several mounts have this mount point, the
-/// last one counts.
+/// Returns the host's directory that is mounted at /dev. If several mounts have this mount point,
+/// the last one counts.
 fn find_dev_source(mounts: &[Mount]) -> Option<PathBuf> {
     let mut dev_mounts = mounts
         .iter()
@@ -273,7 +276,7 @@ where
 }
 
 impl Bundle {
-    /// The maximum size of config.json in bytes.
+    /// The maximum size of config.json in bytes (10 MiB). A larger file is an error.
     pub const MAX_CONFIG_BYTES: usize = 10 << 20;
 
     /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
@@ -294,7 +297,7 @@ impl Bundle {
     }
 
     /// Reads config.json in the bundle `bundle_dir`. Fails if every user may write to this
-    /// directory.
+    /// directory, because config.json could then be forged.
     pub fn read(bundle_dir: &Path) -> Result<Self, BundleError> {
         if is_world_writable(bundle_dir) {
             return Err(BundleError::WorldWritable(bundle_dir.to_owned()));

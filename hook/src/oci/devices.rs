@@ -33,7 +33,8 @@ pub(crate) fn convert_nodes(spec_devices: &[LinuxDevice]) -> Vec<SpecNode> {
     spec_devices.iter().filter_map(convert_node).collect()
 }
 
-/// Converts a device rule to an entry of `linux.resources.devices` in config.json.
+/// Converts a device rule to an entry of `linux.resources.devices` in config.json. An entry without
+/// a major or minor number matches every number.
 pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
     let rule = rule.into();
     let kind = match rule.kind {

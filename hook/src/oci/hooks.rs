@@ -12,13 +12,13 @@ use injection_plan::cdi::CLAIM_SEPARATOR;
 use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
-/// The hook's option that names a device which a CDI specification grants.
+/// The hook's option for the devices that a CDI specification grants, such as `--cdi npu=0`.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The hook's option that names a masked path. The hook hides this path instead of the runtime.
+/// The hook's option that names a masked path, such as `--masked-path /sys/firmware`. The hook
+/// hides this path instead of the runtime.
 pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
-/// The file name of the hook program.
 pub(crate) const HOOK_FILE_NAME: &str = "boathook-hook";
 
 /// The file names of the hook program in all versions of Boathook. In the first versions,
@@ -93,7 +93,8 @@ fn split_class_and_devices(text: &str) -> Result<(ClassName, &str), String> {
     Ok((class, device_list_text))
 }
 
-/// The object `hooks` in config.json (OCI runtime specification, "POSIX-platform Hooks").
+/// The object `hooks` in config.json (OCI runtime specification, "POSIX-platform Hooks"). Only the
+/// two stages in which Boathook's hook can run are read.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
@@ -190,7 +191,7 @@ impl Hooks {
     }
 
     /// Returns the masked paths in the arguments of Boathook's hooks. The hook hides them instead
-    /// of the runtime.
+    /// of the runtime, so that files which it injects there stay visible.
     pub(super) fn list_masked_paths(&self) -> Vec<PathBuf> {
         let hooks = self.find_boathook_hooks();
         let paths = hooks.flat_map(|(_, hook)| hook.find_option_values(MASKED_PATH_OPTION));

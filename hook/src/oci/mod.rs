@@ -33,7 +33,8 @@ pub fn read_capped(source: impl Read, max_bytes: usize) -> io::Result<Option<Vec
     Ok((bytes.len() <= max_bytes).then_some(bytes))
 }
 
-/// Reads the regular file `path`. Returns `None` if it has more than `max_bytes` bytes.
+/// Reads the regular file `path`. Returns `None` if it has more than `max_bytes` bytes. Fails if
+/// the file is of another kind, such as a FIFO.
 pub(crate) fn read_file_capped(path: &Path, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
     let bytes = RegularFile::open(path)?.read(max_bytes as u64 + 1)?;
     Ok((bytes.len() <= max_bytes).then_some(bytes))

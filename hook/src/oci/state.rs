@@ -11,11 +11,11 @@ use serde::Deserialize;
 
 use super::read_capped;
 
-/// The fields of a container's state that the hook needs.
+/// The fields of a container's state that the hook needs. Other fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// The version of the OCI runtime specification that the runtime implements.
+    /// The version of the OCI runtime specification that the runtime implements, such as `1.2.0`.
     pub oci_version: String,
     pub id: String,
     pub status: String,
@@ -54,7 +54,7 @@ pub enum StateError {
 }
 
 impl State {
-    /// The maximum size of a state in bytes.
+    /// The maximum size of a state in bytes (1 MiB). A larger state is an error.
     pub const MAX_STATE_BYTES: usize = 1 << 20;
 
     pub fn read(source: impl Read) -> Result<Self, StateError> {

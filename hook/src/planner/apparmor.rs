@@ -16,7 +16,7 @@ const DENIED_PATHS: [&str; 5] = [
     "/sys/kernel/security",
 ];
 
-/// The names with which the names of engines' profiles start. podman appends its version.
+/// The prefixes of the names of engines' profiles. podman appends its version.
 const ENGINE_PROFILES: [&str; 5] = [
     "docker-default",
     "containers-default",
@@ -25,16 +25,17 @@ const ENGINE_PROFILES: [&str; 5] = [
     "nerdctl-default",
 ];
 
-/// Returns the paths that a profile denies. Returns none if the container has no profile.
+/// Returns the paths that a profile denies to read, as far as they are known. Returns no path if
+/// the container has no profile.
 pub(super) fn list_denied_paths(profile: Option<&str>) -> Vec<PathBuf> {
     let is_confined = profile.is_some_and(|profile| !matches!(profile, "" | "unconfined"));
     let paths: &[&str] = if is_confined { &DENIED_PATHS } else { &[] };
     paths.iter().map(PathBuf::from).collect()
 }
 
-/// Adds a warning for each path that an engine's profile denies and that has files of the plan below
-/// it. The rules of any other profile are unknown: a warning would come back at each start, also if
-/// the profile was written to allow the files.
+/// Adds a warning for each path that an engine's profile denies if the plan has files below it.
+/// Does not warn of other profiles, because their rules are unknown: such a profile may have been
+/// written to allow the files.
 pub(super) fn warn_of_denied_paths(plan: &mut InjectionPlan, profile: Option<&str>) {
     let profile_name = profile.unwrap_or_default();
     let is_engine_profile = ENGINE_PROFILES

@@ -19,12 +19,12 @@ use crate::oci::hooks::group_grants_by_class;
 use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
 
-/// Where a container's requests are found: its environment variables, its annotations, and the CDI
-/// grants in the arguments of its hooks.
+/// The places in which a container's requests are found: its environment variables, its
+/// annotations, and the CDI grants in the arguments of its hooks.
 pub struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations, which may request devices. The value is `None` if the container's
-    /// annotations must be ignored.
+    /// The annotations, which may request devices. The value is `None` if they must be ignored, for
+    /// example because the container is in no pod.
     annotations: Option<&'b BTreeMap<String, String>>,
     /// The devices that CDI specifications grant, by class. Variables and annotations that request
     /// these classes are ignored.
@@ -52,8 +52,8 @@ pub enum UnknownClass {
 }
 
 impl<'b> ContainerRequests<'b> {
-    /// Collects the requests in a bundle. If `origin` is `None`, the container's origin is
-    /// uncertain and its annotations are ignored.
+    /// Collects the requests in a bundle. `origin` says whether the container belongs to a pod. If
+    /// it is `None`, this is uncertain, and the container's annotations are ignored.
     pub fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         ContainerRequests {
             bundle,
@@ -127,7 +127,8 @@ impl<'b> ContainerRequests<'b> {
         attach_requests.any(|request| request.grant.class.as_str() == class)
     }
 
-    /// Returns the devices of the class that users requested with `boathook attach`.
+    /// Returns the devices of the class that users requested with `boathook attach`, and whether
+    /// they used `--force`.
     pub fn parse_attach_requests(
         &self,
         class: &DeviceClass,
@@ -150,7 +151,7 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns the container's own request for devices of the class, and where the request was
-    /// found.
+    /// found, such as in an environment variable.
     pub fn find_own_request(
         &self,
         class: &DeviceClass,
@@ -197,21 +198,23 @@ impl<'b> ContainerRequests<'b> {
             })
     }
 
-    /// Returns the names of the classes that the container requests with annotations.
+    /// Returns the names of the classes that the container requests with annotations, such as `npu`
+    /// for the key `devices.boathook.dev/npu`.
     fn list_annotated_classes(&self) -> impl Iterator<Item = &str> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
     }
 }
 
-/// Returns the path of a class file, whether or not the file can be read.
+/// Returns the path of a class file, such as `npu.toml`, whether or not the file can be read.
 pub fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path {
     source
         .as_ref()
         .map_or_else(FileError::path, |source| &source.path)
 }
 
-/// Returns the name of the class in `class_file`, which is the file name without `.toml`.
+/// Returns the name of the class in `class_file`, which is the file name without `.toml`: `npu` for
+/// `npu.toml`.
 pub(super) fn class_name_of_file(class_file: &Path) -> &str {
     let name = class_file.file_stem().and_then(OsStr::to_str);
     name.unwrap_or_default()

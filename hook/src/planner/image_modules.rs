@@ -1,4 +1,5 @@
-//! Chooses the places of modules that libraries of the image look for beside themselves.
+//! Chooses the directories of modules that a library of the image searches for beside itself, such
+//! as the backends of GBM in `gbm/`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,9 @@ use injection_plan::plan::{Action, InjectionPlan};
 use crate::apply::{IMAGE_LIBRARY_DIRS, find_image_directory};
 use crate::container::{Directory, Resolver, RootDir};
 
-/// Changes the paths of modules, which the plan has in the library directory of the host's
-/// distribution, to the library directory of the image at `rootfs`. If the image cannot be read, the
-/// paths stay as they are. This is also so for an empty directory: a mount point on which the image
-/// is not mounted, or is mounted only in the namespace of a rootless engine.
+/// Moves the modules of the plan from the library directory of the host's distribution to that of
+/// the image at `rootfs`. Changes nothing if the image cannot be read or its root directory is
+/// empty: the image may not be mounted there, or only in the namespace of a rootless engine.
 pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     let has_modules = plan.steps.iter().any(|step| match &step.action {
         Action::File(mount) => mount.is_image_module,
@@ -29,7 +29,8 @@ pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     }
     let open_file = |path: &Path| root.lookup(path).ok().flatten();
     let image_dir = find_image_directory(ProgramAbi::Native, open_file);
-    // The host may have a module in directories of two distributions.
+    // The host may have the same module in the directories of two distributions, which now have the
+    // same path. Only the first one is kept.
     let mut module_paths = BTreeSet::new();
     plan.steps.retain_mut(|step| match &mut step.action {
         Action::File(mount) if mount.is_image_module => {
@@ -42,16 +43,16 @@ pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     });
 }
 
-/// Reports whether the root directory has an entry.
+/// Reports whether the root directory has an entry. A mount point without the image has none.
 fn has_files(root: &RootDir) -> bool {
     let directory = root.handle().ok();
     let directory = directory.map(|handle| Directory::new(handle.into_fd(), Path::new("/")));
     directory.is_some_and(|directory| directory.has_entry(1, |_| true).unwrap_or_default())
 }
 
-/// Returns the path of a module in the library directory of the image. Returns `None` if the module is
-/// not in a directory within a library directory of native programs: `/usr/lib/i386-linux-gnu` is
-/// none.
+/// Returns the path of a module in the library directory of the image. Returns `None` if `path`
+/// does not have the form `LIBRARY_DIR/DIR/FILE`, with the library directory of a distribution's
+/// native programs. `/usr/lib/i386-linux-gnu` is for 32-bit programs.
 fn find_module_path(path: &Path, image_dir: &Path) -> Option<PathBuf> {
     let relative_path = IMAGE_LIBRARY_DIRS
         .iter()

@@ -10,9 +10,9 @@ use super::apparmor;
 use crate::authorization::Caller;
 use crate::oci::Bundle;
 
-/// Adds the paths to the plan that the hook must mask. Adds a warning for each path that the
-/// runtime masks or AppArmor denies, and that hides files of the plan. In a running container, nothing can be created
-/// below masked paths, so the hidden files are removed from the plan.
+/// Adds to the plan the masks that the hook must create. Adds a warning for each path that hides
+/// files of the plan because the runtime masks it or AppArmor denies it. Nothing can be created
+/// below masked paths of a running container, so its hidden files are removed from the plan.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
     bundle: &Bundle,
@@ -67,9 +67,9 @@ fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
     }
 }
 
-/// Replaces the paths in the plan that lead through a symbolic link of /proc or /sys, such as
-/// /proc/device-tree, to one of `hidden_paths`. The kernel creates these links, so they are the same on the
-/// host and in the container.
+/// Replaces paths of the plan, such as /proc/device-tree, that lead through a symbolic link of
+/// /proc or /sys to one of `hidden_paths`. The kernel creates these links, so they are the same on
+/// the host and in the container.
 fn resolve_kernel_links(plan: &mut InjectionPlan, hidden_paths: &[PathBuf], host: &dyn HostView) {
     let is_hidden = |path: &Path| {
         let mut hidden_paths = hidden_paths.iter();

@@ -13,21 +13,20 @@ use super::open_host;
 /// related.
 pub const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
-/// The domains of resource names that belong to the program that runs the containers, or to no vendor:
-/// what they name are different things, such as virtual machines and tunnels.
-const DOMAINS_OF_DIFFERENT_THINGS: [&str; 3] = [
+/// The domains of resource names that do not identify a vendor, and whose resources are unrelated,
+/// such as virtual machines and tunnels.
+const DOMAINS_OF_UNRELATED_RESOURCES: [&str; 3] = [
     DOMAIN_WITHOUT_VENDOR,
     "usb.boathook.dev",
     "devices.kubevirt.io",
 ];
 
-/// Returns a text that names other classes of the same vendor that have devices on this host.
-/// Returns `None` if there are none. The domain of the resource name identifies the vendor, who
-/// may have several classes, for example one for virtual machines. A class that extends the
-/// requested one is not named: it finds the same devices, unless config.toml hides them in the
-/// requested class.
+/// Returns a text that names the other classes of the same vendor that have devices on this host,
+/// or `None` if there are none. The domain of the resource name identifies the vendor. A class that
+/// extends the requested one is left out, because it finds the same devices.
 ///
-/// Call this only for a message about a missing device: it parses all class files of the vendor.
+/// Call this only for a message about a missing device, because it parses all class files of the
+/// vendor.
 pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
     let vendor = find_vendor(class)?;
     let host = open_host(config).ok()?;
@@ -38,26 +37,25 @@ pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<St
     let related_classes = classes.filter(|other| {
         other.name != class.name && find_vendor(other).as_deref() == Some(vendor.as_str())
     });
-    let names = related_classes.filter_map(|other| {
+    let class_descriptions = related_classes.filter_map(|other| {
         let count = discover::find_devices(&other, &host).devices.len();
         let env = &other.spec.request.env;
         (count > 0).then(|| format!("class {} has {count} (variable {env})", other.name))
     });
-    let names: Vec<String> = names.collect();
-    (!names.is_empty()).then(|| {
+    let class_descriptions: Vec<String> = class_descriptions.collect();
+    (!class_descriptions.is_empty()).then(|| {
         format!(
             "of the devices on this host, {}: request those, or let a class file extend that class \
              (docs/class-tutorial.md)",
-            names.join(", ")
+            class_descriptions.join(", ")
         )
     })
 }
 
-/// Returns a text that names the other classes that have devices on this host with the same
-/// resource as those of the class. Such a class is for another kind of host, whose driver has
-/// other files: if those of the requested class cannot be used, the other one is probably meant. A
-/// class that extends the requested one has the same files, so it is not named. Returns `None` if
-/// there is no such class.
+/// Returns a text that names the other classes whose devices on this host have the same resource as
+/// those of `class`, or `None` if there are none. Such a class expects other files of the driver,
+/// so it is probably meant if those of the requested class cannot be used. A class that extends the
+/// requested one is left out, because it has the same files.
 pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> Option<String> {
     let host = open_host(config).ok()?;
     let list_resources = |class: &DeviceClass| {
@@ -73,16 +71,16 @@ pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> O
         let mut other_resources = list_resources(other).into_iter();
         other.name != class.name && other_resources.any(|resource| resources.contains(&resource))
     });
-    let names = other_classes.map(|other| {
+    let class_descriptions = other_classes.map(|other| {
         let env = &other.spec.request.env;
         format!("class {} (variable {env})", other.name)
     });
-    let names: Vec<String> = names.collect();
-    (!names.is_empty()).then(|| {
+    let class_descriptions: Vec<String> = class_descriptions.collect();
+    (!class_descriptions.is_empty()).then(|| {
         format!(
             "on this host the same resource is also of {}: request that, or let a class file \
              extend that class (docs/class-tutorial.md)",
-            names.join(", ")
+            class_descriptions.join(", ")
         )
     })
 }
@@ -104,5 +102,5 @@ fn load_class(
 fn find_vendor(class: &DeviceClass) -> Option<String> {
     let resource = class.spec.resource.to_string();
     let (vendor, _) = resource.split_once('/')?;
-    (!DOMAINS_OF_DIFFERENT_THINGS.contains(&vendor)).then(|| vendor.to_owned())
+    (!DOMAINS_OF_UNRELATED_RESOURCES.contains(&vendor)).then(|| vendor.to_owned())
 }

@@ -1,4 +1,5 @@
-//! Keeps the devices that config.json gives to a container visible in the masks of the plan.
+//! Keeps the devices that config.json gives to a container visible in directories that the plan
+//! masks, such as /sys/class/drm. A mask is a read-only tmpfs with selected contents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,14 +13,14 @@ use super::ScannedClass;
 
 const DEV_DIR: &str = "/dev";
 
-/// The maximum number of device nodes of mounted directories, such as `/dev/dri`, that are looked
-/// up.
+/// The maximum number of device nodes that are looked up in mounted directories, such as
+/// `/dev/dri`. Further nodes are ignored.
 const MAX_MOUNTED_NODES: usize = 256;
 
-/// Adds the devices of config.json to the masks over directories in which the kernel lists devices,
-/// such as /sys/class/drm: a container can have a GPU of one vendor by the plan and one of another
-/// vendor by its engine (`--device /dev/dri/card1`). If the host's whole /dev is mounted, these
-/// directories are not masked.
+/// Adds the devices of config.json to the plan's masks over directories in which the kernel lists
+/// devices, such as /sys/class/drm. Without this, a mask would hide a GPU that the engine gives to
+/// the container (`--device /dev/dri/card1`). Removes these masks if the host's whole /dev is
+/// mounted.
 pub(super) fn show_spec_devices(plan: &mut InjectionPlan, spec: &SpecDevices, host: &dyn HostView) {
     if spec
         .mount_points
@@ -43,10 +44,10 @@ pub(super) fn show_spec_devices(plan: &mut InjectionPlan, spec: &SpecDevices, ho
     }
 }
 
-/// Adds to the plan of a running container the masks of `classes`, which the container had devices
-/// of, over directories in which the kernel lists devices. Leaves out directories for which the plan
-/// has a mask. A plan has no such mask if all these devices are unplugged, but the container's mask
-/// must not list them any more.
+/// Adds masks of `classes` to the plan of a running container that had devices of these classes. If
+/// all these devices are unplugged, the plan has no mask for them, but the container's mask must no
+/// longer list them. Adds only masks over directories in which the kernel lists devices, such as
+/// /sys/class/drm.
 pub(super) fn add_masks_without_devices<'l>(
     plan: &mut InjectionPlan,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
@@ -77,7 +78,7 @@ pub(super) fn add_masks_without_devices<'l>(
 struct DevicePaths {
     /// The directory that describes the node, such as `…/0000:00:02.0/drm/card0`.
     node: PathBuf,
-    /// The directory of the hardware, such as `…/0000:00:02.0`.
+    /// The directory of the hardware to which the node belongs, such as `…/0000:00:02.0`.
     hardware: PathBuf,
 }
 
@@ -113,8 +114,8 @@ fn find_device_paths(number: DeviceNumber, host: &dyn HostView) -> Option<Device
     Some(DevicePaths { node, hardware })
 }
 
-/// Adds the links of a masked directory that lead to one of the devices, to a part of it, or to a
-/// device that it is a part of.
+/// Adds to `links` those symbolic links in `directory`, such as /sys/class/drm, that lead to one of
+/// the devices, to a part of it, or to a device of which it is a part.
 fn add_links(
     directory: &Path,
     device_paths: &[DevicePaths],
@@ -125,15 +126,17 @@ fn add_links(
         return;
     }
     for name in host.list(directory).unwrap_or_default() {
-        let entry = directory.join(name);
-        let (Ok(target), Ok(path)) = (host.read_link(&entry), host.canonicalize(&entry)) else {
+        let link_path = directory.join(name);
+        let (Ok(target), Ok(resolved_path)) =
+            (host.read_link(&link_path), host.canonicalize(&link_path))
+        else {
             continue;
         };
-        let is_of_device = |device: &DevicePaths| {
-            device.node.starts_with(&path) || path.starts_with(&device.hardware)
+        let leads_to_device = |device: &DevicePaths| {
+            device.node.starts_with(&resolved_path) || resolved_path.starts_with(&device.hardware)
         };
-        if device_paths.iter().any(is_of_device) {
-            links.insert(entry, target);
+        if device_paths.iter().any(leads_to_device) {
+            links.insert(link_path, target);
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::oci::CdiGrant;
 use crate::oci::hooks::MASKED_PATH_OPTION;
 use crate::planner::Caller;
 
-/// The parsed command line of `boathook-hook`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
     /// The hook is called by a runtime because a container starts.
@@ -26,14 +25,15 @@ pub(super) enum CommandLine {
 /// The options that a runtime gives to the hook.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct StartOptions {
-    /// The path of the configuration file. `None` means the default path.
+    /// The path of the configuration file. `None` means `/etc/boathook/config.toml`, which may be
+    /// absent.
     pub config_path: Option<PathBuf>,
-    /// The time in seconds after which the hook fails. Only tests set this value.
+    /// The time in seconds after which the hook fails, by default 10. Only tests set this value.
     pub deadline_seconds: Option<NonZeroU32>,
     /// An additional directory that contains class files. `boathook class test` sets it.
     pub additional_class_dir: Option<PathBuf>,
     pub log_level: Option<LogLevel>,
-    /// True if the hook prints an error as JSON.
+    /// True if the hook prints an error as JSON, because of the option `--json`.
     pub is_json: bool,
     /// The paths that the hook masks. The runtime does not mask them, because `boathook-runtime`
     /// removed them from `linux.maskedPaths` in config.json.
@@ -41,7 +41,6 @@ pub struct StartOptions {
     pub caller: Caller,
 }
 
-/// An error in the command line.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum UsageError {
     #[error("unexpected argument `{0}`")]

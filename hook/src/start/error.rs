@@ -1,4 +1,4 @@
-//! Declares the errors that prevent the start of a container.
+//! Declares the errors that prevent the start of a container, and their exit codes.
 
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -40,7 +40,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Returns the exit code of the hook for this error.
+    /// Returns the exit code of the hook for this error, which an error of a container takes from
+    /// its cause.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             StartError::Config(_) => ExitCode::Config,

@@ -1,5 +1,5 @@
 //! Injects the requested devices when a container starts: reads the container's state, computes the
-//! injection plan, records it, and applies it.
+//! injection plan, writes the attachment record, and applies the plan.
 
 use std::fs;
 use std::io;

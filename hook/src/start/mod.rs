@@ -88,7 +88,8 @@ pub fn main() -> process::ExitCode {
     }
 }
 
-/// Injects the devices that a container requests. Reads the container's state from stdin.
+/// Injects the devices that a container requests. Drops privileges and starts the deadline before
+/// it reads the container's state from stdin.
 pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confine_result = crate::process::confine();
     skip_report_patterns();
@@ -97,8 +98,8 @@ pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
             .deadline_seconds
             .map_or(deadline::DEADLINE_SECONDS, NonZeroU32::get),
     );
-    // The deadline must also apply to the report of an error, so it is not dropped when this
-    // function returns.
+    // The deadline must still apply while the caller reports an error, so it is not dropped when
+    // this function returns.
     let mut deadline = deadline.map(ManuallyDrop::new);
     let mut config = installation::load_configuration(options.config_path.as_deref());
     if let Ok(config) = &mut config {
@@ -124,7 +125,7 @@ fn report_failure(code: ExitCode, message: &str, is_json: bool) -> process::Exit
 }
 
 fn print_texts(texts: &[&str]) -> process::ExitCode {
-    // The error is ignored. The reader of the help text may have closed the pipe.
+    // The error is ignored, because the reader of the text may have closed the pipe.
     let _ = io::stdout().write_all(texts.concat().as_bytes());
     ExitCode::Success.into()
 }

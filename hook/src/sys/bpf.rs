@@ -15,7 +15,7 @@ pub(crate) type Insn = [u8; 8];
 /// The flag `BPF_F_ALLOW_MULTI`. A cgroup to which programs are attached with this flag can have
 /// several device programs. All of them must allow an access.
 pub(crate) const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
-/// The flag `BPF_F_REPLACE` (Linux 5.6). It makes a program replace an attached program.
+/// The flag `BPF_F_REPLACE` (Linux 5.6), with which a new program replaces an attached one.
 pub(crate) const BPF_F_REPLACE: u32 = 1 << 2;
 /// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
 pub(crate) const MAX_ATTACHED_PROGRAMS: usize = 64;
@@ -48,7 +48,7 @@ pub(crate) enum ProgramScope {
     Effective,
 }
 
-/// The device programs of a cgroup, as bpf(2) lists them.
+/// The device programs of a cgroup, in the order and with the flag that bpf(2) reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CgroupPrograms {
     /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`,
@@ -177,12 +177,11 @@ pub(crate) fn read_instructions(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Er
 pub(crate) struct ProgramDescription {
     /// The name that the program got when it was loaded. It may be empty.
     pub(crate) name: String,
-    /// The number of BPF maps that the program uses.
     pub(crate) map_count: u32,
 }
 
-/// Returns the properties of an open program. The kernel shows them even if it hides the program's
-/// instructions.
+/// Returns the properties of an open program, such as the name that bpftool shows. The kernel shows
+/// them even if it hides the program's instructions.
 pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescription, Errno> {
     let info = read_info(program, &mut [])?;
     let name = info.name.split(|byte| *byte == 0).next();

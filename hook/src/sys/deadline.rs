@@ -55,22 +55,23 @@ const STAGE_DESCRIPTIONS: [&str; 5] = [
 ];
 
 static CURRENT_STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
-/// The name of the container for the report of an exceeded deadline, followed by `: `. Its memory
-/// is never freed, so that the signal handler can read it at any time.
+/// The beginning of the report of an exceeded deadline, which names the container, such as
+/// `container 0123: `. This memory is never freed, so that the signal handler can read it at any
+/// time.
 static REPORT_PREFIX: AtomicPtr<String> = AtomicPtr::new(null_mut());
 /// The descriptor of the log file to which the report is written in addition to stderr. -1 means
 /// that there is no log file.
 static REPORT_FD: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
-    /// Makes this the current stage.
+    /// Makes this the current stage. The report of an exceeded deadline names it.
     pub fn begin(self) {
         CURRENT_STAGE.store(self as u8, Ordering::Relaxed);
     }
 }
 
 /// Sets the container id for the report of an exceeded deadline. The id must not contain control
-/// characters.
+/// characters, because the signal handler that writes the report does not escape them.
 pub(crate) fn set_container_id(id: &str) {
     let prefix = format!("container {id}: ");
     REPORT_PREFIX.store(Box::into_raw(Box::new(prefix)), Ordering::Release);
@@ -93,7 +94,8 @@ pub struct Deadline {
 const KILL_DELAY: Duration = Duration::from_secs(1);
 
 impl Deadline {
-    /// Starts a deadline that ends this process after `seconds` seconds.
+    /// Starts a deadline: this process gets SIGALRM after `seconds` seconds, and SIGKILL one second
+    /// later.
     pub fn start(seconds: u32) -> Result<Self, Errno> {
         let handler = SigHandler::Handler(report_and_exit);
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
@@ -132,6 +134,7 @@ impl Deadline {
     }
 
     /// Calls `work` and returns its result. The time of this call does not count for the deadline.
+    /// It is used for programs that have a limit of their own.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let remaining_seconds = alarm::cancel();
         let no_expiration = Expiration::OneShot(Duration::ZERO.into());

@@ -24,7 +24,8 @@ pub(crate) struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Starts the leader process of a new group.
+    /// Starts the leader process of a new group. A program joins the group if it is started with
+    /// the id of the group (setpgid(2)).
     pub(crate) fn start() -> Result<Self, Errno> {
         let (read_end, write_end) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child calls only functions that are async-signal-safe, and does not

@@ -30,14 +30,15 @@ pub(crate) fn open_tree_clone(file: impl AsFd, is_recursive: bool) -> Result<Own
     into_descriptor(result)
 }
 
-/// Attaches the detached mount `mount` at `target`, an open file or directory.
+/// Attaches the detached mount `mount` at `target`, an open file or directory. No path is resolved,
+/// so no symbolic link can redirect the mount.
 pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Sets the `MOUNT_ATTR_*` bits in `attributes` for a mount. `mount` is the open root of the mount.
-/// Sets the propagation type unless `propagation` is 0. If `is_recursive` is true, the mounts
-/// inside the mount are changed as well.
+/// Sets the `MOUNT_ATTR_*` bits in `attributes` for the mount whose open root is `mount`. Sets the
+/// propagation type, such as `MS_PRIVATE`, unless `propagation` is 0. If `is_recursive` is true,
+/// the mounts inside the mount are changed as well.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
     is_recursive: bool,
@@ -52,7 +53,7 @@ pub(crate) fn set_attributes(
     )
 }
 
-/// Opens a context in which a file system of the type `fs_type` can be created.
+/// Opens a context in which a file system of the type `fs_type`, such as `tmpfs`, can be created.
 pub(crate) fn fsopen(fs_type: &CStr) -> Result<OwnedFd> {
     into_descriptor(fsopen_raw(fs_type, libc::FSOPEN_CLOEXEC))
 }

@@ -36,13 +36,14 @@ impl NetlinkSocket {
     pub(crate) fn open(protocol: SockProtocol) -> Result<Self> {
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        // The kernel normally answers at once. The timeout ensures that this process does not wait
-        // forever.
+        // The kernel normally answers at once. The timeout of one second ensures that this process
+        // does not wait forever.
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
         Ok(NetlinkSocket(socket))
     }
 
-    /// Sends a message to the members of a multicast group.
+    /// Sends a message to all sockets in this network namespace that are members of a multicast
+    /// group.
     pub(crate) fn send_to_group(&self, message: &[u8], group: u32) -> Result<()> {
         let group = NetlinkAddr::new(0, group);
         sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()).map(drop)
@@ -109,7 +110,8 @@ pub(crate) struct LinkInfo {
 pub(crate) struct LinkSocket(NetlinkSocket);
 
 impl LinkSocket {
-    /// Opens a socket in the network namespace of this process.
+    /// Opens a socket in the network namespace of this process. The socket keeps this namespace
+    /// even if the process enters another one.
     pub(crate) fn open() -> Result<Self> {
         NetlinkSocket::open(SockProtocol::NetlinkRoute).map(LinkSocket)
     }
@@ -167,7 +169,7 @@ impl LinkSocket {
         self.0.send_request(RTM_NEWLINK, &payload.concat())
     }
 
-    /// Brings a network interface up.
+    /// Brings a network interface up, as `ip link set NAME up` does.
     pub(crate) fn set_link_up(&self, link: LinkInfo) -> Result<()> {
         self.0
             .send_request(RTM_NEWLINK, &encode_link_header(link.index, IFF_UP, IFF_UP))
@@ -178,7 +180,8 @@ impl LinkSocket {
 /// `change_mask`.
 fn encode_link_header(index: i32, flags: u32, change_mask: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(IFINFOMSG_BYTES);
-    // The address family and the hardware type of the interface. 0 means any.
+    // The first four bytes are the address family and the hardware type of the interface. 0 means
+    // any.
     bytes.extend([0; 4]);
     bytes.extend(index.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());

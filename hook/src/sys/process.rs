@@ -15,7 +15,6 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sig
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-/// Removes all environment variables of this process.
 pub(crate) fn clear_environment() {
     // SAFETY: the process has one thread, so no other code reads the environment
     // meanwhile, and no pointer into it is kept across this call.
@@ -33,14 +32,15 @@ pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
     unsafe { sigaction(Signal::SIGXFSZ, &ignore_action) }
 }
 
-/// Restores the action of SIGXFSZ. `action` is the result of [`ignore_file_size_signal`].
+/// Restores the action of SIGXFSZ before this process executes another program, which would inherit
+/// that the signal is ignored. `action` is the result of [`ignore_file_size_signal`].
 pub(crate) fn restore_file_size_signal(action: &SigAction) {
     // SAFETY: the action is the one that the process was started with, so it has no handler.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, action) };
 }
 
 /// Closes all descriptors except stdin, stdout and stderr. The caller must call this function
-/// before this process opens a file.
+/// before this process opens a file, because the descriptor of this file would be closed as well.
 pub(crate) fn close_inherited_descriptors() {
     const FIRST_INHERITED_FD: libc::c_uint = 3;
     // SAFETY: the function is called before anything is opened, so that no owner in this
@@ -74,8 +74,8 @@ pub(crate) fn close_inherited_descriptors() {
     }
 }
 
-/// The maximum size in bytes of the answer of a child process. A child process that writes more is
-/// killed.
+/// The maximum size in bytes of the answer of a child process (1 MiB). A child process that writes
+/// more is killed.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// The time after SIGKILL that this process waits for the end of a child process. Then it no longer
@@ -144,7 +144,7 @@ fn start_child_dyn(time_limit: Duration, work: &mut dyn FnMut() -> String) -> Re
 
 impl Child {
     /// Waits until the child process ends. Returns its answer, or `None` if it failed or was
-    /// killed.
+    /// killed, for example because of the time limit.
     pub fn wait(&mut self) -> Result<Option<String>, Errno> {
         loop {
             if let Some(answer) = self.poll()? {
@@ -202,7 +202,8 @@ impl Child {
         (has_input, length)
     }
 
-    /// Reports whether a child process still exists that SIGKILL did not end in time.
+    /// Reports whether the child process still exists. SIGKILL does not end a process in an
+    /// uninterruptible sleep.
     pub fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }

@@ -39,7 +39,7 @@ struct MountIdRequest {
 /// The result of statmount(2). It has the first fields of `struct statmount` of
 /// `include/uapi/linux/mount.h`.
 #[repr(C)]
-struct StatmountAnswer {
+struct StatmountResult {
     size: u32,
     options: u32,
     mask: u64,
@@ -58,7 +58,7 @@ struct StatmountAnswer {
 }
 
 const _: () =
-    assert!(size_of::<StatmountAnswer>() == 512 && offset_of!(StatmountAnswer, propagation) == 72);
+    assert!(size_of::<StatmountResult>() == 512 && offset_of!(StatmountResult, propagation) == 72);
 
 /// Returns an id of the mount that contains `file`. `id_mask` selects the kind of id:
 /// [`STATX_MNT_ID`] or [`STATX_MNT_ID_UNIQUE`]. Returns `None` if the kernel does not support this
@@ -121,7 +121,7 @@ pub(crate) fn query_mount(mount_id: u64) -> Result<MountRelations> {
         mount_id,
         mask: STATMOUNT_MNT_BASIC,
     };
-    let mut answer = MaybeUninit::<StatmountAnswer>::zeroed();
+    let mut answer = MaybeUninit::<StatmountResult>::zeroed();
     // SAFETY: the request is readable for the size that it states, and the answer is writable
     // for the size given.
     let result = unsafe {
@@ -129,7 +129,7 @@ pub(crate) fn query_mount(mount_id: u64) -> Result<MountRelations> {
             SYS_STATMOUNT,
             ptr::from_ref(&request),
             answer.as_mut_ptr(),
-            size_of::<StatmountAnswer>(),
+            size_of::<StatmountResult>(),
             0,
         )
     };
@@ -145,7 +145,8 @@ pub(crate) fn query_mount(mount_id: u64) -> Result<MountRelations> {
     })
 }
 
-/// Calls statmount(2) with flags that the kernel must refuse, and returns the error.
+/// Calls statmount(2) with flags that the kernel must refuse, and returns the error. ENOSYS means
+/// that the kernel does not have the call.
 pub(crate) fn probe_statmount() -> Result<()> {
     // SAFETY: the kernel refuses the flags before it reads or writes anything.
     let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };

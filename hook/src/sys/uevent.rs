@@ -14,7 +14,7 @@ use super::netlink::NetlinkSocket;
 /// The bit mask of the multicast groups whose messages are received. Group 1 is that of the kernel.
 /// udev sends to [`UDEV_GROUP`] after it has created the links of the device.
 const RECEIVED_GROUP_MASK: u32 = 1 | UDEV_GROUP;
-/// The bit mask of the multicast group of udev.
+/// The bit mask of the multicast group in which udev sends messages to its listeners.
 const UDEV_GROUP: u32 = 2;
 
 /// The size of the receive buffer in bytes. A message of the kernel has at most 2048 bytes
@@ -29,7 +29,8 @@ const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
     b"\0SUBSYSTEM=bdi\0",
 ];
 
-/// A socket that receives the uevents of the kernel and of udev.
+/// A socket that receives the uevents of the kernel and of udev, for example when a device is
+/// plugged in.
 pub struct UeventReceiver(OwnedFd);
 
 impl UeventReceiver {

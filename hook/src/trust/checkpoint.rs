@@ -1,4 +1,5 @@
-//! Finds the devices that the kubelet has allocated to a container.
+//! Finds the devices that the kubelet has allocated to a container, in the checkpoint of the
+//! kubelet's device manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 

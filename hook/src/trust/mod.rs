@@ -31,7 +31,7 @@ use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
 
-/// The error if a request cannot be authorized.
+/// The error that prevents the authorization of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(

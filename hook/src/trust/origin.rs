@@ -1,10 +1,10 @@
-//! Determines the origin of a container from data that neither the author of its image nor the
-//! author of a pod can write.
+//! Determines the origin of a container, which is a pod or a user of the host. Uses only data that
+//! neither the author of the container's image nor the author of a pod can write.
 //!
 //! The kubelet writes the uid of a pod into the path of its containers' cgroups. An annotation
-//! alone proves nothing: podman copies annotations from the manifest of an image into
-//! config.json, and CRI-O copies them from the pod. The annotations of an engine about a
-//! container are trusted only if they have the same uid as the path of its cgroup.
+//! alone proves nothing: podman copies annotations from the manifest of an image into config.json,
+//! and CRI-O copies them from the pod. The annotations of an engine about a container are trusted
+//! only if they have the same uid as the path of its cgroup.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Returns whether this pod has the name `namespace_and_name`, in the form `NAMESPACE/NAME`.
+    /// Returns whether this pod has the given name in the form `NAMESPACE/NAME`, such as
+    /// `kube-system/npu-test`.
     pub fn has_name(&self, namespace_and_name: &str) -> bool {
         namespace_and_name.split_once('/') == Some((&self.namespace, &self.name))
     }
@@ -60,7 +61,8 @@ impl fmt::Display for Pod {
     }
 }
 
-/// The reason why the origin of a container is uncertain.
+/// The reason why it is uncertain whether a container belongs to a pod. Such a container gets no
+/// device.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
     #[error(
@@ -238,7 +240,7 @@ fn parse_containerd_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, Orig
 }
 
 /// Parses the JSON in the annotation `key`. Returns `None` if the annotation is missing or is
-/// `null`.
+/// `null`, and an error if it has another format.
 fn parse_json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! Parses the uid of a pod, which occurs in three forms.
+//! Parses the uid of a pod, which the API server, the kubelet and systemd write in three forms.
 
 use std::fmt;
 use std::path::{Component, Path};
@@ -10,7 +10,8 @@ use std::path::{Component, Path};
 pub struct PodUid(String);
 
 impl PodUid {
-    /// Parses a uid with dashes, with underscores, or without separators.
+    /// Parses a uid with dashes, with underscores, or without separators. Returns `None` if it does
+    /// not have 32 hexadecimal digits.
     pub(super) fn parse(uid_text: &str) -> Option<Self> {
         let digits: String = uid_text
             .chars()

@@ -34,7 +34,7 @@ pub(super) enum Action {
 /// An `update` command that reads a container's new resources from a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UpdateCommand {
-    /// The number of arguments before the subcommand `update`.
+    /// The number of arguments before the subcommand `update`, such as `--root DIR`.
     pub(super) global_argument_count: usize,
     pub(super) id: OsString,
     /// The path of the file that contains the new resources, or `-` for stdin.

@@ -1,4 +1,5 @@
-//! Adds the hook and the device rules to config.json.
+//! Adds the hook, and the device rules of the injection plan, to config.json. The runtime then
+//! calls the hook although the engine does not support hooks.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ use crate::oci::hooks::{HOOK_FILE_NAME, MASKED_PATH_OPTION};
 const HOOK_TIMEOUT_SECONDS: u32 = runtime_config::HOOK_TIMEOUT_SECONDS;
 const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START_TIME.as_secs());
 
-/// The entry in config.json that makes the runtime call the hook.
+/// The hook in the list `hooks.prestart` of config.json, which makes the runtime call the hook
+/// program.
 pub(super) struct HookEntry {
     /// The absolute path of the hook program.
     path: String,

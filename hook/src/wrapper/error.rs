@@ -1,4 +1,4 @@
-//! Declares the error type of `boathook-runtime`.
+//! Declares the errors of `boathook-runtime`, and their exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use crate::exit::ExitCode;
 use crate::oci::BundleError;
 use crate::planner::PlannerError;
 
-/// The reason why `boathook-runtime` did not execute the real runtime.
+/// The reason why `boathook-runtime` ended without executing the real runtime. In the case of
+/// `create`, the container does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WrapperError {
     #[error(transparent)]
@@ -67,7 +68,8 @@ pub enum WrapperError {
 }
 
 impl WrapperError {
-    /// Adds the container's id to the error message.
+    /// Adds the container's id to the error message, because a log has messages about many
+    /// containers.
     pub(super) fn with_container(self, id: &str) -> Self {
         WrapperError::Container {
             id: id.to_owned(),

@@ -17,7 +17,8 @@ use crate::oci::Bundle;
 /// config.json.
 #[derive(Debug, Default)]
 pub(super) struct RemovedPaths {
-    /// The paths from `linux.maskedPaths`. The hook masks them instead of the runtime.
+    /// The paths from `linux.maskedPaths`, such as `/sys/firmware`. The hook masks them instead of
+    /// the runtime.
     pub(super) masked: Vec<PathBuf>,
     /// The paths from `linux.readonlyPaths`. The hook mounts a writable directory at each of them.
     pub(super) read_only: Vec<PathBuf>,

@@ -75,8 +75,8 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
-/// Returns the bundle of the container `container_id`. It is found in the command line of the
-/// runtime that called this hook. The runtime is the hook's parent process.
+/// Returns the bundle of the container `container_id`, as the command line of the runtime names it.
+/// The runtime is the parent process of the hook, which calls this function.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn find_caller_bundle(container_id: &str) -> Option<PathBuf> {
     const MAX_COMMAND_LINE_BYTES: usize = 2 << 20;
@@ -105,8 +105,8 @@ fn exec_real_runtime(
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
-    // The deadline must also apply to the report of an error, so it is not dropped when this
-    // function returns.
+    // The deadline must still apply while the caller reports an error, so it is not dropped when
+    // this function returns.
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(WrapperError::Signal)?;
     let deadline = ManuallyDrop::new(deadline);
     let original_signal_action =
@@ -237,8 +237,8 @@ fn increment_nesting_level(command: &mut Command, runtime_path: &Path) -> Result
     Ok(())
 }
 
-/// Adds the hook and the device rules to a container's config.json. Changes nothing if the
-/// container requests nothing.
+/// Adds the hook and the device rules to a container's config.json. Leaves the file as it is if the
+/// container requests no device.
 fn add_hook(
     container: &NewContainer,
     config: &Config,

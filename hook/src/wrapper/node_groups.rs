@@ -75,9 +75,9 @@ pub(super) fn find_missing_groups(
     }
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node {
-            created_node_permissions: Some(own),
+            created_node_permissions: Some(permissions),
             ..
-        } => Some((own.mode, own.gid)),
+        } => Some((permissions.mode, permissions.gid)),
         Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
             // If the device node no longer exists or now has another device number, it is skipped

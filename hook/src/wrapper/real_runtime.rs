@@ -1,4 +1,4 @@
-//! Finds the OCI runtime that `boathook-runtime` executes.
+//! Finds the OCI runtime that `boathook-runtime` executes, such as runc, crun or youki.
 
 use std::env;
 use std::io;

@@ -1,9 +1,10 @@
-//! The name of a cluster release.
+//! Parses the name of a cluster release, such as `kube-system/boathook`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The maximum length of a name in bytes: a namespace and a name in Kubernetes, and a slash.
+/// The maximum length of a name in bytes: 63 for a namespace of Kubernetes, 1 for the slash, and
+/// 253 for the name of an object.
 pub(crate) const MAX_NAME_BYTES: usize = 63 + 1 + 253;
 
 /// The name of a cluster release, which is the same for all its pods: `NAMESPACE/NAME` of its

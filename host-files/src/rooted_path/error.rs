@@ -1,4 +1,4 @@
-//! The errors that can occur while a path is resolved.
+//! Declares the errors that can occur while a path is resolved below a root directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ pub enum Error {
         path.display()
     )]
     TooManyLinks { path: PathBuf },
-    /// The path leads through a symbolic link, although it did not when it was resolved before.
+    /// The path leads through a symbolic link where the caller expects none. For example, another
+    /// process has replaced a directory by a link.
     #[error(
         "{} leads through a symbolic link that was not there before: it was replaced",
         path.display()
@@ -40,7 +41,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error of a failed system call.
+    /// Returns the error of a failed system call. `action` is a verb for the message, such as
+    /// "open".
     pub fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         Self::System {
             action,

@@ -1,4 +1,5 @@
-//! Handles on files, which are `O_PATH` file descriptors. Also the kind and the identity of a file.
+//! Defines handles on files, which are `O_PATH` file descriptors, and the kind and the identity of
+//! a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,7 +90,7 @@ impl Identity {
         [self.dev, self.ino, self.rdev]
     }
 
-    /// Returns whether the inode of the file has this number. The file system may be any.
+    /// Returns whether the inode of the file has this number, whatever the file system is.
     pub fn has_inode_number(self, number: u64) -> bool {
         self.ino == number
     }
@@ -121,7 +122,7 @@ impl Handle {
         Identity::from_stat(&self.stat)
     }
 
-    /// Returns the metadata that was read when the handle was opened.
+    /// Returns the metadata that was read when the handle was opened. It may have changed since.
     pub fn stat(&self) -> &FileStat {
         &self.stat
     }

@@ -20,7 +20,7 @@ pub(crate) const MAX_COMPONENTS: usize = 256;
 pub struct Name<'a>(&'a OsStr);
 
 impl<'a> Name<'a> {
-    /// Returns an error if `name` cannot be the name of a directory entry.
+    /// Returns an error if `name` cannot be the name of a directory entry, such as `..` or `a/b`.
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
         match name.as_bytes() {

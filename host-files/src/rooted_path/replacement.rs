@@ -108,8 +108,8 @@ impl<'a> FileReplacement<'a> {
 impl Drop for FileReplacement<'_> {
     fn drop(&mut self) {
         if let Some(temporary_name) = self.temporary_name.take() {
-            // An error of the removal is ignored. The value is dropped without a commit only after
-            // another error, and the caller reports that other error.
+            // An error of the removal is ignored, because the caller reports the error that
+            // prevented the commit.
             let _ = unlinkat(
                 &self.dir_fd,
                 temporary_name.as_str(),

@@ -54,7 +54,8 @@ impl RootDir {
         Handle::new(self.fd, path)
     }
 
-    /// Opens a new handle on the root directory.
+    /// Opens a new handle on the root directory. The handle stays valid after this value is
+    /// dropped.
     pub fn handle(&self) -> Result<Handle> {
         let root = Path::new("/");
         let fd = openat(&self.fd, ".", HANDLE_FLAGS, Mode::empty())

@@ -29,7 +29,7 @@ use crate::rooted_path::{Error, FileKind, Handle, Result};
 /// (path_resolution(7)).
 pub const MAX_LINKS: usize = 40;
 
-/// What a walk does with a symbolic link at the end of the path.
+/// The treatment of a symbolic link at the end of the path, as with `O_NOFOLLOW` of open(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
     /// The walk follows the link and ends at its target.
@@ -99,7 +99,6 @@ pub struct Walk<'a> {
     /// a symbolic link, the next step follows it.
     opened_file: Option<OpenedComponent>,
     pending_components: VecDeque<PendingComponent>,
-    /// The number of symbolic links that the walk has followed.
     link_count: usize,
     missing_names: Vec<OsString>,
     is_dangling: bool,
@@ -227,7 +226,8 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// Ends the walk at `first_name`, which does not exist.
+    /// Ends the walk at `first_name`, which does not exist. All components after it are missing as
+    /// well.
     fn stop_at_missing_name(&mut self, first_name: OsString) {
         self.missing_names.push(first_name);
         let remaining_names =

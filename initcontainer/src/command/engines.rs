@@ -1,4 +1,5 @@
-//! Chooses the engines that an installation configures.
+//! Chooses the engines that an installation configures: those that `--engine` names, or those that
+//! are found on the host.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +10,8 @@ use runtime_config::{Engine, InstallationRecord, Options, find_docker_snap, prog
 
 use crate::output::Output;
 
-/// Paths on a host. If one of them exists, a kubelet or another client of the kubelet's container
-/// runtime interface (CRI) may use containerd.
+/// The paths that show that a kubelet, or another client of the container runtime interface (CRI),
+/// may use containerd. One existing path is enough.
 const CRI_CLIENT_PATHS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
 /// The name of the kubelet's program. If a host has this program, its kubelet may start pods
 /// through containerd.

@@ -19,7 +19,8 @@ use crate::output::{InstalledRelease, Output};
 use crate::restart::{self, PendingRestarts};
 use crate::{running_services, selinux};
 
-/// The input of an installation or upgrade.
+/// The input of an installation or upgrade. An upgrade takes it from the existing installation's
+/// manifest, and `install` from the command line.
 pub(super) struct InstallRequest {
     pub(super) payload: Payload,
     pub(super) engines: Vec<(Engine, Options)>,
@@ -93,7 +94,7 @@ pub(super) fn execute_request(
     restart::report_failures(failures)
 }
 
-/// Prints the steps that a dry run has planned.
+/// Prints the planned steps of a dry run, or that there is nothing to do.
 pub(super) fn print_steps(steps: &[Step], output: &mut Output) {
     steps.iter().for_each(|step| output.report_step(step));
     if steps.is_empty() {
@@ -115,12 +116,12 @@ fn describe_release(
     payload: &Payload,
     plan: &install::InstallationPlan,
 ) -> InstalledRelease {
-    let classes = payload.class_file_names();
-    let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
+    let file_names = payload.class_file_names();
+    let class_names = file_names.iter().map(|name| name.trim_end_matches(".toml"));
     InstalledRelease {
         version: payload.version.clone(),
         directory: host.programs_dir().to_owned(),
-        classes: classes.map(str::to_owned).collect(),
+        classes: class_names.map(str::to_owned).collect(),
         engines: plan.engine_plans.iter().map(|plan| plan.engine).collect(),
     }
 }
@@ -129,12 +130,12 @@ fn format_summary(host: &Host, payload: &Payload, plan: &install::InstallationPl
     if plan.steps.is_empty() {
         return "nothing to do: everything is installed and configured\n".into();
     }
-    let engines: Vec<_> = plan
+    let engine_names: Vec<_> = plan
         .engine_plans
         .iter()
         .map(|plan| plan.engine.name())
         .collect();
-    let engines = match engines.as_slice() {
+    let engines = match engine_names.as_slice() {
         [] => "none".to_owned(),
         names => names.join(", "),
     };

@@ -1,4 +1,5 @@
-//! Implements the command `install`.
+//! Implements the command `install`, which copies the programs to the host and configures its
+//! engines to call the hook.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     let host = &directories::choose_directories(host, &requested_directories)?;
     let source = find_release_dir(args.source.as_deref())?;
     // The manifest records these paths, so they must not depend on the working directory.
-    let classes_dir = args.classes.as_deref().map(std::path::absolute);
-    let classes_dir = classes_dir.transpose()?;
+    let absolute_dir = args.classes.as_deref().map(std::path::absolute);
+    let classes_dir = absolute_dir.transpose()?;
     let classes = match &classes_dir {
         Some(_) if args.classes.as_deref() == Some(Path::new(NO_CLASSES)) => ClassFileSource::None,
         Some(dir) => ClassFileSource::Directory(dir),
@@ -98,8 +99,10 @@ pub(super) fn read_payload(
     source: &Path,
     classes: ClassFileSource<'_>,
 ) -> Result<Payload> {
-    let version = Payload::read_version(source)?;
-    let version = version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION"));
+    let release_version = Payload::read_version(source)?;
+    let version = release_version
+        .as_deref()
+        .unwrap_or(env!("CARGO_PKG_VERSION"));
     let mut payload = Payload::read(version, source, classes)?;
     if host.as_path() != Path::new("/") {
         payload.options.source_dir = None;
@@ -107,7 +110,8 @@ pub(super) fn read_payload(
     Ok(payload)
 }
 
-/// Completes the options of an engine with values that depend on the host and the release.
+/// Completes the options of an engine with values that depend on the host and the release, such as
+/// the path of the installed hook.
 pub(super) fn complete_options(
     host: &Host,
     payload: &Payload,
@@ -137,7 +141,8 @@ pub(super) fn find_release_dir(requested_dir: Option<&Path>) -> Result<PathBuf> 
     }
 }
 
-/// Returns the directory of the release or build that contains this program.
+/// Returns the directory of the release or build that contains this program. In a release the
+/// program is in `bin`, and the result is the parent directory of `bin`.
 fn find_program_release_dir() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program

@@ -1,4 +1,5 @@
-//! Implements the command `uninstall`.
+//! Implements the command `uninstall`, which removes the programs and reverts the engines'
+//! configuration.
 
 use std::path::Path;
 
@@ -15,8 +16,8 @@ use super::{check_user, release_installer_lock};
 use crate::output::Output;
 use crate::{restart, running_services};
 
-/// Returns a text that describes the source of the installed release, for messages. Returns `None`
-/// if the release was installed from the directory `expected_source`.
+/// Describes for messages where the installed release comes from. Returns `None` if it was
+/// installed from the directory `expected_source`.
 pub(super) fn describe_other_source(manifest: &Manifest, expected_source: &Path) -> Option<String> {
     match manifest.options.source_dir.as_deref() {
         Some(source) if source == expected_source => None,

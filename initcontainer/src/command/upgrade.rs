@@ -54,8 +54,8 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
     execute_request(host, &request, lock, output)
 }
 
-/// Reads the new release. Also reads the class files and the configuration that the options of the
-/// existing installation name.
+/// Reads the new release with the options of the existing installation: its directories of class
+/// files, its services, and the installed configuration.
 fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Payload> {
     let options = &manifest.options;
     let classes = match options.classes_dir.as_deref() {
@@ -84,10 +84,10 @@ fn find_configured_engines(
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if record.is_some() && engine.detect(host).is_some() {
-            let options = manifest.options.engines.get(&engine);
-            let options = options.cloned().unwrap_or_default();
-            let toolkits = toolkits_by_engine.get(&engine);
-            let toolkits = toolkits.map_or(&[][..], Vec::as_slice);
+            let recorded_options = manifest.options.engines.get(&engine);
+            let options = recorded_options.cloned().unwrap_or_default();
+            let recorded_toolkits = toolkits_by_engine.get(&engine);
+            let toolkits = recorded_toolkits.map_or(&[][..], Vec::as_slice);
             let names = OfferedNames::find(host, payload, toolkits)?;
             let options = complete_options(host, payload, &names, options)?;
             engines.push((engine, options));

@@ -77,7 +77,8 @@ pub(super) fn plan_old_link_removal(host: &Host, payload: &Payload) -> Result<Ve
     Ok(steps)
 }
 
-/// Plans the removal of a link if the link still leads to the file of Boathook.
+/// Returns a step that removes a link. Returns `None` if the link no longer leads to the file of
+/// Boathook, because another program may have replaced it.
 pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
     let old_target = host.read_link(link)?;
     Ok(
@@ -89,7 +90,8 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
     )
 }
 
-/// Returns the links that the configured engines need for the offered names.
+/// Returns the links in Docker's PATH that the offered names need. The list is empty unless Docker
+/// is among `engines`.
 pub(super) fn find_offered_links<'n>(
     names: &'n OfferedNames,
     engines: &[(Engine, Options)],

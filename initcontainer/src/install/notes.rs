@@ -1,5 +1,5 @@
-//! Finds differences between the existing installation and the new one that the operator must know.
-//! It is an error if the release has fewer class files and the operator has not allowed that.
+//! Writes notes for the operator about differences between the existing installation and the new
+//! one. It is an error if the release has fewer class files and the operator has not allowed that.
 
 use std::collections::BTreeSet;
 
@@ -36,18 +36,21 @@ pub(super) fn list_unknown_class_warnings(host: &Host, payload: &Payload) -> Res
         return Ok(Vec::new());
     };
     let config = Config::parse(&host.directories().config_path(), text)?;
-    let own_files = host.list(&host.directories().admin_classes_dir())?;
-    let own_files = own_files.iter().filter_map(|name| name.to_str());
-    let files: BTreeSet<&str> = payload
+    let admin_files = host.list(&host.directories().admin_classes_dir())?;
+    let admin_file_names = admin_files.iter().filter_map(|name| name.to_str());
+    let file_names: BTreeSet<&str> = payload
         .class_file_names()
         .into_iter()
-        .chain(own_files)
+        .chain(admin_file_names)
         .collect();
-    let known_names = files.iter().filter_map(|name| name.strip_suffix(".toml"));
+    let known_names = file_names
+        .iter()
+        .filter_map(|name| name.strip_suffix(".toml"));
     Ok(config.warn_of_unknown_classes(known_names).collect())
 }
 
-/// Returns a note if the wrapper replaces the default runtime of an engine.
+/// Returns a note if the wrapper replaces the default runtime of an engine. The note names the
+/// program that the wrapper then calls.
 pub(super) fn describe_replaced_runtime(plan: &Plan) -> Option<String> {
     let replaced_runtime = plan
         .replaced_runtime
@@ -74,8 +77,8 @@ pub(super) fn describe_removed_classes(
     payload: &Payload,
     allows_fewer_classes: bool,
 ) -> Result<Option<String>> {
-    let installed_files = host.list(&host.current_link_path().join(CLASSES_DIR))?;
-    let installed_files: BTreeSet<&str> = installed_files
+    let installed_names = host.list(&host.current_link_path().join(CLASSES_DIR))?;
+    let installed_files: BTreeSet<&str> = installed_names
         .iter()
         .filter_map(|name| name.to_str())
         .filter(|name| name.ends_with(".toml"))

@@ -76,7 +76,8 @@ pub(super) fn plan_version(host: &Host, payload: &Payload) -> Result<Vec<Step>> 
     Ok(steps)
 }
 
-/// Plans the step that makes the symbolic link `current` lead to another version.
+/// Returns the step that makes the symbolic link `current` lead to `version`, or `None` if it
+/// already does.
 pub(super) fn plan_version_switch(host: &Host, version: &str) -> Result<Option<Step>> {
     let old_target = find_current_version(host)?;
     let new_target = Some(PathBuf::from(version));
@@ -110,10 +111,10 @@ pub(super) fn plan_unused_version_removal(host: &Host, version: &str) -> Result<
     Ok(steps)
 }
 
-/// Returns the installed versions of a host, sorted.
+/// Returns the versions that the manifest records and whose directories exist, sorted by name.
 pub fn list_installed_versions(host: &Host) -> Result<Vec<String>> {
-    let versions = Manifest::load(host)?.unwrap_or_default().versions;
-    let mut versions = filter_present_versions(host, versions)?;
+    let recorded_versions = Manifest::load(host)?.unwrap_or_default().versions;
+    let mut versions = filter_present_versions(host, recorded_versions)?;
     versions.sort();
     Ok(versions)
 }

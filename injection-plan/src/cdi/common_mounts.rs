@@ -22,19 +22,19 @@ pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMoun
     if other_devices.is_empty() {
         return Vec::new();
     }
-    let mount_sets = other_devices
+    let other_mount_sets = other_devices
         .iter()
         .map(|device| inserted(&device.container_edits.mounts));
-    let mount_sets: Vec<BTreeSet<&CdiMount>> = mount_sets.collect();
-    let mounts = first_device.container_edits.mounts.iter();
-    let mounts = mounts.filter(|mount| mount_sets.iter().all(|set| set.contains(mount)));
+    let mount_sets: Vec<BTreeSet<&CdiMount>> = other_mount_sets.collect();
+    let first_mounts = first_device.container_edits.mounts.iter();
+    let mounts = first_mounts.filter(|mount| mount_sets.iter().all(|set| set.contains(mount)));
     let mut shared_mounts: BTreeSet<CdiMount> = inserted(mounts.cloned());
     loop {
         let all_mounts = devices
             .iter()
             .flat_map(|device| &device.container_edits.mounts);
-        let device_mounts = all_mounts.filter(|mount| !shared_mounts.contains(mount));
-        let device_mounts: BTreeSet<&CdiMount> = inserted(device_mounts);
+        let other_mounts = all_mounts.filter(|mount| !shared_mounts.contains(mount));
+        let device_mounts: BTreeSet<&CdiMount> = inserted(other_mounts);
         let previous_count = shared_mounts.len();
         let mut remaining_mounts = shared_mounts.clone();
         remaining_mounts.retain(|mount| !device_mounts.iter().any(|other| mount.overlaps(other)));

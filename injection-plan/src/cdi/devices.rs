@@ -15,7 +15,8 @@ use crate::request::{
     RequestSource,
 };
 
-/// The name of the CDI device that stands for all healthy devices of a kind.
+/// The name of the CDI device that stands for all healthy devices of a kind, as in
+/// `vendor.com/npu=all`.
 pub(super) const ALL_DEVICES_NAME: &str = "all";
 
 /// The separator between the device ids and the uid of a resource claim, in the hook's argument
@@ -39,8 +40,8 @@ pub struct CdiDevices {
     /// The CDI devices, each with its resource. The CDI kind of the device is derived from the
     /// resource.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
-    /// What is missing from `devices`, each with the reason: whole devices, or files that a device
-    /// does not have.
+    /// The devices that are missing from `devices`, and the files that a device lacks, each with
+    /// the reason.
     pub omissions: Vec<Omission>,
 }
 
@@ -100,11 +101,11 @@ impl SpecificationForm<'_> {
             }
             // The index becomes a name of the CDI device only if a request for the index selects
             // this device alone, and if CDI allows the index as a name. The id is always a name.
-            let index = device.index.as_deref();
+            let device_index = device.index.as_deref();
             let is_usable = |index: &&str| {
                 request_names.identifies_device(device, index) && make_cdi_name(kind, index).is_ok()
             };
-            let index = index
+            let index = device_index
                 .filter(is_usable)
                 .filter(|index| used_names.insert((kind, index)));
             for name in [Some(device.id.as_str()), index].into_iter().flatten() {
@@ -136,8 +137,8 @@ impl SpecificationForm<'_> {
         variables: &[(String, String)],
     ) -> Result<ContainerEdits, CdiDeviceError> {
         let ids = make_id_list(devices);
-        let text = ids.as_str();
-        if text.len() > MAX_REQUEST_BYTES {
+        let device_list = ids.as_str();
+        if device_list.len() > MAX_REQUEST_BYTES {
             return Err(CdiDeviceError::TooMany(devices.len()));
         }
         let assignments = variables
@@ -148,9 +149,9 @@ impl SpecificationForm<'_> {
         plan.env.extend(variables.iter().cloned());
         // The vendor's programs read this variable. The device plugin sets it as well.
         let variable_name = class.spec.request.env.to_string();
-        plan.env.insert(variable_name, text.to_owned());
-        let argument = format!("{text}{CLAIM_SEPARATOR}{claim_uid}");
-        let (edits, missing_parts) = self.make_edits_from_plan(class, &plan, &argument);
+        plan.env.insert(variable_name, device_list.to_owned());
+        let hook_argument = format!("{device_list}{CLAIM_SEPARATOR}{claim_uid}");
+        let (edits, missing_parts) = self.make_edits_from_plan(class, &plan, &hook_argument);
         check_has_edits(&edits, missing_parts)?;
         Ok(edits)
     }
@@ -192,8 +193,9 @@ impl SpecificationForm<'_> {
         }
     }
 
-    /// Returns the CDI edits for a container that gets `devices`. The second value describes what
-    /// the injection plan has, but a plain specification cannot express.
+    /// Returns the CDI edits for a container that gets `devices`. The second value describes the
+    /// parts of the injection plan that a plain specification cannot express, such as links and
+    /// masks.
     fn make_edits(
         &self,
         class: &DeviceClass,
@@ -215,11 +217,11 @@ impl SpecificationForm<'_> {
         &self,
         class: &DeviceClass,
         plan: &InjectionPlan,
-        text: &str,
+        hook_argument: &str,
     ) -> (ContainerEdits, BTreeSet<String>) {
         match self.hook {
             Some(hook) => {
-                let grant = format!("{}={text}", class.name);
+                let grant = format!("{}={hook_argument}", class.name);
                 let edits = ContainerEdits::new_thin(plan, self.host_root, hook, &grant);
                 (edits, BTreeSet::new())
             }
@@ -250,7 +252,6 @@ fn make_cdi_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameErro
     CdiName::try_from(format!("{kind}={name}"))
 }
 
-/// Returns a device list that requests `devices` by their ids.
 fn make_id_list(devices: &[&Device]) -> DeviceList {
     let ids = devices
         .iter()

@@ -1,4 +1,4 @@
-//! Updates the directory from which engines read CDI specifications.
+//! Updates a directory from which engines read CDI specifications, such as `/etc/cdi`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,8 +81,8 @@ impl fmt::Display for SpecificationChange {
                 f,
                 "wrote {}: {devices} {} of {kind} ({names} {})",
                 path.display(),
-                count_noun(*devices, "device"),
-                count_noun(*names, "name"),
+                pluralize(*devices, "device"),
+                pluralize(*names, "name"),
             ),
             SpecificationChange::Removed(path) => write!(
                 f,
@@ -108,18 +108,18 @@ impl fmt::Display for SpecificationChange {
     }
 }
 
-fn count_noun(count: usize, noun: &str) -> String {
+fn pluralize(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{noun}{plural}")
 }
 
-/// What happened when the specifications were written to a directory.
+/// The result of [`update`]: the changes of specification files, and the errors.
 #[derive(Debug, Default)]
 pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
-    /// The specifications that could not be written. The first value is the CDI kind.
+    /// The errors of the specifications that could not be written, each with the CDI kind.
     pub failures: Vec<(String, DirectoryError)>,
-    /// The outdated files that could not be removed.
+    /// The errors of the outdated files that could not be removed.
     pub removal_failures: Vec<DirectoryError>,
     /// The names of outdated files that were kept, because they may describe devices of a class
     /// that cannot be used now.
@@ -202,7 +202,8 @@ pub fn update(
     }
     for (path, other_file) in files {
         let name = lossy_file_name(&path).into_owned();
-        let is_outdated = is_boathook_file(&path) && owner.owns_file(&name) && is_obsolete(&name);
+        let is_outdated =
+            has_boathook_file_name(&path) && owner.owns_file(&name) && is_obsolete(&name);
         if !is_outdated || written_paths.contains(&path) {
             continue;
         }
@@ -250,8 +251,8 @@ pub fn write_if_changed(
     }))
 }
 
-/// Returns whether this module generated the specification file with this name and text. This is so
-/// if the file has the name that this module uses for the CDI kind in the text.
+/// Returns whether Boathook generated the specification with this file name and text. The name of
+/// such a file, for example `boathook-vendor.com-npu.json`, follows from the CDI kind in the text.
 pub fn is_generated(name: &str, text: &str) -> bool {
     parse_json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
@@ -267,7 +268,7 @@ fn lossy_file_name(path: &Path) -> Cow<'_, str> {
     path.file_name().unwrap_or_default().to_string_lossy()
 }
 
-fn is_boathook_file(path: &Path) -> bool {
+fn has_boathook_file_name(path: &Path) -> bool {
     let name = lossy_file_name(path);
     name.starts_with(SPEC_FILE_PREFIX) && name.ends_with(".json")
 }
@@ -295,7 +296,7 @@ fn read_files(
         let Some(text) = text else {
             continue;
         };
-        let classes = is_boathook_file(&path)
+        let classes = has_boathook_file_name(&path)
             .then(|| find_hook_classes(&text))
             .flatten();
         let kind = match parse_json_kind(&text) {

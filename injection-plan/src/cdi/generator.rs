@@ -28,7 +28,8 @@ pub struct Generator<'a> {
 pub struct GeneratedSpecifications {
     /// The specifications, one for each CDI kind.
     pub specifications: Vec<Specification>,
-    /// The classes, devices and files that are missing from the specifications.
+    /// The classes, devices and files that are missing from the specifications, each with the
+    /// reason.
     pub omissions: Vec<Omission>,
 }
 
@@ -91,7 +92,8 @@ impl Omission {
     }
 }
 
-/// The reason why the devices of a class cannot be found.
+/// The reason why the devices of a class cannot be found: its file has an error, or the look-up on
+/// the host failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
     #[error(transparent)]
@@ -104,18 +106,22 @@ impl GeneratedSpecifications {
     /// Finds the classes that cannot be used, or that have a healthy device without CDI edits. If
     /// the name of such a class is not known, sets `may_include_others`.
     pub fn find_unusable_classes(&self) -> UnusableClasses {
-        let mut unusable = UnusableClasses::default();
+        let mut unusable_classes = UnusableClasses::default();
         for omission in &self.omissions {
             match omission {
                 Omission::Class(ClassError::File(error)) => {
-                    unusable.names.extend(error.class_name());
+                    unusable_classes.names.extend(error.class_name());
                 }
-                Omission::Class(ClassError::LookUp(_)) => unusable.may_include_others = true,
-                Omission::Device { is_healthy, .. } => unusable.may_include_others |= *is_healthy,
+                Omission::Class(ClassError::LookUp(_)) => {
+                    unusable_classes.may_include_others = true
+                }
+                Omission::Device { is_healthy, .. } => {
+                    unusable_classes.may_include_others |= *is_healthy
+                }
                 _ => {}
             }
         }
-        unusable
+        unusable_classes
     }
 
     /// Groups CDI devices into specifications for `owner`. Each CDI kind has one specification.
@@ -190,8 +196,8 @@ impl Generator<'_> {
         let mut omissions = Vec::new();
         found_class.inventory.devices.retain(|device| {
             // An engine cannot distinguish devices of two classes that have the same CDI kind.
-            let claim = name_owners.claim_name(device.resource.as_str(), &class.name);
-            if let Err(error) = claim {
+            let result = name_owners.claim_name(device.resource.as_str(), &class.name);
+            if let Err(error) = result {
                 let device = device.id.clone();
                 omissions.push(Omission::NameConflict { device, error });
                 return false;

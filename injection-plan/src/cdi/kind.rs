@@ -33,7 +33,8 @@ impl SpecificationOwner {
         }
     }
 
-    /// Returns whether the file name `name` is that of a specification for this owner.
+    /// Returns whether the file name `name` is that of a specification for this owner. The names of
+    /// the plugin's files contain `.pods.boathook.dev-`.
     pub fn owns_file(self, name: &str) -> bool {
         let is_plugin_file = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
         is_plugin_file == (self == SpecificationOwner::Plugin)
@@ -50,7 +51,7 @@ pub enum SpecFileKind {
 
 impl SpecFileKind {
     /// Returns whether the specification may describe devices of `kind`. If the kind of the file
-    /// could not be parsed, this is so if its text contains `kind`, or an escape sequence that
+    /// could not be parsed, returns true if its text contains `kind`, or an escape sequence that
     /// could stand for a character of `kind`.
     pub fn may_match(&self, kind: &str) -> bool {
         match self {
@@ -72,7 +73,7 @@ const YAML_ESCAPE_PREFIXES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\
 /// The field `kind` of a JSON specification. serde skips the other fields, which may be large.
 #[derive(Deserialize)]
 struct KindField {
-    // Engines accept this key in any case.
+    // Engines accept this key in any case, because Go's JSON decoder does.
     #[serde(alias = "Kind", alias = "KIND")]
     kind: String,
 }
@@ -113,9 +114,9 @@ struct HookCommand {
 pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
     let DeviceHookList { devices } = serde_json::from_str(text).ok()?;
     let classes = devices.iter().map(|device| {
-        let arguments = device.container_edits.hooks.iter();
-        let mut arguments = arguments.flat_map(|hook| hook.args.windows(2));
-        let cdi_option = arguments.find(|pair| pair[0] == "--cdi")?;
+        let hooks = device.container_edits.hooks.iter();
+        let mut argument_pairs = hooks.flat_map(|hook| hook.args.windows(2));
+        let cdi_option = argument_pairs.find(|pair| pair[0] == "--cdi")?;
         Some(cdi_option[1].split_once('=')?.0.to_owned())
     });
     classes.collect()

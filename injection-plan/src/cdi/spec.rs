@@ -80,7 +80,7 @@ struct CdiHook {
     hook_name: &'static str,
     path: PathBuf,
     args: Vec<String>,
-    /// The time in seconds after which the engine ends the hook.
+    /// The time limit of the hook in seconds. The runtime kills a hook that takes longer.
     timeout: u32,
 }
 
@@ -88,9 +88,10 @@ struct CdiHook {
 /// does everything else when the container is created.
 #[derive(Debug, Clone, Copy)]
 pub struct ThinHook<'a> {
-    /// The absolute path of the hook program on the host.
+    /// The absolute path of the hook program on the host, such as
+    /// `/opt/boathook/current/bin/boathook-hook`.
     pub program_path: &'a Path,
-    /// The time in seconds after which the engine ends the hook.
+    /// The time limit of the hook in seconds. The runtime kills a hook that takes longer.
     pub timeout_seconds: u32,
     /// The absolute path of the hook's configuration file on the host. `None` means the default
     /// path.
@@ -328,7 +329,7 @@ impl Specification {
         edits.len()
     }
 
-    /// Returns the names of the CDI devices.
+    /// Returns the names of the CDI devices: the ids and indices of devices, and `all`.
     pub fn device_names(&self) -> impl Iterator<Item = &str> {
         self.devices.iter().map(|device| device.name.as_str())
     }
@@ -355,7 +356,8 @@ pub fn file_name(kind: &str) -> String {
     format!("{SPEC_FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }
 
-/// The prefix of the file names of generated specifications.
+/// The prefix of the file names of generated specifications. An update of the directory removes
+/// only files with this prefix.
 pub const SPEC_FILE_PREFIX: &str = "boathook-";
 
 #[cfg(test)]

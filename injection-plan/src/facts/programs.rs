@@ -1,4 +1,5 @@
-//! Runs the programs of a class that report properties of the driver (facts).
+//! Runs the host programs that report properties of a class's driver (facts), such as its version,
+//! and parses their output.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,9 +48,10 @@ impl ReportedProperties {
             None => program.is_for_parts,
         };
         let programs = class.spec.property_programs.iter();
-        let programs = programs.map(|program| (program, reports_only_parts(program)));
-        let programs = programs.filter(|(_, only_parts)| may_make_parts || !only_parts);
-        let programs: Vec<(&PropertyProgram, bool)> = programs.collect();
+        let classified_programs = programs.map(|program| (program, reports_only_parts(program)));
+        let selected_programs =
+            classified_programs.filter(|(_, only_parts)| may_make_parts || !only_parts);
+        let programs: Vec<(&PropertyProgram, bool)> = selected_programs.collect();
         // The programs of a batch run at the same time, because each of them may need seconds to
         // initialize the driver of every device. The arguments of these programs may depend on the
         // facts that earlier batches reported.
@@ -98,11 +100,11 @@ impl ReportedProperties {
             let run_commands = &run_commands;
             let results: Vec<Vec<(String, RunResult)>> = thread::scope(|scope| {
                 let batch = batch.iter().zip(batch_commands);
-                let threads = batch.map(|((program, _), commands)| {
+                let spawned_threads = batch.map(|((program, _), commands)| {
                     let program: &PropertyProgram = program;
                     scope.spawn(move || run_commands(program, commands))
                 });
-                let threads: Vec<_> = threads.collect();
+                let threads: Vec<_> = spawned_threads.collect();
                 let results = threads.into_iter().map(|thread| thread.join());
                 results.map(Result::unwrap_or_default).collect()
             });
@@ -146,7 +148,7 @@ impl RunResult {
         self.fault.is_none() && !self.facts.is_empty()
     }
 
-    fn failed(fault: String) -> Self {
+    fn from_fault(fault: String) -> Self {
         RunResult {
             fault: Some(fault),
             ..RunResult::default()
@@ -154,11 +156,12 @@ impl RunResult {
     }
 }
 
-/// A program of the host and its command lines. Each command line has the attributes that were
-/// filled in to it.
+/// The program of the host, or `None` if there are no command lines, and its command lines. Each
+/// command line has the attributes that were filled in to it.
 type ProgramCommands = (Option<HostProgram>, Vec<(Vec<String>, Attributes)>);
 
-/// Runs one command line of a program, and returns the facts that it reports.
+/// Runs one command line of a program, and returns the facts that it reports. A program that users
+/// other than root can replace is not run, which is a fault.
 fn run_command(
     program: &PropertyProgram,
     command_line: &[String],
@@ -175,7 +178,7 @@ fn run_command(
     match ownership::resolve_trusted_program(root, path) {
         Ok(_) => {}
         Err(error) if error.is_absent() => return RunResult::default(),
-        Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
+        Err(error) => return RunResult::from_fault(format!("cannot be run: {error}")),
     }
     let timeout = program.timeout.get();
     let mut command = make_command(path, arguments);
@@ -183,10 +186,10 @@ fn run_command(
     let result = program_output::run_program(command, timeout, MAX_OUTPUT_BYTES);
     let seconds = timeout.as_secs();
     let (status, text) = match result {
-        Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
+        Err(error) => return RunResult::from_fault(format!("cannot be run: {error}")),
         Ok(None) => {
             let fault = format!("took longer than {seconds} seconds and was killed");
-            return RunResult::failed(fault);
+            return RunResult::from_fault(fault);
         }
         Ok(Some(status_and_text)) => status_and_text,
     };

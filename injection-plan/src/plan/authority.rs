@@ -1,5 +1,5 @@
-//! Decides which devices a container gets for a request. The decision depends on the authority that
-//! authorizes the request.
+//! Decides which devices a container gets for a request. The decision depends on who authorizes the
+//! request: the kubelet, or the user who starts the container.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,14 +12,15 @@ use device_class::name::{ClassName, DeviceId, ResourceName, excerpt};
 
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 
-/// The party that authorizes a container's request.
+/// The party that authorizes a container's request: the user, the kubelet, or nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The user who started the container authorizes the request. The kubelet checkpoint does not
-    /// matter.
+    /// The user who started the container authorizes the request, as for a container of Docker. The
+    /// kubelet checkpoint is not consulted.
     Requester {
         reason: String,
-        /// Whether the request may include the class's trusted capabilities.
+        /// Whether the request may include the class's trusted capabilities (`trusted_capabilities`
+        /// in the class file). Outside of pods this needs CAP_SYS_ADMIN.
         allows_trusted_capabilities: bool,
     },
     /// The kubelet authorizes only the devices that its checkpoint lists for the container.
@@ -29,8 +30,8 @@ pub enum Authority {
     Nobody { reason: String, is_refused: bool },
 }
 
-/// Says what happens if a container requests other devices than the recorded ones, which are the
-/// devices that the kubelet checkpoint lists for the container.
+/// The treatment of a request for devices that are not recorded. The recorded devices are those
+/// that the kubelet checkpoint lists for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CheckpointRule {
     /// The container gets all recorded devices. Other requested devices are left out, and a note
@@ -61,7 +62,7 @@ pub struct RecordedDevices {
     /// The path of the kubelet checkpoint if the file does not exist, and `None` if it exists. The
     /// kubelet creates the file when it first allocates a device on the node.
     pub missing_checkpoint_path: Option<PathBuf>,
-    /// Says what happens if the container requests other devices than these.
+    /// The treatment of a request for devices that are not recorded.
     pub checkpoint_rule: CheckpointRule,
 }
 
@@ -161,9 +162,9 @@ impl Authority {
             Authority::Requester { .. } if requests_only_files => {
                 Ok(grant_files(GrantedFiles::All))
             }
-            // The request is `all`, and no device is healthy. For a followed class (`follow =
-            // true`) this is no error, because its devices may become healthy later, for example
-            // after their firmware is loaded.
+            // A request for `all` is refused if no device is healthy. For a followed class
+            // (`follow = true`) this is no error, because its devices may become healthy later, for
+            // example after their firmware is loaded.
             Authority::Requester { .. }
                 if request.selection == Selection::All
                     && (!class.spec.is_followed || !request.source.can_await_devices())
@@ -316,7 +317,6 @@ impl RecordedDevices {
         })
     }
 
-    /// Describes for a message why the container has no recorded devices.
     fn describe_absence_reason(&self) -> String {
         match &self.missing_checkpoint_path {
             None => "the kubelet recorded none".into(),
@@ -350,14 +350,16 @@ impl RecordedDevices {
         let positions_by_id: HashMap<_, _> = devices
             .iter()
             .zip(0..)
-            .map(|(device, index)| (device.id.as_str(), index))
+            .map(|(device, position)| (device.id.as_str(), position))
             .collect();
         let mut device_positions = BTreeSet::new();
         for id in self.claimed_devices.get(&class.name).into_iter().flatten() {
-            let index = positions_by_id.get(id.as_str()).copied();
-            device_positions.insert(index.ok_or_else(|| RequestError::AllocatedDeviceMissing {
-                class: class.name.clone(),
-                id: id.clone(),
+            let position = positions_by_id.get(id.as_str()).copied();
+            device_positions.insert(position.ok_or_else(|| {
+                RequestError::AllocatedDeviceMissing {
+                    class: class.name.clone(),
+                    id: id.clone(),
+                }
             })?);
         }
         for (resource, ids) in &self.devices {
@@ -371,10 +373,10 @@ impl RecordedDevices {
             for id in ids {
                 let id_without_share = id.as_str().rsplit_once("::").map(|(id, _)| id);
                 let mut names = [Some(id.as_str()), id_without_share].into_iter().flatten();
-                let index = names.find_map(|name| positions_by_id.get(name).copied());
-                match index.filter(|index: &usize| devices[*index].is_offered_as(id)) {
-                    Some(index) if devices[index].resource == *resource => {
-                        device_positions.insert(index)
+                let position = names.find_map(|name| positions_by_id.get(name).copied());
+                match position.filter(|position: &usize| devices[*position].is_offered_as(id)) {
+                    Some(position) if devices[position].resource == *resource => {
+                        device_positions.insert(position)
                     }
                     _ => {
                         return Err(RequestError::AllocatedDeviceMissing {
@@ -387,7 +389,7 @@ impl RecordedDevices {
         }
         Ok(device_positions
             .into_iter()
-            .map(|index| &devices[index])
+            .map(|position| &devices[position])
             .collect())
     }
 }

@@ -1,4 +1,5 @@
-//! Collects what all requests of one container need. The injection plan is made from the result.
+//! Collects the device nodes, rules, files and libraries that all requests of one container need.
+//! The injection plan is made from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -45,7 +46,6 @@ pub(super) struct PlannedMask {
     pub(super) owners: BTreeSet<StepOwner>,
 }
 
-/// A library of the host that the container gets.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
     /// The names of the symbolic links to the library. They are created in the library's directory.
@@ -66,8 +66,9 @@ pub(super) struct PlannedRule {
     pub(super) host_node_path: Option<PathBuf>,
 }
 
-/// Collects what all requests of one container need. Each path in the container and each device
-/// number has one entry. The entry lists all its owners: the devices and classes that need it.
+/// Collects the parts of an injection plan. Each path in the container and each device number has
+/// one entry, however many requests need it. The entry lists its owners: the devices and classes
+/// that need it.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
@@ -101,7 +102,6 @@ pub(super) struct PlanBuilder {
     /// The network interfaces that move into the container, each with the devices to which they
     /// belong.
     pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepOwner>)>,
-    /// The Linux capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
     /// The paths of optional files that the host does not have. The key is the label of the device
     /// or class that lists the files.
@@ -273,9 +273,9 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Returns the devices that the request awaits. If the request cannot await devices but names
-    /// some, adds a message for the user and returns an empty list. A request that the kubelet
-    /// authorizes awaits none, because the kubelet never allocates a device that does not exist.
+    /// Returns the requested devices that the container gets when they arrive on the host. A pod
+    /// awaits no devices, because the kubelet never allocates a device that does not exist. If
+    /// devices cannot be awaited, adds messages with the reason and returns an empty list.
     fn find_awaited_devices(
         &mut self,
         input: &PlanInput<'_>,

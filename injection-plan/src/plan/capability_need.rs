@@ -29,11 +29,11 @@ pub struct CapabilityNeed {
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum CapabilityState {
     Available,
-    /// No program of the container can have the capability.
+    /// The bounding set lacks the capability, so no program of the container can have it.
     #[serde(rename = "lacking")]
     Unavailable,
-    /// The container's user is not root. So only programs with file capabilities or the set-user-ID
-    /// bit have the capability.
+    /// The container's user is not root and the ambient set lacks the capability. So only programs
+    /// with file capabilities or the set-user-ID bit have it.
     #[serde(rename = "not-for-user")]
     FileCapabilitiesOnly {
         uid: u32,
@@ -78,7 +78,8 @@ impl CapabilityNeed {
 }
 
 impl InjectionPlan {
-    /// Sets `state_in_container` of each capability that the plan needs.
+    /// Sets `state_in_container` of each capability that the plan needs. `capabilities` are those
+    /// that config.json gives the container's first process.
     pub fn set_capability_states(&mut self, capabilities: &SpecCapabilities) {
         for need in &mut self.needs {
             need.state_in_container = Some(capabilities.determine_state(need.capability));

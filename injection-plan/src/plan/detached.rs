@@ -23,8 +23,8 @@ pub struct DetachedRequest {
 
 impl DetachedRequest {
     fn matches_device(&self, grant: &Grant, id: &DeviceId) -> bool {
-        // A request that has not ended lacks only the devices that were detached, and its name means
-        // another one.
+        // If the request has not ended, only `devices` are detached. The requested name may now
+        // select another device, which the container keeps.
         let has_requested_name = match &self.awaited_device {
             _ if !self.has_ended => false,
             AwaitedDevice::All => false,
@@ -36,7 +36,7 @@ impl DetachedRequest {
         has_requested_name || self.devices.contains(id)
     }
 
-    fn means_awaited(&self, awaited: &AwaitedDevice) -> bool {
+    fn has_ended_request_for(&self, awaited: &AwaitedDevice) -> bool {
         match (&self.awaited_device, awaited) {
             _ if !self.has_ended => false,
             (AwaitedDevice::All, AwaitedDevice::All) => true,
@@ -52,7 +52,7 @@ impl DetachedRequest {
 }
 
 impl InjectionPlan {
-    /// Removes the devices that a user has detached from the plan, and the awaited devices of
+    /// Removes from the plan the devices that a user has detached, and the awaited devices of
     /// requests that have ended. Each grant keeps the names of its removed devices for messages. A
     /// device stays in the plan if the user has attached it again.
     pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
@@ -73,7 +73,7 @@ impl InjectionPlan {
                     .collect();
                 grant
                     .awaited_devices
-                    .retain(|awaited| !detached_request.means_awaited(awaited));
+                    .retain(|awaited| !detached_request.has_ended_request_for(awaited));
                 let awaited_devices = &grant.awaited_devices;
                 let is_awaited = |name: &String| {
                     let mut devices = awaited_devices.iter();

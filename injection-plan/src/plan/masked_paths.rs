@@ -35,8 +35,8 @@ impl InjectionPlan {
         })
     }
 
-    /// Returns the masked paths that hide files or directories of this plan. The value of each
-    /// masked path lists what it hides.
+    /// Returns the masked paths, such as `/proc/acpi`, that hide files or directories of this plan.
+    /// The value of each lists the hidden paths.
     pub fn find_hidden_paths(&self, masked_paths: &[PathBuf]) -> BTreeMap<PathBuf, HiddenPaths> {
         let mut hidden_paths = BTreeMap::<PathBuf, HiddenPaths>::new();
         for step in &self.steps {
@@ -67,7 +67,8 @@ impl InjectionPlan {
         });
     }
 
-    /// Returns the read-only paths of config.json where this plan mounts a writable directory.
+    /// Returns the read-only paths of config.json (`linux.readonlyPaths`) where this plan mounts a
+    /// writable directory. The runtime would make the directory read-only.
     pub fn find_read_only_directories(&self, read_only_paths: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &&PathBuf| {
             self.steps.iter().any(|step| match &step.action {
@@ -166,8 +167,8 @@ fn find_file_paths(action: &Action) -> Vec<&Path> {
             ..
         } => {
             let visible_mounts = visible_mounts.iter().map(|mount| &*mount.path);
-            let created = files.keys().chain(links.keys());
-            created
+            let created_paths = files.keys().chain(links.keys());
+            created_paths
                 .map(PathBuf::as_path)
                 .chain(visible_mounts)
                 .collect()

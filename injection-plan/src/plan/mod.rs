@@ -94,7 +94,7 @@ pub struct Grant {
     /// messages.
     #[serde(rename = "asked_by")]
     pub requested_by: String,
-    /// Who gave the devices to the container: the hook, or a user with `boathook attach`.
+    /// The origin of the devices: the hook, or a user who ran `boathook attach`.
     #[serde(rename = "attached", skip_serializing_if = "GrantOrigin::is_hook")]
     pub grant_origin: GrantOrigin,
     pub authorized_by: String,
@@ -198,8 +198,8 @@ impl Grant {
             AwaitedDevice::Device { .. } => {
                 let request = awaited_device.to_request_text();
                 let name = excerpt(&request);
-                let similar = self.similar_devices.get(&request);
-                let hint = similar.map_or_else(String::new, |device| format!("; {device}"));
+                let similar_device = self.similar_devices.get(&request);
+                let hint = similar_device.map_or_else(String::new, |device| format!("; {device}"));
                 Some(format!(
                     "waiting for {name} of {class}, which this host does not have: {provider} gives it \
                      when it comes{hint}"
@@ -209,8 +209,8 @@ impl Grant {
     }
 }
 
-/// The words by which messages name the host's directory of devices. A container that has all of it,
-/// and may access every device, has an awaited device as soon as the host has it.
+/// The text for the host's /dev in messages about awaited devices. A container that has the whole
+/// directory, and may access every device, can use a new device at once.
 const HOST_DEVICES: &str = "the host's /dev, which the container has,";
 
 /// One step of a plan: an action, and the devices and classes that need it.
@@ -311,7 +311,7 @@ pub enum Action {
         /// The names of the symbolic links to the library. They are created in the library's
         /// directory.
         links: BTreeSet<String>,
-        /// The names by which programs open the library.
+        /// The names by which programs open the library, such as its soname `libx.so.1`.
         #[serde(skip)]
         names: BTreeSet<String>,
         /// The subset of `names` for which links are also created in the image's library directory.
@@ -322,7 +322,7 @@ pub enum Action {
     Loader {
         /// The directories of the libraries, in the order in which the loader searches them.
         directories: Vec<PathBuf>,
-        /// The names of the libraries, each with its path in the container.
+        /// The names of the libraries, such as `libx.so.1`, each with its path in the container.
         libraries: Vec<(String, PathBuf)>,
         /// The directories of the image that the loader searches first if the image's libraries are
         /// newer than those of the host.

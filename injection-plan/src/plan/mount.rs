@@ -25,7 +25,8 @@ pub struct BindMount {
     /// at the path.
     #[serde(skip)]
     pub is_optional: bool,
-    /// Whether libraries of the image look for the file beside themselves.
+    /// Whether libraries of the image search for the file in their own directory, as for modules
+    /// that they load.
     #[serde(skip)]
     pub is_image_module: bool,
 }
@@ -43,18 +44,19 @@ pub enum SourceKind {
 /// The mount attributes that a bind mount adds to those of its source (mount_setattr(2)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
-    /// Files cannot be written to, and their mode and owner cannot be changed.
+    /// Files cannot be written to, and their mode and owner cannot be changed (MOUNT_ATTR_RDONLY).
     pub read_only: bool,
-    /// The set-user-ID and set-group-ID bits of programs have no effect.
+    /// The set-user-ID and set-group-ID bits of programs have no effect (MOUNT_ATTR_NOSUID).
     pub nosuid: bool,
-    /// Device nodes cannot be opened.
+    /// Device nodes cannot be opened (MOUNT_ATTR_NODEV).
     pub nodev: bool,
-    /// Programs cannot be executed.
+    /// Programs cannot be executed (MOUNT_ATTR_NOEXEC).
     pub noexec: bool,
 }
 
 impl MountAttributes {
-    /// The attributes for libraries, programs and other files of the host.
+    /// The attributes for libraries, programs and other files of the host, which root in the
+    /// container must not change.
     pub const FILE: Self = Self {
         read_only: true,
         nosuid: true,

@@ -1,4 +1,5 @@
-//! Notes of an injection plan: messages about what was left out or done otherwise, and is no error.
+//! The notes of an injection plan. They say what was left out or done differently, and are no
+//! errors.
 
 use std::fmt;
 
@@ -8,7 +9,8 @@ use serde::{Serialize, Serializer};
 /// number.
 const MAX_LISTED_PATHS: usize = 3;
 
-/// A message of one line for the reader of a plan. It has the reason for what it says.
+/// A one-line message for the reader of a plan. It says what was left out or done differently, and
+/// why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     Text(String),

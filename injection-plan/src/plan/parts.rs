@@ -22,9 +22,9 @@ impl PlanBuilder {
         node: &FoundNode,
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
-        if let Some(lack) = &node.absence {
-            let message = format!("{}: {}", owner.label(), lack.message);
-            let messages = if lack.is_switchable {
+        if let Some(absence) = &node.absence {
+            let message = format!("{}: {}", owner.label(), absence.message);
+            let messages = if absence.is_switchable {
                 &mut self.notes
             } else {
                 &mut self.warnings
@@ -140,7 +140,7 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             if let Some(reason) = &library.omission_reason {
-                // Several tables of a class may list the library.
+                // Several tables of a class may list the library. The warning is added only once.
                 if self.omitted_libraries.insert(library.soname.clone()) {
                     self.warnings.push(format!("{}: {reason}", class.label()));
                 }
@@ -295,14 +295,18 @@ impl PlanBuilder {
         }
         let planned_mask = self.masks.entry(mask.path.clone()).or_default();
         planned_mask.owners.insert(class.clone());
-        for text in &mask.bitmask_files {
+        for bitmask_file in &mask.bitmask_files {
             let bits = devices
                 .iter()
-                .map(|device| text.device_bit_mask(&device.attributes));
-            let entry = planned_mask.bit_masks.entry(text.path.clone());
-            let (first_text, planned_bits) = entry.or_insert((text.clone(), 0));
-            if first_text.content != text.content {
-                return Err(new_conflict(text.path.clone(), &text.path, &text.path));
+                .map(|device| bitmask_file.device_bit_mask(&device.attributes));
+            let entry = planned_mask.bit_masks.entry(bitmask_file.path.clone());
+            let (first_file, planned_bits) = entry.or_insert((bitmask_file.clone(), 0));
+            if first_file.content != bitmask_file.content {
+                return Err(new_conflict(
+                    bitmask_file.path.clone(),
+                    &bitmask_file.path,
+                    &bitmask_file.path,
+                ));
             }
             *planned_bits |= bits.fold(0, |union, device_bits| union | device_bits);
         }

@@ -40,7 +40,7 @@ impl PlanBuilder {
         let Some(spec) = &input.class.spec.request.requirements else {
             return Ok(());
         };
-        // A set, so that devices with equal values are checked only once.
+        // A set is used, so that devices with equal values are checked only once.
         let mut value_sets: BTreeSet<requirement::HostValues> = BTreeSet::new();
         let host_attributes = [&input.found_class.inventory.host_attributes];
         let device_attributes = devices.iter().map(|device| &device.attributes);
@@ -69,8 +69,8 @@ impl PlanBuilder {
                     }
                     Err(error) => error,
                 };
-                let version_name = spec.warn_within_major.as_ref();
-                let version_name = version_name
+                let configured_name = spec.warn_within_major.as_ref();
+                let version_name = configured_name
                     .filter(|name| requirement::can_be_met_with_major(text, values, name));
                 let Some(name) = version_name else {
                     return Err(PlanError::from(RefusedRequest::new(
@@ -132,9 +132,9 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a warning for each variable of the vendor's libraries that has a number which no device
-    /// of the container has. It is usually the number of the device on the host: the libraries then
-    /// find no device.
+    /// Adds a warning for each variable of the vendor's libraries whose index is too large for the
+    /// container. The libraries count the devices of the container from 0, but users often write
+    /// the index that a device has on the host. The libraries would then find no device.
     pub(super) fn warn_about_host_indexes(&mut self, request: &Request, device_count: usize) {
         if device_count == 0 {
             return;
@@ -196,7 +196,8 @@ pub(super) fn find_absence_reason(
     if !inventory.devices.is_empty() {
         return None;
     }
-    // Control nodes do not count, because a container gets them only together with devices.
+    // The nodes of the class itself, such as a driver's control node, do not count, because a
+    // container gets them only together with devices.
     let files = FoundEdits {
         nodes: Vec::new(),
         ..edits.clone()

@@ -76,8 +76,8 @@ impl SpecDevices {
         self.find_exact_rules(number).next().is_some()
     }
 
-    /// Returns whether config.json allows a container to read and write every character device, as
-    /// that of a privileged container does. The result is false if it denies any of them.
+    /// Returns whether config.json allows the container to read and write every character device,
+    /// as it does for a privileged container. Returns false if it denies any of them.
     pub fn allows_every_device(&self) -> bool {
         let rules = self.rules.iter().rev();
         let mut device_rules =

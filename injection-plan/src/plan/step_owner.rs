@@ -30,7 +30,7 @@ impl StepOwner {
         }
     }
 
-    /// Returns whether the owner is this device.
+    /// Returns whether the owner is the device with this class and id.
     pub fn is_device(&self, device: &DeviceRef) -> bool {
         self.device() == Some(device)
     }

@@ -1,5 +1,5 @@
-//! Makes the steps of an injection plan from what the builder collected. The steps are in the order
-//! in which they are executed.
+//! Makes the steps of an injection plan from the nodes, rules and files that the builder has
+//! collected. The steps are in the order in which they are executed.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -48,7 +48,8 @@ impl PlanBuilder {
             };
             steps.push(InjectionStep::new(action, mask.owners));
         }
-        // A request can place a node at the path of a link, also of the link to this node.
+        // A request can place a node at the path of a symbolic link. The node then replaces the
+        // link.
         let mut links = self.links;
         links.retain(|path, _| !self.nodes.contains_key(path));
         for (path, (node, owners)) in self.nodes {

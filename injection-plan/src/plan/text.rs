@@ -17,8 +17,8 @@ impl fmt::Display for InjectionPlan {
             for awaited in &grant.awaited_devices {
                 let request = awaited.to_request_text();
                 writeln!(f, "  waiting for   {request}")?;
-                if let Some(similar) = grant.similar_devices.get(&request) {
-                    writeln!(f, "                {similar}")?;
+                if let Some(similar_device) = grant.similar_devices.get(&request) {
+                    writeln!(f, "                {similar_device}")?;
                 }
             }
             for name in &grant.detached_names {
@@ -54,8 +54,8 @@ impl fmt::Display for InjectionPlan {
     }
 }
 
-/// Returns the three columns of a step's line: the kind of step, what needs it, and its
-/// description.
+/// Returns the three columns of a step's line: the kind of the step, the devices and classes that
+/// need it, and its description.
 fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
     let (kind, description) = match action {
         Action::Prepare(preparation) => {
@@ -143,8 +143,8 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
             let (names, source) = (names.join(", "), source.display());
             let mut text = format!("{names} from {source} ({})", format_options(mount));
             if !image_links.is_empty() {
-                let link_names: Vec<&str> = image_links.iter().map(String::as_str).collect();
-                let link_names = link_names.join(", ");
+                let image_link_names: Vec<&str> = image_links.iter().map(String::as_str).collect();
+                let link_names = image_link_names.join(", ");
                 text.push_str(&format!("; in the image's library directory: {link_names}"));
             }
             ("library", text)
@@ -160,7 +160,7 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
             let directories: Vec<_> = directories
                 .iter()
                 .chain(directory_32bit)
-                .map(|d| d.display().to_string())
+                .map(|directory| directory.display().to_string())
                 .collect();
             let count = libraries.len() + libraries_32bit.len();
             let mut text = format!("{count} names in {}", directories.join(", "));
@@ -178,7 +178,7 @@ fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
             if !library_path_dirs.is_empty() {
                 let path: Vec<_> = library_path_dirs
                     .iter()
-                    .map(|d| d.display().to_string())
+                    .map(|directory| directory.display().to_string())
                     .collect();
                 text.push_str(&format!(
                     "; over files with these names in LD_LIBRARY_PATH: {}",
@@ -230,7 +230,8 @@ fn format_options(mount: &BindMount) -> String {
     mount.options().collect::<Vec<_>>().join(",")
 }
 
-/// Returns the path in the container. If the path on the host is a different one, adds it.
+/// Returns the path in the container, with the path on the host if it is a different one, as in
+/// `/dev/a from /dev/b`.
 fn format_paths(mount: &BindMount) -> String {
     let (source, path) = (mount.source.display(), mount.path.display());
     if mount.source == mount.path {

@@ -1,12 +1,12 @@
-//! Recognizes the names of devices that are addresses: USB ports and PCI addresses. Two addresses that
-//! differ in one digit are two places, and not one name and its mistyped form.
+//! Recognizes names of devices that are addresses: USB ports and PCI addresses. Addresses that
+//! differ in one digit are two different places, so neither is a mistyped form of the other.
 
-/// Returns whether a name is a USB port: the number of the bus and those of the hubs' ports, such as
-/// `1-2.4` (Documentation/ABI/stable/sysfs-bus-usb, "X-Y.Z").
+/// Returns whether a name is a USB port: the number of the bus, and the numbers of the ports on the
+/// way to the device, such as `1-2.4` (Documentation/ABI/stable/sysfs-bus-usb, "X-Y.Z").
 pub fn is_usb_port(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let bus_and_ports = name.split_once('-').filter(|(bus, _)| is_number(bus));
-    // Buses are numbered from 1.
+    // The kernel numbers USB buses from 1.
     bus_and_ports.is_some_and(|(bus, ports)| bus != "0" && ports.split('.').all(is_number))
 }
 

@@ -25,7 +25,7 @@ pub(super) fn split_cdi_kind<'a>(
         return (None, text);
     };
     let has_one_resource = class.resource.attributes().next().is_none();
-    // The words `none` and `void` select no device, so that a kind before them stands for the whole
+    // The words `none` and `void` select no device, so a kind before them stands for the whole
     // class.
     let means_no_device = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
     if class

@@ -27,7 +27,7 @@ pub enum RequestError {
          device with this name"
     )]
     BackwardsRange { first: u32, last: u32 },
-    /// A list with `all` has an item that seems to leave out a device.
+    /// A list with `all` has an item such as `-1` or `!1`, which seems to leave out a device.
     #[error(
         "`{}` leaves out no device; name those that the container is to have, or hide one from all \
          containers (`except` in config.toml)",
@@ -287,9 +287,9 @@ pub struct RefusedRequest {
     pub error: RequestError,
 }
 
-/// Returns an item with a kind in the form that it has for a device of the requested class: the device
-/// alone, or, if a path follows the equals sign, the device and its path in the container. A form that
-/// a message cannot show as it is would be no name, so it is described.
+/// Returns, for advice in a message, an item with a CDI kind in the form that the requested class
+/// accepts: the device alone, or the device and its path in the container. A form that a message
+/// cannot quote unchanged is described in words.
 fn describe_form_without_kind(item: &str) -> String {
     let (form, description) = match item.rsplit_once('=') {
         Some((device, path)) if path.starts_with('/') => {

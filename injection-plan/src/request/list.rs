@@ -253,8 +253,8 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
                 },
             )
         };
-        let item_text = &text_from_item[..text_from_item.len() - remaining_text.len()];
-        let item_text = item_text.trim_end_matches([',', ' ']);
+        let untrimmed_text = &text_from_item[..text_from_item.len() - remaining_text.len()];
+        let item_text = untrimmed_text.trim_end_matches([',', ' ']);
         remaining_text = remaining_text.trim_start();
         let is_empty = item.text.is_empty() && !item.is_quoted && item.container_path.is_none();
         if !is_empty && item_texts.insert(item_text) {

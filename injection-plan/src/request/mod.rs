@@ -40,7 +40,7 @@ use variables::{
 };
 
 /// The prefix of the annotation with which the device plugin passes an allocation to the hook. The
-/// class name follows the prefix.
+/// class name follows the prefix, as in `devices.boathook.dev/dummy-npu`.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// One container's request for devices of one class.
@@ -106,7 +106,7 @@ pub enum RequestSource {
 }
 
 impl RequestSource {
-    /// Reports whether a request from this source can wait for devices that arrive later. A CDI
+    /// Returns whether a request from this source can wait for devices that arrive later. A CDI
     /// specification and `boathook attach` need their devices at once.
     pub(crate) fn can_await_devices(&self) -> bool {
         matches!(
@@ -137,8 +137,8 @@ impl RequestedDevices for Request {
     /// If the request is refused, returns no ids. The caller reports the error when it makes the
     /// plan.
     fn find_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId> {
-        let devices = self.selection.choose_devices(class, inventory);
-        let devices = devices.unwrap_or_default().into_iter();
+        let result = self.selection.choose_devices(class, inventory);
+        let devices = result.unwrap_or_default().into_iter();
         devices.map(|device| device.id.clone()).collect()
     }
 }
@@ -211,7 +211,7 @@ impl Request {
         let spec = &class.spec.request;
         let get_env = |name: &str| variables.get(name);
         let refuse = |error| RefusedRequest::new(&source, error);
-        let selection = match &source {
+        let parse_result = match &source {
             RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => {
                 Selection::parse(value, &class.spec)
             }
@@ -219,7 +219,7 @@ impl Request {
                 Selection::from_list(devices, &class.spec)
             }
         };
-        let mut selection = selection.map_err(refuse)?;
+        let mut selection = parse_result.map_err(refuse)?;
         if selection == Selection::Nothing {
             return Ok(None);
         }

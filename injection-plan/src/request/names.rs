@@ -21,8 +21,7 @@ pub struct RequestNames<'a> {
     class: &'a DeviceClass,
     pub(super) inventory: &'a Inventory,
     device_names: DeviceNames<'a>,
-    /// The names of the devices that are divided into partitions.
-    partitioned_names: DeviceNames<'a>,
+    partitioned_device_names: DeviceNames<'a>,
     /// Whether devices of this host are named by their USB ports. Then a text such as `1-2` never
     /// means a range of indices. Otherwise it would select other devices while no device is plugged
     /// in at this port.
@@ -81,7 +80,7 @@ impl<'a> RequestNames<'a> {
             class,
             inventory,
             device_names: DeviceNames::new(&inventory.devices),
-            partitioned_names: DeviceNames::new(&inventory.divided_devices),
+            partitioned_device_names: DeviceNames::new(&inventory.divided_devices),
             has_usb_port_names: inventory
                 .devices
                 .iter()
@@ -90,7 +89,6 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Returns the devices of the class on this host.
     pub(super) fn devices(&self) -> &'a [Device] {
         &self.inventory.devices
     }
@@ -113,7 +111,7 @@ impl<'a> RequestNames<'a> {
         let positions = self.find_by_name(name, None, item.is_quoted).devices;
         let mut devices = positions
             .iter()
-            .map(|index| &self.inventory.devices[*index]);
+            .map(|position| &self.inventory.devices[*position]);
         let matches_device = devices.any(|candidate| candidate.id == device.id);
         let is_unique = positions.len() == 1;
         matches_device.then_some(RequestText { text, is_unique })
@@ -123,7 +121,7 @@ impl<'a> RequestNames<'a> {
     pub(crate) fn identifies_device(&self, device: &Device, name: &str) -> bool {
         let positions = self.find_by_name(name, Some(device.resource.as_str()), false);
         let devices = &self.inventory.devices;
-        matches!(positions.devices.as_slice(), [index] if devices[*index].id == device.id)
+        matches!(positions.devices.as_slice(), [position] if devices[*position].id == device.id)
     }
 
     /// Resolves an item of a request. The item is first read as a path or a CDI name, then as the
@@ -176,8 +174,9 @@ impl<'a> RequestNames<'a> {
             Some(resource) => self.unknown_device_error(&format!("{resource}={text}")),
             None => self.unknown_device_error(text),
         };
-        // In a list of compose's, such as `- VARIABLE="all"`, the quotes are part of the value. A
-        // range is no such case: `"1-2"` may be a USB port, and 1-2 are other devices.
+        // In the list form of a compose file, as in `- VARIABLE="all"`, the quotes are part of the
+        // value, and the message advises to remove them. It does not do so for a range: `"1-2"` may
+        // be a USB port, and 1-2 are other devices.
         let has_meaning_without_quotes = is_reserved_name(text) || text.parse::<u32>().is_ok();
         if let RequestError::UnknownDevice { known_devices, .. } = &mut error
             && item.is_quoted
@@ -219,7 +218,8 @@ impl<'a> RequestNames<'a> {
         (!device.nodes.iter().any(is_node)).then_some(device)
     }
 
-    /// Returns the error for a name that no device has.
+    /// Returns the error for a name that no device has. Its message describes the devices of the
+    /// class.
     pub(super) fn unknown_device_error(&self, name: &str) -> RequestError {
         RequestError::UnknownDevice {
             class: self.class.name.clone(),
@@ -285,7 +285,7 @@ impl<'a> RequestNames<'a> {
     fn find_by_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> DevicePositions {
         let mut positions = DevicePositions::default();
         if resource.is_none() {
-            positions.divided_devices = self.partitioned_names.find_by_kind(name, kind);
+            positions.divided_devices = self.partitioned_device_names.find_by_kind(name, kind);
         }
         if positions.divided_devices.is_empty() {
             positions.devices = self.device_names.find_by_kind(name, kind);
@@ -297,7 +297,7 @@ impl<'a> RequestNames<'a> {
     fn retain_resource(&self, positions: &mut Vec<usize>, resource: Option<&str>) {
         if let Some(resource) = resource {
             let devices = &self.inventory.devices;
-            positions.retain(|at| devices[*at].resource.as_str() == resource);
+            positions.retain(|position| devices[*position].resource.as_str() == resource);
         }
     }
 
@@ -365,7 +365,8 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the target of a host path. The scan of the host has resolved the path.
+    /// Returns the target of a host path, as the scan of the host has resolved it. Returns `None`
+    /// if the scan did not read the path.
     pub(super) fn find_path_target(&self, path: &Path) -> Option<&'a PathTarget> {
         let mut paths = self.inventory.paths.iter();
         let entry = paths.find(|(scanned_path, _)| scanned_path.as_os_str() == path.as_os_str());
@@ -420,24 +421,24 @@ impl<'a> RequestNames<'a> {
     fn describe_indices(&self) -> Option<String> {
         const MAX_SHOWN_DEVICES: usize = 4;
         let devices = self.inventory.devices.as_slice();
-        let indices = devices.iter().map(|device| device.index.as_deref());
-        let indices: Vec<&str> = indices.collect::<Option<_>>()?;
+        let optional_indices = devices.iter().map(|device| device.index.as_deref());
+        let indices: Vec<&str> = optional_indices.collect::<Option<_>>()?;
         let count = devices.len();
         if count > MAX_SHOWN_DEVICES {
             let class = &self.class.name;
-            let numbers = indices.iter().map(|index| index.parse().ok());
-            let numbers: BTreeSet<u32> = numbers.collect::<Option<_>>()?;
+            let parsed_numbers = indices.iter().map(|index| index.parse().ok());
+            let numbers: BTreeSet<u32> = parsed_numbers.collect::<Option<_>>()?;
             let (first, last) = (numbers.first()?, numbers.last()?);
             return Some(format!(
                 "there are {count}, with indices from {first} to {last}; `boathook list {class}` \
                  shows their names"
             ));
         }
-        let devices = indices.iter().zip(devices);
-        let devices: Vec<String> = devices
+        let indexed_devices = indices.iter().zip(devices);
+        let descriptions: Vec<String> = indexed_devices
             .map(|(index, device)| format!("{index} ({})", device.id))
             .collect();
-        let devices = devices.join(", ");
+        let devices = descriptions.join(", ");
         Some(match count {
             1 => format!("there is {devices}"),
             _ => format!("there are {count}: {devices}"),

@@ -69,8 +69,9 @@ pub enum RequestedNodePath {
     },
 }
 
-/// Checks the container path of an item. Only the text is checked, without access to the host's
-/// files.
+/// Returns an error unless the container path of an item is a plain path below /dev that does not
+/// replace a file of every container, such as `/dev/null`. Only the text is checked, without access
+/// to the host's files.
 pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     let Some(path) = &item.container_path else {
         return Ok(());
@@ -217,10 +218,10 @@ impl Selection {
                 (_, [] | [_]) => None,
                 (Some(node), _) => Some(node),
                 (None, nodes) => {
-                    let paths = nodes
+                    let host_paths = nodes
                         .iter()
                         .map(|node| node.host_path.display().to_string());
-                    let paths: Vec<String> = paths.collect();
+                    let paths: Vec<String> = host_paths.collect();
                     let meaning = format!("a device with the nodes {}", paths.join(", "));
                     return Err(several_nodes_error(item, meaning));
                 }

@@ -26,8 +26,7 @@ pub enum Selection {
     /// The request is `void` or an empty list. The container gets neither devices nor files of the
     /// class.
     Nothing,
-    /// The request is `none`. The container gets the class's files, but neither devices nor
-    /// control nodes.
+    /// The request is `none`. The container gets the class's files, but no device nodes.
     FilesOnly,
     /// The request is `all`. The container gets every healthy device.
     All,
@@ -72,21 +71,22 @@ impl Selection {
                 format!("in a list with `{word}`"),
             ));
         }
-        let leaves_out = |item: &&Item| !item.is_quoted && item.text.starts_with(['-', '!', '^']);
+        let is_exclusion = |item: &&Item| !item.is_quoted && item.text.starts_with(['-', '!', '^']);
         match words.first() {
             None => Ok(Selection::Items(items)),
             Some(first) if first.eq_ignore_ascii_case("all") => {
-                match items.iter().find(leaves_out) {
+                match items.iter().find(is_exclusion) {
                     Some(item) => Err(RequestError::Exclusion(item.text.clone())),
                     None => Ok(Selection::All),
                 }
             }
-            // With `none` there is no device that an item could leave out.
+            // A list with `none` selects no devices, so an item such as `-1` cannot leave out a
+            // device and is ignored.
             Some(_) => Ok(Selection::FilesOnly),
         }
     }
 
-    /// Returns the host paths by which this request names devices.
+    /// Returns the host paths by which this request names devices, such as `/dev/ttyUSB0`.
     pub fn host_paths(&self, class: &ClassSpec) -> Vec<PathBuf> {
         let Selection::Items(items) = self else {
             return Vec::new();
@@ -126,11 +126,11 @@ impl Selection {
         let spec = &class.spec.request;
         let ignores_unknown = spec.ignores_unknown_names(!devices.is_empty());
         let names = RequestNames::new(class, inventory);
-        let mut chosen = ChosenDevices::new(inventory);
+        let mut chosen_devices = ChosenDevices::new(inventory);
         let mut ranges = Vec::new();
         for item in items {
             match names.resolve_item(item) {
-                Ok(ResolvedItem::Devices(positions)) => chosen.add(&positions),
+                Ok(ResolvedItem::Devices(positions)) => chosen_devices.add(&positions),
                 Ok(ResolvedItem::Range(range)) => ranges.push(range),
                 Err(error) if waiting::is_awaited(item, &error, &class.spec) => {}
                 Err(error) if ignores_unknown && error.is_unknown_device() => {}
@@ -149,13 +149,13 @@ impl Selection {
             };
             for index in first..=last_index {
                 match names.find_by_index(index) {
-                    Some(positions) => chosen.add(&positions),
+                    Some(positions) => chosen_devices.add(&positions),
                     None if ignores_unknown => {}
                     None => return Err(names.unknown_device_error(&index.to_string())),
                 }
             }
         }
-        Ok(chosen.into_devices())
+        Ok(chosen_devices.into_devices())
     }
 
     /// Returns the aliases and paths by which the request names single devices, by device id. Such
@@ -211,30 +211,29 @@ fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> 
     }
 }
 
-/// Collects the devices of an inventory that a request selects.
 struct ChosenDevices<'a> {
     inventory: &'a Inventory,
-    /// Says for each device of the inventory whether the request selects it.
-    are_devices_chosen: Vec<bool>,
-    /// Says for each partitioned device of the inventory whether the request selects it.
-    are_divided_chosen: Vec<bool>,
+    /// Whether the request selects the device, for each device of the inventory.
+    is_device_chosen: Vec<bool>,
+    /// Whether the request selects the device, for each partitioned device of the inventory.
+    is_partitioned_device_chosen: Vec<bool>,
 }
 
 impl<'a> ChosenDevices<'a> {
     fn new(inventory: &'a Inventory) -> Self {
         ChosenDevices {
             inventory,
-            are_devices_chosen: vec![false; inventory.devices.len()],
-            are_divided_chosen: vec![false; inventory.divided_devices.len()],
+            is_device_chosen: vec![false; inventory.devices.len()],
+            is_partitioned_device_chosen: vec![false; inventory.divided_devices.len()],
         }
     }
 
     fn add(&mut self, positions: &DevicePositions) {
         for position in &positions.devices {
-            self.are_devices_chosen[*position] = true;
+            self.is_device_chosen[*position] = true;
         }
         for position in &positions.divided_devices {
-            self.are_divided_chosen[*position] = true;
+            self.is_partitioned_device_chosen[*position] = true;
         }
     }
 
@@ -243,8 +242,8 @@ impl<'a> ChosenDevices<'a> {
             .inventory
             .divided_devices
             .iter()
-            .zip(self.are_divided_chosen);
-        let devices = self.inventory.devices.iter().zip(self.are_devices_chosen);
+            .zip(self.is_partitioned_device_chosen);
+        let devices = self.inventory.devices.iter().zip(self.is_device_chosen);
         let chosen_devices = divided_devices
             .chain(devices)
             .filter(|(_, is_chosen)| *is_chosen);

@@ -17,7 +17,7 @@ pub struct SimilarDevice {
     /// The similar name, with quotes if a request needs them.
     pub name: String,
     pub device: DeviceId,
-    /// The other names of the device.
+    /// The other names by which a request selects this device alone.
     pub aliases: Vec<String>,
 }
 
@@ -26,9 +26,9 @@ impl fmt::Display for SimilarDevice {
         write!(f, "did you mean {}", self.name)?;
         let id = (self.name != self.device.as_str()).then(|| self.device.as_str());
         let aliases = self.aliases.iter().map(String::as_str);
-        let others: Vec<&str> = id.into_iter().chain(aliases).collect();
-        if !others.is_empty() {
-            write!(f, " (also called {})", others.join(", "))?;
+        let other_names: Vec<&str> = id.into_iter().chain(aliases).collect();
+        if !other_names.is_empty() {
+            write!(f, " (also called {})", other_names.join(", "))?;
         }
         f.write_str("?")
     }
@@ -45,27 +45,29 @@ impl<'a> RequestNames<'a> {
         self.find_device_like(awaited_device.short_name()?)
     }
 
-    /// Returns the device of the host that a request probably means by `mistyped_name`: the one with
-    /// a node or a network interface of this name, or the one whose name is most similar, if it is
-    /// similar enough, and if no other device has a name that is as similar.
+    /// Returns the device that a request probably means by `mistyped_name`: the device with a node
+    /// or a network interface of this name, or else the device with the most similar name. Returns
+    /// `None` if no name is similar enough, or if several devices are equally probable.
     pub(super) fn find_device_like(&self, mistyped_name: &str) -> Option<SimilarDevice> {
         let devices = &self.inventory.devices;
         let list_names = |device: &'a Device| {
             let aliases = device.aliases.iter().map(String::as_str);
             std::iter::once(device.id.as_str()).chain(aliases)
         };
-        let mut devices_with_part = devices
+        let mut devices_with_name = devices
             .iter()
-            .filter(|device| has_part(device, mistyped_name));
-        let (device, intended_name) = if let Some(device) = devices_with_part.next() {
-            // The name of a USB node is only a number, and each bus has one with it.
+            .filter(|device| has_node_or_interface(device, mistyped_name));
+        let (device, intended_name) = if let Some(device) = devices_with_name.next() {
+            // A node of a USB device has a number as its name, such as `004` in
+            // `/dev/bus/usb/001/004`, and every bus can have a node with this number.
             let is_number = mistyped_name.bytes().all(|b| b.is_ascii_digit());
-            if is_number || devices_with_part.next().is_some() {
+            if is_number || devices_with_name.next().is_some() {
                 return None;
             }
             (device, device.id.as_str())
         } else {
-            // Another address is another place, unless only the domain of the bus is missing.
+            // An address is not a mistyped form of another one, because it is a different place.
+            // Only the PCI domain may be missing, as in `3b:00.0` for `0000:3b:00.0`.
             let is_without_domain = |name: &str| {
                 let domain = name.strip_suffix(mistyped_name);
                 domain.is_some_and(|domain| domain.ends_with(':'))
@@ -79,8 +81,8 @@ impl<'a> RequestNames<'a> {
                 .iter()
                 .find(|device| list_names(device).any(|name| name == intended_name))?;
             let other_devices = devices.iter().filter(|other| other.id != device.id);
-            let other_names = other_devices.flat_map(list_names).filter(is_comparable);
-            let other_names = other_names.filter(|name| *name != intended_name);
+            let comparable_names = other_devices.flat_map(list_names).filter(is_comparable);
+            let other_names = comparable_names.filter(|name| *name != intended_name);
             let candidates = other_names.chain([intended_name]);
             if similar::find_intended_name(mistyped_name, candidates) != Some(intended_name) {
                 return None;
@@ -99,7 +101,8 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns whether the class has only this device, and the similar name is its id.
+    /// Returns whether the class has only this device, and the similar name is its id. The message
+    /// of the error then names it already.
     pub(super) fn is_only_device(&self, similar_device: &SimilarDevice) -> bool {
         let id = similar_device.device.as_str();
         self.inventory.devices.len() == 1 && similar_device.name == id
@@ -107,10 +110,10 @@ impl<'a> RequestNames<'a> {
 }
 
 /// Returns whether a node or a network interface of a device has this name on the host.
-fn has_part(device: &Device, name: &str) -> bool {
+fn has_node_or_interface(device: &Device, name: &str) -> bool {
     let mut nodes = device.nodes.iter();
-    let interfaces = device.net_interfaces.iter();
-    let mut interfaces = interfaces.flat_map(|interfaces| &interfaces.host_interfaces);
+    let interface_groups = device.net_interfaces.iter();
+    let mut interfaces = interface_groups.flat_map(|interfaces| &interfaces.host_interfaces);
     nodes.any(|node| node.host_path.file_name() == Some(name.as_ref()))
         || interfaces.any(|interface| interface.name == name)
 }

@@ -13,10 +13,11 @@ use super::{Environment, MAX_REQUEST_BYTES, RequestError, VariablePair};
 /// from 0 up to, but not including, this limit.
 const MAX_PAIRS: u32 = 64;
 
-/// The maximum number of file lists that a container may request.
+/// The maximum number of file lists that a container may request. A request for more is refused.
 pub(super) const MAX_FILE_LISTS: usize = 16;
 
-/// The maximum number of unknown capabilities that a note lists.
+/// The maximum number of unknown capabilities that a note lists. The note has the number of the
+/// others.
 const MAX_LISTED_CAPABILITIES: usize = 8;
 
 /// Returns the variables in which the image states its requirements on the host, sorted by name.
@@ -183,7 +184,7 @@ pub(super) fn parse_capabilities(
     let mut unknown_names: Vec<String> = remaining_names
         .values()
         .take(MAX_LISTED_CAPABILITIES)
-        .map(|n| excerpt(n))
+        .map(|name| excerpt(name))
         .collect();
     if omitted_count > 0 {
         unknown_names.push(format!("… ({omitted_count} more)"));

@@ -37,7 +37,6 @@ pub enum AwaitedDevice {
 }
 
 impl AwaitedDevice {
-    /// Returns the awaited device that an item of a request names.
     fn from_item(item: &Item, class: &ClassSpec) -> Self {
         let (kind, text) = split_cdi_kind(item, class);
         AwaitedDevice::Device {
@@ -151,7 +150,8 @@ impl Selection {
                 Err(_) => {}
             }
         }
-        // `boathook follow` resolves each of these names whenever a device comes or goes.
+        // The number is limited, because `boathook follow` resolves each of these names whenever a
+        // device comes or goes.
         if class.spec.is_followed && count > MAX_AWAITED_DEVICES
             || awaited_devices.len() > MAX_AWAITED_DEVICES
         {

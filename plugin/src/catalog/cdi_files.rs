@@ -25,21 +25,21 @@ use super::{PodAllocations, Resources};
 /// The files with the CDI specifications of the advertised devices.
 #[derive(Debug, Clone)]
 pub(crate) struct CdiFiles {
-    /// The directory from which engines read CDI specifications.
+    /// The directory from which engines read CDI specifications, such as `/var/run/cdi`.
     directory: PathBuf,
-    /// The path of the hook on the host.
+    /// The path of the hook on the host, such as `/opt/boathook/current/bin/boathook-hook`.
     hook_path: PathBuf,
     /// The path of the hook's configuration on the host. `None` means the default path.
     hook_config_path: Option<PathBuf>,
-    /// The host's root directory, as engines see it.
+    /// The path at which container engines see the host's root directory, which is usually `/`.
     host_root: PathBuf,
     /// The names of the CDI files that this plugin manages: the files that this process wrote, and
     /// the files that an earlier process wrote for classes that are unusable now. Files of other
     /// programs are not changed.
     managed_files: BTreeSet<String>,
-    /// Whether every file with a CDI kind of the plugin counts as a file of an earlier process, and is
-    /// replaced. This is so until this process has written its files, and again after another
-    /// instance has ended.
+    /// Whether the next write treats every file with a CDI kind of the plugin as its own, even if
+    /// another process wrote it, and replaces or removes it. True before the first write, and again
+    /// after another instance of the plugin has ended.
     must_take_over_files: bool,
     allocations: PodAllocations,
     /// The names of files for resources that the plugin no longer serves. The files are kept
@@ -50,7 +50,7 @@ pub(crate) struct CdiFiles {
 /// Converts the devices of a class to CDI devices, and appends these to `described_devices`.
 /// Returns the inventory, in which a device is marked as unhealthy if it has no CDI description.
 pub(super) fn describe_devices(
-    description: SpecificationForm<'_>,
+    specification_form: SpecificationForm<'_>,
     class: &DeviceClass,
     inventory: discover::Inventory,
     control_nodes: Vec<FoundNode>,
@@ -61,7 +61,7 @@ pub(super) fn describe_devices(
         ..FoundEdits::default()
     };
     let found_class = FoundClass { inventory, edits };
-    let mut class_devices = description.build_cdi_devices(class, &found_class);
+    let mut class_devices = specification_form.build_cdi_devices(class, &found_class);
     let mut inventory = found_class.inventory;
     for omission in &class_devices.omissions {
         if let Omission::Device { device, error, .. } = omission
@@ -101,7 +101,6 @@ impl CdiFiles {
         }
     }
 
-    /// Sets the path of the hook's configuration, if it is not the default one.
     pub(crate) fn with_hook_config(self, hook_config_path: Option<PathBuf>) -> Self {
         CdiFiles {
             hook_config_path,
@@ -113,8 +112,8 @@ impl CdiFiles {
         self.directory.clone()
     }
 
-    /// Makes the next [`Self::write`] treat every file with a CDI kind of the plugin as a file of an
-    /// earlier process, as the first one does.
+    /// Makes the next [`Self::write`] treat every file with a CDI kind of the plugin as its own,
+    /// even if another process wrote it. The first write always does so.
     pub(super) fn take_over_all_files(&mut self) {
         self.must_take_over_files = true;
     }
@@ -258,8 +257,8 @@ impl CdiFiles {
         errors
     }
 
-    /// Returns whether this process has already written a specification file for the CDI kind
-    /// `kind`.
+    /// Returns whether this process wrote a specification file for the CDI kind `kind` earlier. If
+    /// so, engines still find that file when it cannot be replaced now.
     fn has_written_kind(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|candidate| candidate.kind == kind);

@@ -15,7 +15,7 @@ use super::resource::{AdvertisedDevice, Resource};
 #[derive(Debug)]
 pub(crate) struct GracePeriod {
     duration: Duration,
-    /// The time at which each missing device was first missed.
+    /// For each missing device, the time of the first scan that did not find it.
     first_missed_times: BTreeMap<(ResourceName, DeviceId), Instant>,
 }
 

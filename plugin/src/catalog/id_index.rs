@@ -4,6 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A hash table with open addressing, which maps the ids of devices to their positions in a list.
+/// It stores only the positions (4 bytes each), because the list has the ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IdIndex(Vec<u32>);
 
@@ -26,7 +27,8 @@ impl IdIndex {
         index
     }
 
-    /// Returns the position of the device with this id.
+    /// Returns the position of the device with the id `id`. `get_id` must return the same ids as it
+    /// did for [`IdIndex::new`].
     pub(super) fn find_position<'d>(
         &self,
         id: &str,

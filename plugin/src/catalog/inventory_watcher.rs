@@ -31,11 +31,12 @@ pub(crate) struct InventoryWatcher {
     /// to containers.
     cdi_files: Option<CdiFiles>,
     scan_pause: ScanPause,
-    /// The file with node labels. `None` means that no labels are written.
+    /// The file with node labels for Node Feature Discovery. `None` means that no labels are
+    /// written.
     label_file: Option<LabelFile>,
-    /// Set when the other instances of the plugin have ended. An earlier instance writes the file of a
-    /// class that it serves again, after this one has removed it, and a newer one, whose update is
-    /// undone, leaves the files of classes that only it served.
+    /// Set when the other instances of the plugin have ended. The next scan then takes over the CDI
+    /// specifications that they left, such as those of a class that only a newer version of the
+    /// plugin served before its update was undone.
     other_instances_ended: Arc<AtomicBool>,
     resources: watch::Sender<Resources>,
 }
@@ -66,7 +67,6 @@ impl InventoryWatcher {
         }
     }
 
-    /// Makes each scan write the node labels to `label_file`, if there is one.
     pub(crate) fn with_label_file(self, label_file: Option<LabelFile>) -> Self {
         InventoryWatcher { label_file, ..self }
     }
@@ -81,7 +81,6 @@ impl InventoryWatcher {
         self.host_watcher.scan_progress()
     }
 
-    /// Returns a receiver for the resources, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Resources> {
         self.resources.subscribe()
     }
@@ -110,13 +109,13 @@ impl InventoryWatcher {
             if directory.is_some_and(|directory| is_mount_removed(&directory)) {
                 return;
             }
-            let scan_interval = self.time_until_next_scan(scan_interval);
+            let time_until_scan = self.time_until_next_scan(scan_interval);
             // The directory of CDI specifications is also watched, so that a removed file is
             // written again.
             let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
             let due_task = self
                 .host_watcher
-                .wait_for_change(scan_interval, directory, &mut reload_notifications)
+                .wait_for_change(time_until_scan, directory, &mut reload_notifications)
                 .await;
             have_classes_changed =
                 due_task == WatcherTask::LoadClasses && self.host_watcher.load_classes();

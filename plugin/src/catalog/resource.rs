@@ -12,7 +12,7 @@ use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 
 use super::id_index::IdIndex;
 
-/// One extended resource of the node with all its devices.
+/// One extended resource of the node, such as `example.com/npu`, with all its devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resource {
     pub(crate) name: ResourceName,
@@ -118,7 +118,6 @@ impl Resource {
         &self.devices
     }
 
-    /// Marks all healthy devices as unhealthy, with `reason` as the explanation.
     pub(super) fn mark_unhealthy(&mut self, reason: &str) {
         for device in self.devices.iter_mut().filter(|device| device.is_healthy()) {
             let reason = reason.to_owned();
@@ -126,7 +125,7 @@ impl Resource {
         }
     }
 
-    /// Returns the position of a device in [`Resource::devices`].
+    /// Returns the position in [`Resource::devices`] of the device or share with the id `id`.
     pub(crate) fn find_position(&self, id: &str) -> Option<usize> {
         let get_id = |position: usize| self.devices[position].id.as_str();
         self.id_index.find_position(id, get_id)

@@ -11,7 +11,8 @@ pub(super) struct ResourceDevices {
     pub(super) properties: Arc<ResourceProperties>,
     pub(super) devices: Vec<AdvertisedDevice>,
     message_budget: MessageBudget,
-    /// The number of devices that do not fit into one ListAndWatch message.
+    /// The number of devices and shares that are not advertised, because the ListAndWatch message
+    /// would exceed the kubelet's size limit.
     pub(super) omitted_count: usize,
 }
 

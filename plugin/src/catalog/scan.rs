@@ -22,20 +22,20 @@ pub(crate) struct ResourceScan {
     /// One line for each omitted device or class, with the reason.
     pub(crate) warnings: Vec<String>,
     /// The classes with devices that this scan could not describe in a CDI specification, because
-    /// of an error or because the devices are held back. The specification files that earlier scans
-    /// wrote for these classes are kept.
+    /// of an error, or because the names of the devices are not known yet. The specification files
+    /// that earlier scans wrote for these classes are kept.
     pub(super) undescribed_classes: BTreeSet<String>,
     /// The CDI descriptions of the devices. The value is empty if `build_resources` was called
-    /// without `description`.
+    /// without `specification_form`.
     pub(super) described_devices: CdiDevices,
 }
 
-/// Groups the devices of a host scan into resources. If `description` is given, also describes the
-/// devices for CDI specifications. A device that cannot be described becomes unhealthy.
+/// Groups the devices of a host scan into resources. With a `specification_form`, also describes
+/// the devices for CDI specifications. A device that cannot be described becomes unhealthy.
 pub(crate) fn build_resources(
     host_scan: HostScan<'_>,
     claimed_devices: &ClaimedDevices,
-    description: Option<SpecificationForm<'_>>,
+    specification_form: Option<SpecificationForm<'_>>,
 ) -> ResourceScan {
     let HostScan {
         classes,
@@ -72,10 +72,10 @@ pub(crate) fn build_resources(
             claimed_devices.withhold_device(&class.name, device);
         }
         let count_resource = class.spec.count_resource();
-        if let Some(description) = description {
+        if let Some(specification_form) = specification_form {
             let omissions_before = described_devices.omissions.len();
             inventory = describe_devices(
-                description,
+                specification_form,
                 class,
                 inventory,
                 control_nodes,
@@ -88,7 +88,10 @@ pub(crate) fn build_resources(
                 undescribed_classes.insert(class.name.to_string());
             }
         }
-        let properties = Arc::new(ResourceProperties::from_class(class, description.is_some()));
+        let properties = Arc::new(ResourceProperties::from_class(
+            class,
+            specification_form.is_some(),
+        ));
         for device in inventory.devices {
             if let Some(name) = &count_resource {
                 match name_owners.claim_name(name.as_str(), &class.name) {
@@ -117,8 +120,8 @@ pub(crate) fn build_resources(
         }
     }
     warnings.extend(count_conflicts);
-    let truncated = resources.iter().filter(|(_, list)| list.omitted_count > 0);
-    warnings.extend(truncated.map(|(name, list)| {
+    let truncated_resources = resources.iter().filter(|(_, list)| list.omitted_count > 0);
+    warnings.extend(truncated_resources.map(|(name, list)| {
         format!(
             "{name}: {} devices left out, the kubelet accepts no list of more than \
              {MAX_MESSAGE_BYTES} bytes; use fewer replicas or shorter ids",

@@ -3,11 +3,12 @@
 
 use tokio::sync::watch;
 
-/// The pause of this instance's device scans. All clones share one state.
+/// Decides whether the device scans of this process are paused: they are while a newer instance of
+/// the plugin serves all resources. All clones share the counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScanPause(watch::Sender<ServerCounts>);
 
-/// The server counts that decide whether the scans are paused.
+/// The counts of this process's servers. Scans are paused while all servers are replaced.
 #[derive(Debug, Default)]
 struct ServerCounts {
     total_count: usize,
@@ -34,7 +35,8 @@ impl ScanPause {
         ScanPauseGuard(self.clone())
     }
 
-    /// Waits while a newer instance serves the resources of all servers.
+    /// Waits until this process may scan. Returns at once unless a newer instance of the plugin
+    /// serves the resources of all servers.
     pub(super) async fn wait_for_end(&self) {
         // The result is ignored: this value owns the sender, so the channel cannot be closed.
         let _ = self.0.subscribe().wait_for(ServerCounts::should_scan).await;

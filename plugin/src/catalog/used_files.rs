@@ -10,8 +10,8 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
 use crate::pod_cgroups::PodCgroups;
 
-/// The sources that tell which devices running pods have: the kubelet checkpoint and the pods'
-/// cgroups.
+/// Finds the devices of running pods: the kubelet checkpoint lists the allocations, and a pod runs
+/// only while it has a cgroup.
 #[derive(Debug, Clone)]
 pub(crate) struct PodAllocations {
     checkpoint_path: PathBuf,
@@ -19,7 +19,6 @@ pub(crate) struct PodAllocations {
 }
 
 impl PodAllocations {
-    /// Creates the sources from the path of the kubelet checkpoint and the host's root directory.
     pub(crate) fn new(checkpoint_path: PathBuf, host_root: &Path) -> Self {
         PodAllocations {
             checkpoint_path,

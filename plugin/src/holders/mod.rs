@@ -27,16 +27,18 @@ const CONFIRMATION_DELAY: Duration = Duration::from_secs(10);
 /// kubelet writes the file.
 const CHECKPOINT_WRITE_DELAY: Duration = Duration::from_secs(1);
 
-/// The interval at which the checkpoint is read while nothing is allocated.
+/// The interval at which the kubelet checkpoint is read while nothing is allocated.
 const CHECKPOINT_READ_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The maximum number of allocations that wait for the check. Further allocations are not checked.
 const MAX_QUEUED_ALLOCATIONS: usize = 1024;
 
-/// The maximum number of devices whose holders are kept in memory.
+/// The maximum number of devices whose holders are kept in memory. Conflicts over further devices
+/// are not detected.
 const MAX_REMEMBERED_DEVICES: usize = 1 << 16;
 
-/// A resource name and the id of one of its devices or shares.
+/// A resource name and the id of one of its devices or shares, such as `example.com/npu` and
+/// `npu-0`.
 type DeviceKey = (String, String);
 
 /// A container to which a device was allocated.
@@ -69,7 +71,7 @@ impl AllocationReporter {
     }
 }
 
-/// The task that checks allocations for conflicts.
+/// The task that detects allocations of devices which another running pod still has.
 #[derive(Debug)]
 pub(crate) struct AllocationChecker {
     memory: HolderMemory,
@@ -93,14 +95,14 @@ impl AllocationChecker {
         host_root: &Path,
         metrics: Metrics,
     ) -> (Self, AllocationReporter) {
-        let (reporter, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
+        let (sender, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
         let memory = HolderMemory::new(checkpoint_path, host_root);
-        let watch = AllocationChecker {
+        let checker = AllocationChecker {
             memory,
             allocations,
             metrics,
         };
-        (watch, AllocationReporter(reporter))
+        (checker, AllocationReporter(sender))
     }
 
     /// Checks allocations until it is cancelled. A separate thread reads the files, because reading
@@ -167,8 +169,8 @@ impl HolderMemory {
     }
 
     /// Records a suspected conflict for each newly allocated device that an earlier holder may
-    /// still use. Returns the older suspicions that are confirmed now: each device with its earlier
-    /// holder.
+    /// still use. Returns the conflicts that were suspected at least [`CONFIRMATION_DELAY`] ago and
+    /// are confirmed now.
     fn check_allocations(
         &mut self,
         allocated_devices: &[DeviceKey],

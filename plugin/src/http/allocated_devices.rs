@@ -17,8 +17,8 @@ use crate::pod_cgroups::PodCgroups;
 /// instead.
 pub(super) type ContainerLabels = Vec<(&'static str, String)>;
 
-/// The source of the numbers of allocated devices: the kubelet's PodResources API or its
-/// checkpoint. All clones share the last answer of the API.
+/// Counts allocated devices by the kubelet's PodResources API or, if that does not answer, by the
+/// kubelet checkpoint. All clones share the last answer of the API.
 #[derive(Debug, Clone)]
 pub(crate) struct AllocatedDevices {
     /// The path of the kubelet's socket for the PodResources API.

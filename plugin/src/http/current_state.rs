@@ -17,7 +17,7 @@ use crate::catalog::Resources;
 use crate::server::YieldedResources;
 use crate::service::OpenStreamCounts;
 
-/// The sources from which the state is read for each request.
+/// The values from which `/metrics` and `/readyz` are answered. They are read at each request.
 #[derive(Debug, Clone)]
 pub(crate) struct StateSources {
     pub(crate) inventory: watch::Receiver<Resources>,

@@ -23,7 +23,8 @@ impl Backoff {
         }
     }
 
-    /// Counts a failure, and returns the delay before the next attempt.
+    /// Counts a failure, and returns the delay before the next attempt: between 75 % and 125 % of
+    /// the doubled delay.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let doubled_delay = self
             .first_delay

@@ -1,5 +1,5 @@
-//! The handover marker: a file that exists during a handover. If the instance that wrote the file
-//! ends, the file is left.
+//! The handover marker: a file that exists while one instance of the plugin takes a resource over
+//! from another one. If the instance that wrote the file ends, the file is left.
 //!
 //! During a handover the kubelet (1.25 to 1.36) does not notice the end of any instance (see
 //! [`super::instance`]). If all instances end during a handover, the kubelet keeps the devices of

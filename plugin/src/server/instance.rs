@@ -36,10 +36,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::socket::{SocketId, is_served, is_without_listener, list_plugin_sockets};
 
-/// The time between two checks whether an instance that cannot be connected to has ended.
+/// The interval of the checks whether an instance has ended to which no connection could be opened.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The interval at which instances are searched if inotify reports no change.
+/// The interval at which other instances of the plugin are searched for if inotify reports no
+/// change.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Another instance of the plugin. This instance waits until the other one has ended.
@@ -47,8 +48,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) enum Peer {
     /// An idle connection to the instance. It is closed when the instance ends.
     Connected(UnixStream),
-    /// The path of the instance's socket. It cannot be connected to now, such as because its
-    /// backlog of connections is full, but nothing tells that the instance has ended.
+    /// The path of the instance's socket. A connection failed, for example because the backlog of
+    /// the listener is full, but the instance may still run.
     Unresponsive(PathBuf),
 }
 
@@ -63,7 +64,8 @@ impl Peer {
         }
     }
 
-    /// Waits until the instance has ended.
+    /// Waits until the instance has ended: its connection is closed, or no process listens at its
+    /// socket any more.
     pub(super) async fn wait_for_end(&self) {
         match self {
             Self::Connected(stream) => {
@@ -77,7 +79,6 @@ impl Peer {
         }
     }
 
-    /// Returns whether the instance has ended.
     pub(super) fn has_ended(&self) -> bool {
         match self {
             Self::Connected(stream) => match stream.try_read(&mut [0; 256]) {
@@ -89,24 +90,25 @@ impl Peer {
     }
 }
 
-/// The other instances of `boathook-plugin` on this node, whatever resources they serve. An instance
-/// has a socket before its first scan writes CDI files, if the kubelet's directory is there by then.
-/// If the instance is killed before this one has connected to it, its socket file tells that it was
-/// there. A kubelet that starts empties its directory: after that, only an instance that serves a
-/// resource, and therefore has a new socket, is found.
+/// The other instances of `boathook-plugin` on this node, whatever resources they serve. They are
+/// found by their sockets, which exist before an instance's first scan writes CDI files, and which
+/// a killed instance leaves. A kubelet that starts removes all sockets; after that an instance is
+/// found only once it serves a resource, for which it creates a new socket.
 #[derive(Debug)]
 pub(crate) struct OtherInstances {
     directories: Vec<PathBuf>,
     peers: Vec<(SocketId, Peer)>,
-    /// The sockets of this process, which need no connection to be recognised again.
+    /// The sockets of this process. They are remembered so that this process does not connect to
+    /// itself again.
     own_sockets: Vec<SocketId>,
-    /// The socket files that instances have left because they were killed.
-    left_sockets: Vec<SocketId>,
+    /// The socket files of instances that have ended or were killed.
+    stale_sockets: Vec<SocketId>,
 }
 
-/// The time after which a socket without a listener counts as one whose instance was killed. A socket
-/// has no listener for some microseconds after its file was created.
-const BIND_TIME: Duration = Duration::from_millis(100);
+/// The time after which a socket without a listener counts as that of a killed instance. A new
+/// socket has no listener for some microseconds, because bind(2) creates the file before listen(2)
+/// is called.
+const LISTEN_DELAY: Duration = Duration::from_millis(100);
 
 impl OtherInstances {
     /// Finds the instances by their sockets in `directories`. This process must not have a socket
@@ -116,12 +118,12 @@ impl OtherInstances {
             directories,
             peers: Vec::new(),
             own_sockets: Vec::new(),
-            left_sockets: Vec::new(),
+            stale_sockets: Vec::new(),
         };
         for (id, path) in instances.list_sockets() {
             match Peer::connect(&path).await {
                 Some(peer) => instances.peers.push((id, peer)),
-                None => instances.left_sockets.push(id),
+                None => instances.stale_sockets.push(id),
             }
         }
         instances
@@ -134,7 +136,7 @@ impl OtherInstances {
             socket_notifications.clear();
             let had_peers = !self.peers.is_empty();
             let ended_peers = self.peers.extract_if(.., |(_, peer)| peer.has_ended());
-            self.left_sockets.extend(ended_peers.map(|(id, _)| id));
+            self.stale_sockets.extend(ended_peers.map(|(id, _)| id));
             let was_one_killed = self.find_started_instances().await;
             let Some((_, peer)) = self.peers.first() else {
                 if had_peers || was_one_killed {
@@ -151,24 +153,24 @@ impl OtherInstances {
         }
     }
 
-    /// Connects to instances that have started. Returns whether one has started and was killed since
-    /// the last call.
+    /// Connects to instances that have started since the last call. Returns whether one of them was
+    /// killed before this process could connect to it.
     async fn find_started_instances(&mut self) -> bool {
         let sockets = self.list_sockets();
         let is_present = |known: &SocketId| sockets.iter().any(|(id, _)| id == known);
         self.own_sockets.retain(is_present);
-        self.left_sockets.retain(is_present);
+        self.stale_sockets.retain(is_present);
         let mut was_one_killed = false;
         for (id, path) in sockets {
             let is_known = self.peers.iter().any(|(known, _)| *known == id)
                 || self.own_sockets.contains(&id)
-                || self.left_sockets.contains(&id);
+                || self.stale_sockets.contains(&id);
             if is_known {
                 continue;
             }
             let mut peer = Peer::connect(&path).await;
             if peer.is_none() {
-                sleep(BIND_TIME).await;
+                sleep(LISTEN_DELAY).await;
                 peer = Peer::connect(&path).await;
             }
             match peer {
@@ -185,7 +187,7 @@ impl OtherInstances {
                 None if SocketId::read(&path) != Some(id) => {}
                 None => {
                     tracing::info!("another boathook-plugin was killed: {}", path.display());
-                    self.left_sockets.push(id);
+                    self.stale_sockets.push(id);
                     was_one_killed = true;
                 }
             }
@@ -209,15 +211,16 @@ fn is_from_this_process(stream: &UnixStream) -> bool {
     own_id.is_some() && credentials.is_ok_and(|credentials| credentials.pid() == own_id)
 }
 
-/// The instance that served the resource before this one.
+/// The instance of the plugin that served the resource before this one.
 #[derive(Debug)]
 pub(super) enum Predecessor {
     Running {
         peer: Peer,
-        /// Whether the kubelet will ignore the end of the predecessor.
+        /// Whether the kubelet will ignore the end of the earlier instance.
         is_released: bool,
     },
-    /// The predecessor was released before it ended. The value is the time of its end.
+    /// The earlier instance has ended, and the kubelet ignored its end. The value is the time of
+    /// its end.
     Ended(Instant),
 }
 
@@ -244,7 +247,7 @@ mod tests {
     ) -> bool {
         notifier.notify();
         let wait = instances.wait_for_end(notifications);
-        timeout(5 * BIND_TIME, wait).await.is_ok()
+        timeout(5 * LISTEN_DELAY, wait).await.is_ok()
     }
 
     #[tokio::test]

@@ -63,8 +63,8 @@ pub(crate) struct Timing {
     pub(crate) stream_timeout: Duration,
     /// The maximum delay before an operation that failed is tried again.
     pub(crate) max_retry_delay: Duration,
-    /// The delay between the end of a predecessor and the next registration. The kubelet needs this
-    /// time to notice the end.
+    /// The delay between the end of the earlier instance and the next registration. The kubelet
+    /// needs this time to notice the end.
     pub(crate) end_notice_delay: Duration,
 }
 

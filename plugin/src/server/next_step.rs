@@ -6,13 +6,12 @@ use super::Timing;
 use super::socket::{PathState, SocketId};
 use crate::service::RegistrationStreams;
 
-/// A step of a resource's registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegistrationStep {
     Bind,
     /// Register the resource with the kubelet that listens at this socket.
     Register(SocketId),
-    /// Make the kubelet ignore the end of the predecessor.
+    /// Make the kubelet ignore the end of the earlier instance of the plugin.
     ReleasePredecessor(SocketId),
     /// Wait until the state changes, but no longer than this time.
     Wait(Duration),
@@ -39,12 +38,12 @@ pub(super) struct RegistrationState {
 /// The state of the instance that served the resource before this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PredecessorState {
-    /// There is no predecessor, or it runs and the kubelet ignores its end.
+    /// There is no earlier instance, or it runs and the kubelet ignores its end.
     NoReleaseNeeded,
-    /// The predecessor runs, and the kubelet would disconnect this instance when the predecessor
-    /// ends.
+    /// The earlier instance runs, and the kubelet would disconnect this instance when it ends.
     ReleaseNeeded,
-    /// The predecessor was released before it ended. The value is the time since its end.
+    /// The earlier instance has ended, and the kubelet ignored its end. The value is the time since
+    /// its end.
     EndedAfterRelease(Duration),
 }
 

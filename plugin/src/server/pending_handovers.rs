@@ -1,9 +1,9 @@
-//! Counts the resources whose earlier instance must not end yet.
+//! Counts the resources for which an earlier instance of the plugin must not end yet.
 
 use tokio::sync::watch;
 
-/// The number of resources whose predecessor is not released (see [`super::instance`]). All clones
-/// share one number.
+/// The number of resources for which the kubelet would notice the end of an earlier instance of the
+/// plugin, and refuse pods (see [`super::instance`]). All clones share one number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PendingHandovers(watch::Sender<usize>);
 

@@ -16,12 +16,13 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
-/// The prefix of the temporary name that a socket has until it is ready, and that the socket of an
-/// instance keeps. The kubelet's plugin watcher ignores names that begin with a dot.
+/// The prefix of the temporary name that a socket has until it is ready. The kubelet's plugin
+/// watcher ignores names that begin with a dot. Therefore the socket by which other instances find
+/// this one keeps such a name.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
-/// The minimum difference between the modification times of two sockets. If the clock does not make
-/// the newer socket later, its time is set so that the difference is kept.
+/// The minimum difference between the modification times of two sockets. If the clock was set back,
+/// the time of the newer socket is changed to keep this difference.
 const MIN_AGE_DIFFERENCE: Duration = Duration::from_millis(1);
 
 /// The identity of a socket file: its inode and modification time. It does not change with the
@@ -238,7 +239,6 @@ pub(crate) fn remove_stale_sockets(directory: &Path) {
     }
 }
 
-/// Returns the paths of all sockets of `boathook-plugin` in `directory`.
 pub(super) fn list_plugin_sockets(directory: &Path) -> Vec<PathBuf> {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {

@@ -61,7 +61,8 @@ pub(crate) fn answer_call(
     Ok(answers)
 }
 
-/// Builds the answer for one container, or refuses the allocation.
+/// Builds the answer for one container. Refuses the allocation if a device is unknown or unhealthy,
+/// or if the class does not permit so many shares or devices.
 pub(crate) fn answer_container(
     resource: &Resource,
     ids: &[String],

@@ -82,16 +82,18 @@ impl DevicePlugin for Service {
             .into_inner()
             .container_requests
             .into_iter()
-            .map(|asked| {
-                let size = usize::try_from(asked.allocation_size).map_err(|_| {
+            .map(|request| {
+                let size = usize::try_from(request.allocation_size).map_err(|_| {
                     Status::invalid_argument(format!(
                         "cannot choose {} devices",
-                        asked.allocation_size
+                        request.allocation_size
                     ))
                 })?;
-                let (available, must) =
-                    (asked.available_device_i_ds, asked.must_include_device_i_ds);
-                let device_i_ds = choose_devices(&resource, &available, &must, size)?;
+                let (available_ids, required_ids) = (
+                    request.available_device_i_ds,
+                    request.must_include_device_i_ds,
+                );
+                let device_i_ds = choose_devices(&resource, &available_ids, &required_ids, size)?;
                 Ok(ContainerPreferredAllocationResponse { device_i_ds })
             });
         let container_responses = answers.collect::<Result<_, Status>>()?;

@@ -4,7 +4,7 @@
 use tokio::sync::watch;
 use tonic::Status;
 
-/// The state that tells whether GetDevicePluginOptions is refused. All clones share it.
+/// A switch that makes the plugin refuse GetDevicePluginOptions. All clones share its state.
 #[derive(Debug, Clone)]
 pub(crate) struct OptionsRefusal(watch::Sender<RefusalState>);
 
@@ -33,7 +33,8 @@ impl OptionsRefusal {
         self.0.send_replace(RefusalState::Inactive) == RefusalState::CallRefused
     }
 
-    /// Returns an error while the refusal is active.
+    /// Returns an error while the refusal is active, and records for [`Self::end`] that the kubelet
+    /// has made the call.
     pub(crate) fn refuse_if_active(&self) -> Result<(), Status> {
         let is_refused = self.0.send_if_modified(|state| {
             let is_active = *state != RefusalState::Inactive;

@@ -33,7 +33,6 @@ impl OpenStreamCounts {
         self.0.borrow().get(resource).copied().unwrap_or(0)
     }
 
-    /// Returns the names of the resources that have no open stream.
     pub(crate) fn find_resources_without_stream(&self, resources: &Resources) -> Vec<ResourceName> {
         let counts = self.0.borrow();
         let names_without_stream = resources.keys().filter(|name| !counts.contains_key(*name));

@@ -21,7 +21,7 @@ const CONTAINERD_V1_RUNC_SHIMS: [&str; 2] =
     ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
 /// The settings on which the default runtime depends (containerd, docs/cri/config.md). The first
-/// `*` stands for the name of a plugin.
+/// `*` stands for the name of a plugin. A file with one of these keys in another case is refused.
 const DEFAULT_RUNTIME_SETTINGS: [&str; 8] = [
     "version",
     "imports",
@@ -155,7 +155,7 @@ fn refuse_setting_with_precedence(
     else {
         return Ok(());
     };
-    let line_of_key = |key: &str| {
+    let find_key_line = |key: &str| {
         let key = table.get_key_value(key).and_then(|(key, _)| key.span());
         find_line_number(text, key.map_or(0, |span| span.start))
     };
@@ -165,7 +165,7 @@ fn refuse_setting_with_precedence(
                        handler below runtimes and name that, or leave --set-default out";
         return Err(Error::new_at_line(
             path,
-            line_of_key("default_runtime"),
+            find_key_line("default_runtime"),
             problem,
         ));
     }
@@ -178,7 +178,7 @@ fn refuse_setting_with_precedence(
         Some(dir) if table.contains_key("default_runtime_name") => refuse_later_setting(
             &boathook_drop_in_path(&dir),
             path,
-            line_of_key("default_runtime_name"),
+            find_key_line("default_runtime_name"),
         ),
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! Finds the files of containerd's configuration. Their order is that in which containerd reads
-//! them: first the main file, then the files that it imports, then the files that those import.
+//! Finds the files of containerd's configuration, in the order in which containerd reads them:
+//! first the main file, then the files that it imports, then the files that those import.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -105,11 +105,13 @@ fn matches_pattern(pattern: &Path, path: &Path) -> bool {
 fn matches_glob(glob: &[u8], name: &[u8]) -> bool {
     match (glob.split_first(), name.split_first()) {
         (None, None) => true,
-        (Some((b'*', rest)), None) => matches_glob(rest, name),
-        (Some((b'*', rest)), Some((_, tail))) => {
-            matches_glob(rest, name) || matches_glob(glob, tail)
+        (Some((b'*', glob_rest)), None) => matches_glob(glob_rest, name),
+        (Some((b'*', glob_rest)), Some((_, name_rest))) => {
+            matches_glob(glob_rest, name) || matches_glob(glob, name_rest)
         }
-        (Some((g, rest)), Some((n, tail))) => (g == n || *g == b'?') && matches_glob(rest, tail),
+        (Some((glob_byte, glob_rest)), Some((name_byte, name_rest))) => {
+            (glob_byte == name_byte || *glob_byte == b'?') && matches_glob(glob_rest, name_rest)
+        }
         _ => false,
     }
 }

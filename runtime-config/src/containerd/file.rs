@@ -10,7 +10,8 @@ use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, format_managed_file, quote};
 
-/// Returns the path and the text of each file that an installation writes.
+/// Returns the path and the text of each file that an installation writes: the drop-in, the main
+/// file, or both.
 pub(super) fn plan_files(
     main_path: &Path,
     conf_d_dir: Option<&Path>,

@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{find_line_number, get_item, parse_document, quote};
 
-/// The shim that calls as its runtime the program in the option `BinaryName`.
+/// The containerd shim that calls an OCI runtime: runc, or the program in its option `BinaryName`.
 pub(super) const RUNC_V2_SHIM: &str = "io.containerd.runc.v2";
 
 /// The keys and values of a table, in the order of the file. Each value is a TOML text.
@@ -33,9 +33,10 @@ pub(super) struct Handler {
     /// Whether the table of containerd's built-in handler `runc` must be written as well.
     /// containerd 1.x drops the built-in handler as soon as a file defines another handler.
     needs_runc_table: bool,
-    /// The settings in the handler's own table.
+    /// The settings in the handler's own table, such as `runtime_type`.
     settings: KeyValues,
-    /// The settings in the table `options` of the handler.
+    /// The settings in the table `options` of the handler, such as `BinaryName` and
+    /// `SystemdCgroup`.
     options: KeyValues,
 }
 
@@ -144,7 +145,6 @@ struct InheritedSettings {
     is_default_built_in: bool,
 }
 
-/// The handlers that the configuration files define.
 pub(super) struct Handlers {
     /// The name of the default handler. Pods without a RuntimeClass use it.
     pub(super) default_name: String,
@@ -257,8 +257,8 @@ pub(super) fn refuse_existing_handlers(
         let handlers = get_item(&doc, &schema.handlers_table_path())
             .and_then(|handlers| handlers.get("runtimes")?.as_table_like());
         for name in inputs.options.names() {
-            let existing = handlers.and_then(|handlers| handlers.get_key_value(name));
-            let Some((key, handler)) = existing else {
+            let existing_handler = handlers.and_then(|handlers| handlers.get_key_value(name));
+            let Some((key, handler)) = existing_handler else {
                 continue;
             };
             if inputs.snapshot.is_generated(path) && is_boathook_handler(handler, inputs) {
@@ -290,7 +290,8 @@ fn merge_table(settings: &mut KeyValues, table: Option<&dyn TableLike>) {
         let Some(value) = item.as_value().filter(|value| !value.is_inline_table()) else {
             continue;
         };
-        // All strings get the same kind of quotes, whatever quotes the file has.
+        // All strings get the same kind of quotes, whatever quotes the file has, so that equal
+        // values are equal texts.
         let text = match value.as_str() {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
@@ -313,7 +314,7 @@ fn format_lines(settings: &KeyValues) -> String {
         .collect()
 }
 
-/// Returns the base OCI specification `spec` with Boathook's hook added.
+/// Returns the base OCI specification `spec`, with Boathook's hook added to its `prestart` hooks.
 pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, Error> {
     let new_error = |message: &str| {
         let advice = "make one with \"ctr oci spec\"";
@@ -326,11 +327,11 @@ pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, 
     if spec.get("ociVersion").is_none() {
         return Err(new_error("it has no ociVersion"));
     }
-    let hooks = &mut spec["hooks"];
-    if hooks.is_null() {
-        *hooks = serde_json::json!({});
+    let hooks_value = &mut spec["hooks"];
+    if hooks_value.is_null() {
+        *hooks_value = serde_json::json!({});
     }
-    let hooks = hooks
+    let hooks = hooks_value
         .as_object_mut()
         .ok_or_else(|| new_error("its hooks are no object"))?;
     let prestart = hooks

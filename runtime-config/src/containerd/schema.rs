@@ -12,7 +12,8 @@ use crate::toml_text::{find_line_number, parse_document};
 pub(crate) struct Schema {
     /// The value of the key `version` in a drop-in.
     pub(crate) version: i64,
-    /// The id of the plugin whose section contains the runtime handlers.
+    /// The id of the plugin whose section contains the runtime handlers, such as
+    /// `io.containerd.cri.v1.runtime`.
     pub(crate) plugin_id: &'static str,
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn detect_schema(
         return Ok(None);
     };
     let doc = parse_document(path, text)?;
-    let line_of_key = |key: &str| {
+    let find_key_line = |key: &str| {
         let key = doc
             .as_table()
             .get_key_value(key)
@@ -76,7 +77,7 @@ pub(crate) fn detect_schema(
     {
         return Err(Error::CriDisabled {
             path: path.into(),
-            line: line_of_key("disabled_plugins"),
+            line: find_key_line("disabled_plugins"),
         });
     }
     match doc.get("version").and_then(|value| value.as_integer()) {
@@ -90,7 +91,7 @@ pub(crate) fn detect_schema(
                 None if !doc.contains_key("version") => Ok(None),
                 _ => Err(Error::new_at_line(
                     path,
-                    line_of_key("version"),
+                    find_key_line("version"),
                     "configuration version 1, which containerd 2 no longer reads; convert it with \
                      \"containerd config migrate\"",
                 )),
@@ -99,7 +100,7 @@ pub(crate) fn detect_schema(
         Some(version) => {
             let advice = "use a newer release of this program";
             let problem = format!("configuration version {version} is not known; {advice}");
-            Err(Error::new_at_line(path, line_of_key("version"), problem))
+            Err(Error::new_at_line(path, find_key_line("version"), problem))
         }
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
     Path::new(dir).join("config-v3.toml.d")
 }
 
-/// Returns the paths of all files that a plan may change.
+/// Returns the paths of all files that a plan may change: the templates of both format versions,
+/// and the drop-in.
 pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
     [
         template_path(dir, &SCHEMA_V2),

@@ -48,7 +48,7 @@ impl Runtimes {
         self.runtimes.contains_key(name)
     }
 
-    /// Returns whether Boathook's runtime is the default runtime.
+    /// Returns whether Boathook's runtime is the default runtime of the running daemon.
     pub(crate) fn is_boathook_default(&self) -> bool {
         self.default_runtime == HANDLER
     }

@@ -1,5 +1,5 @@
-//! Finds whether containers continue to run while Docker is restarted, which its setting
-//! `live-restore` decides.
+//! Finds out whether the containers of Docker continue to run while Docker is restarted. The
+//! setting `live-restore` decides that (dockerd(8)).
 
 use std::path::{Path, PathBuf};
 
@@ -9,27 +9,30 @@ use crate::host::HostRoot;
 
 const LIVE_RESTORE_OPTION: &str = "--live-restore";
 
-/// Where a Docker has the setting `live-restore`. The daemon that runs must have it, and so must the
-/// next one: a daemon without it ends at its start the containers that an earlier one has left.
+/// The state of Docker's setting `live-restore`. Both the running daemon and the next one need the
+/// setting: a daemon without it ends the containers that it finds at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveRestore {
     /// Containers continue to run while Docker is restarted.
     Enabled,
-    /// Neither the daemon that runs nor the next one has the setting.
+    /// Neither the running daemon nor the next one has the setting.
     Disabled,
-    /// The file sets it, but the daemon that runs has not read that.
+    /// The configuration file at this path has the setting, but the running daemon has not read it
+    /// yet.
     NotLoaded(PathBuf),
-    /// Only the command line of the next daemon sets it.
+    /// Only the command line of the next daemon has the setting.
     OnlyInOptions,
-    /// The daemon that runs has it, but the file does not set it for the next one, and the command
-    /// line does not either. Docker keeps the setting at a reload after the key was removed.
+    /// The running daemon has the setting, but neither the configuration file at this path nor the
+    /// command line sets it for the next daemon. Docker keeps the setting at a reload after the key
+    /// was removed.
     Removed(PathBuf),
-    /// No daemon answers.
+    /// No daemon answers, so its setting is not known.
     Unknown,
 }
 
 impl LiveRestore {
-    /// Asks the daemon that runs, and reads what the next one will read.
+    /// Asks the running daemon for its setting, and reads the configuration file and the command
+    /// line of the next daemon.
     pub fn find(host: &HostRoot) -> Self {
         let config_path = PathBuf::from(DAEMON.find_config_path(host));
         let Some(daemon) = Runtimes::query_daemon(host) else {

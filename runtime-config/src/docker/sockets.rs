@@ -13,10 +13,11 @@ use super::{DAEMON_JSON_PATH, find_docker_config_path, split_byte_order_mark};
 use crate::host::HostRoot;
 use crate::processes::{Process, find_processes};
 
-/// The default socket of dockerd.
+/// The default socket of dockerd. `/var/run/docker.sock` is the same socket, because `/var/run` is
+/// a link to `/run`.
 const DEFAULT_SOCKET_PATH: &str = "/run/docker.sock";
 
-/// The part of daemon.json that names sockets.
+/// The part of daemon.json that names sockets, such as `unix:///run/docker.sock`.
 #[derive(Default, Deserialize)]
 struct DaemonConfig {
     #[serde(default)]

@@ -198,8 +198,8 @@ impl HostEntry {
         write_content: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> Result<(), Error> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let owner_only = Mode::S_IRUSR | Mode::S_IWUSR;
-        let mut file = openat(self.dir_fd(), &*self.name, flags, owner_only)
+        let owner_only_mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        let mut file = openat(self.dir_fd(), &*self.name, flags, owner_only_mode)
             .map(File::from)
             .map_err(self.errno_to_error("write"))?;
         write_content(&mut file)
@@ -208,7 +208,7 @@ impl HostEntry {
             .map_err(Error::io("write", &self.display_path()))
     }
 
-    /// Creates a symbolic link with this name.
+    /// Creates a symbolic link to `target` with this name. Fails if a file with this name exists.
     pub fn make_symlink(&self, target: &Path) -> Result<(), Error> {
         symlinkat(target, self.dir_fd(), &*self.name).map_err(self.errno_to_error("link"))
     }
@@ -225,7 +225,7 @@ impl HostEntry {
         .map_err(self.errno_to_error("rename"))
     }
 
-    /// Removes the file or symbolic link with this name.
+    /// Removes the file or symbolic link with this name. The target of a link is kept.
     pub fn remove_file(&self) -> Result<(), Error> {
         unlinkat(self.dir_fd(), &*self.name, UnlinkatFlags::NoRemoveDir)
             .map_err(self.errno_to_error("remove"))
@@ -252,7 +252,8 @@ impl HostEntry {
         }
     }
 
-    /// Returns whether the file or directory is a mount point, or contains a mount point.
+    /// Returns whether the file or directory is a mount point, or contains a mount point. The
+    /// kernel does not remove a mount point (EBUSY).
     pub fn contains_mount(&self) -> Result<bool, Error> {
         let Some(stat) = self.stat()? else {
             return Ok(false);

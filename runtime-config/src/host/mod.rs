@@ -134,12 +134,14 @@ impl HostRoot {
         self.try_stat(path).map(|stat| stat.is_some())
     }
 
-    /// Returns whether a directory is at `path`. Symbolic links are followed.
+    /// Returns whether a directory is at `path`. Symbolic links are followed. Returns `false` if an
+    /// error occurs.
     pub fn is_dir(&self, path: &Path) -> bool {
         self.stat(path).is_some_and(|stat| is_dir(&stat))
     }
 
-    /// Returns whether a regular file is at `path`. Symbolic links are followed.
+    /// Returns whether a regular file is at `path`. Symbolic links are followed. Returns `false` if
+    /// an error occurs.
     pub fn is_file(&self, path: &Path) -> bool {
         let file_type = self
             .stat(path)
@@ -157,7 +159,8 @@ impl HostRoot {
             })
     }
 
-    /// Returns the text of a file, or `None` if the file does not exist.
+    /// Returns the text of a file, or `None` if the file does not exist. A file that is larger than
+    /// 4 MiB or is not UTF-8 is an error.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
         self.resolve_for_reading(path, LastLink::Follow)?
             .map_or(Ok(None), |entry| entry.read())
@@ -174,15 +177,15 @@ impl HostRoot {
 
     /// Returns the directories above `path` that do not exist, the outermost first.
     pub fn find_missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
-        let mut missing = Vec::new();
+        let mut missing_dirs = Vec::new();
         for dir in path.ancestors().skip(1) {
             if self.try_exists(dir)? {
                 break;
             }
-            missing.push(dir.to_path_buf());
+            missing_dirs.push(dir.to_path_buf());
         }
-        missing.reverse();
-        Ok(missing)
+        missing_dirs.reverse();
+        Ok(missing_dirs)
     }
 }
 

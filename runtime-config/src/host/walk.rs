@@ -14,21 +14,20 @@ use super::open_dir::OpenDir;
 use super::trust;
 use crate::error::Error;
 
-/// What owners and modes the directories on a path must have.
+/// The requirements for the owner and the mode of each directory on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirectoryPolicy {
     /// Any owner and mode is accepted, because the path is only read.
     Any,
-    /// Each directory must belong to root. Not every user may have write access to it.
+    /// Each directory must belong to root, and not every user may have write access to it. A group
+    /// may have write access.
     Trusted,
-    /// Each directory must belong to root. Neither every user nor a group may have write access to
-    /// it.
+    /// Each directory must belong to root, and neither a group nor every user may have write access
+    /// to it.
     Private,
 }
 
-/// The result of resolving a path.
 pub(super) enum ResolvedEntry {
-    /// The path exists.
     Found(HostEntry),
     /// The path does not exist. The values are the entry of its first missing component, and the
     /// names after this component.

@@ -29,8 +29,11 @@ fn strip_lines(text: &str) -> (String, bool) {
     // Whether the last line before a removed block has no line break.
     let mut lacks_line_break = false;
     while !unread_text.is_empty() {
-        let (line, next_lines) =
-            unread_text.split_at(unread_text.find('\n').map_or(unread_text.len(), |n| n + 1));
+        let (line, next_lines) = unread_text.split_at(
+            unread_text
+                .find('\n')
+                .map_or(unread_text.len(), |newline| newline + 1),
+        );
         let line_text = line.strip_suffix('\n').unwrap_or(line);
         let begins_block = line_text == BLOCK_BEGIN || line_text == FILE_BLOCK_BEGIN;
         if let (true, Some(text_after_block)) = (begins_block, skip_block(next_lines)) {

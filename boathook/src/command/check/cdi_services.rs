@@ -26,8 +26,9 @@ const UNIT_DIRECTORIES: [&str; 4] = [
 const ENABLED_UNIT_LINK_PATH: &str =
     "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
-/// Returns a finding if a service of a vendor that writes specifications is installed on this host.
-/// It is a warning if `boathook cdi generate` writes specifications as well.
+/// Returns a finding if a vendor's service that writes CDI specifications is installed on this
+/// host. It is a warning if `boathook cdi generate` writes specifications as well, and a note
+/// otherwise.
 pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     let host_root = &config.host_root;
     let sources = read_each_source(&config.classes).into_iter().flatten();
@@ -47,14 +48,14 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     } else {
         ""
     };
-    let removal =
+    let removal_advice =
         format!("run `systemctl disable --now {services}` and remove its file from /var/run/cdi");
     if !has_generated_specifications(host_root) {
         let text = format!(
             "{services} may write a specification of the vendor, whose names mean the vendor's \
              files and hooks{pods_note}"
         );
-        let fix = format!("to have Boathook's devices by these names, {removal}");
+        let fix = format!("to have Boathook's devices by these names, {removal_advice}");
         return Some(Finding::new(Severity::Note, "CDI names", text).with_fix(fix));
     }
     let text = format!(
@@ -62,7 +63,7 @@ pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
          name that two files have{pods_note}"
     );
     let fix = format!(
-        "{removal}; or disable boathook-cdi.service and remove /var/run/cdi/{SPEC_FILE_PREFIX}*"
+        "{removal_advice}; or disable boathook-cdi.service and remove /var/run/cdi/{SPEC_FILE_PREFIX}*"
     );
     Some(Finding::new(Severity::Warning, "CDI names", text).with_fix(fix))
 }

@@ -75,26 +75,26 @@ fn check_class(
         Ok(source) => format!("class {}", source.name),
         Err(_) => "classes".to_owned(),
     };
-    let error = |text| vec![Finding::new(Severity::Error, subject.clone(), text)];
+    let to_error_findings = |text| vec![Finding::new(Severity::Error, subject.clone(), text)];
     let class = match source.and_then(|source| config.class(&source)) {
         Ok(class) => class,
-        Err(problem) => return error(format_error_chain(&problem)),
+        Err(problem) => return to_error_findings(format_error_chain(&problem)),
     };
     if let Err(conflict) = name_owners.claim_request_variable(&class) {
-        return error(conflict.to_string());
+        return to_error_findings(conflict.to_string());
     }
     let request = match create_request_for_all(&class) {
         Ok(request) => request,
-        Err(problem) => return error(problem),
+        Err(problem) => return to_error_findings(problem),
     };
     let found_class = match discover::look_up_class(&class, request.edit_selection(), host) {
         Ok(found_class) => found_class,
-        Err(problem) => return error(format_error_chain(&problem)),
+        Err(problem) => return to_error_findings(format_error_chain(&problem)),
     };
     if class.spec.is_enabled
         && let Err(conflict) = register_resources(&class, &found_class, name_owners)
     {
-        return error(conflict);
+        return to_error_findings(conflict);
     }
     let mut findings = check_devices(&subject, &class, &request, &found_class);
     if !found_class.inventory.devices.is_empty() {
@@ -122,8 +122,7 @@ fn register_resources(
     found_class: &FoundClass,
     name_owners: &mut NameOwners,
 ) -> Result<(), String> {
-    // If the class file builds the resource name from attributes of a device, the name is not
-    // fixed.
+    // The resource name is not fixed if the class file builds it from attributes of a device.
     let class_resource = &class.spec.resource;
     let has_attributes = class_resource.attributes().next().is_some();
     let fixed_resource = (!has_attributes).then(|| class_resource.to_string());
@@ -138,7 +137,8 @@ fn register_resources(
     Ok(())
 }
 
-/// Returns the request of a container in which the environment variable of the class is `all`.
+/// Returns the request of a container that sets the environment variable of the class to `all`,
+/// such as `DUMMY_VISIBLE_DEVICES=all`.
 fn create_request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let environment = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
     match Request::find(class, &environment, |_| None) {
@@ -155,9 +155,10 @@ fn check_devices(
     found_class: &FoundClass,
 ) -> Vec<Finding> {
     let inventory = &found_class.inventory;
-    let warning = |text: String| Finding::new(Severity::Warning, subject, text);
-    let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
-    // Devices with mixed partitions are not counted, because the plugin does not offer them.
+    let to_warning = |text: String| Finding::new(Severity::Warning, subject, text);
+    let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(to_warning).collect();
+    // Devices of one resource whose values of `uniform` differ are counted as unhealthy, as in
+    // `boathook list`: a container that requests the resource could not choose among them.
     let mut offered_inventory = inventory.clone();
     offered_inventory.refuse_mixed_devices(class);
     let devices = &offered_inventory.devices;
@@ -183,7 +184,7 @@ fn check_devices(
     }
     for device in devices {
         if let Health::Unhealthy { reason } = &device.health {
-            findings.push(warning(format!("{} is unhealthy: {reason}", device.id)));
+            findings.push(to_warning(format!("{} is unhealthy: {reason}", device.id)));
         }
     }
     let healthy_devices = devices.iter().filter(|device| device.health.is_healthy());
@@ -250,13 +251,14 @@ fn is_misnamed_class_file(path: &Path) -> bool {
     !name.starts_with('.') && !name.starts_with("README") && !name.ends_with(".toml")
 }
 
-/// Returns a finding for each class that config.toml configures but that does not exist.
+/// Returns a finding for each table `[class.NAME]` of config.toml whose class does not exist, for
+/// example because the name is mistyped.
 fn report_unknown_classes(
     sources: &[Result<ClassSource, FileError>],
     config: &Config,
 ) -> Vec<Finding> {
-    // If a class file cannot be read, its class seems to be missing. So nothing is reported in this
-    // case.
+    // If a class file cannot be read, a table of config.toml may be for its class. So nothing is
+    // reported in this case.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }

@@ -1,5 +1,5 @@
-//! Checks that engines call the hook for containers of pods. They call it because of a CDI
-//! specification or a runtime handler.
+//! Checks how engines are made to call the hook for containers of pods: by a CDI specification, or
+//! by a runtime handler.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ const CDI_DELIVERY_ADVICE: &str = "containerd 2.0 and later and CRI-O bring the 
                       (docs/engines.md)";
 
 /// Returns the findings about how the hook reaches the containers of pods. On a host that is not a
-/// cluster node, checks only the specifications of `boathook cdi generate`.
+/// cluster node, checks only the specifications of `boathook cdi generate`, which are for
+/// `--device`.
 pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
     // `boathook-init` writes a record of each engine that it configures into this directory.
@@ -49,8 +50,8 @@ pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories
     let handler_engines: Vec<&str> = Engine::ALL
         .into_iter()
         .filter(|engine| {
-            let record = record_dir.join(format!("{engine}.json"));
-            *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
+            let record_path = record_dir.join(format!("{engine}.json"));
+            *engine != Engine::Docker && *engine != Engine::Podman && record_path.is_file()
         })
         .map(Engine::name)
         .collect();

@@ -1,4 +1,4 @@
-//! Checks which kernel features exist, and whether this process may use them.
+//! Checks which kernel features exist, such as openat2(2), and whether this process may use them.
 
 use std::path::Path;
 

@@ -20,8 +20,8 @@ use runtime_config::{Engine, OCI_RUNTIME_NAMES, program_directories};
 use super::finding::{Finding, Severity, print_table, to_exit_code};
 use super::{CommandError, missing_follower, print_json};
 
-/// Runs all checks and prints their findings. `class_names` are the classes to check. If it is
-/// empty, all classes are checked.
+/// Implements `boathook check`: runs all checks, and prints their findings as a table or as JSON.
+/// Checks only the classes `class_names`, or all classes if the list is empty.
 pub(super) fn run(
     class_names: &[ClassName],
     state_root: Option<PathBuf>,
@@ -110,8 +110,8 @@ fn check_runtime(config: &Config) -> Option<Finding> {
         .then(|| finding.with_fix("install one, or name it: [runtime] path in config.toml"))
 }
 
-/// Checks that the hook has the same configuration as the cluster's plugin. The installation on the
-/// host contains a copy of the plugin's configuration.
+/// Compares the hook's configuration with the copy of the cluster plugin's configuration, which the
+/// installation on this host contains. Returns `None` if there is no copy.
 fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
     let (plugin_config_path, hook_config_path) = (
         directories.installed_config_path(),
@@ -122,7 +122,7 @@ fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> O
             .strip_prefix("/")
             .unwrap_or(&plugin_config_path),
     );
-    let shown_hook_path = hook_config_path.display();
+    let shown_config_path = hook_config_path.display();
     if !plugin_config_path.exists() {
         return None;
     }
@@ -139,11 +139,11 @@ fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> O
         Ok(_) => create_finding(
             Severity::Warning,
             format!(
-                "{shown_hook_path} differs from the cluster's configuration, which the plugin uses"
+                "{shown_config_path} differs from the cluster's configuration, which the plugin uses"
             ),
         )
         .with_fix(format!(
-            "make the change in the ConfigMap boathook-plugin, remove {shown_hook_path}, and \
+            "make the change in the ConfigMap boathook-plugin, remove {shown_config_path}, and \
              restart the plugin's pod on this node"
         )),
         Err(error) => create_finding(Severity::Warning, hook::log::format_error_chain(&error)),

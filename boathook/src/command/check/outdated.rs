@@ -17,7 +17,7 @@ use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::Launcher;
 use crate::command::running_root::{self, RunningRoot};
 
-/// The maximum number of file names in one finding.
+/// The maximum number of file names in one finding. Further files are only counted.
 const MAX_SHOWN_NAMES: usize = 4;
 
 /// Returns a warning for each running container that has outdated driver files. If `class_names` is
@@ -109,22 +109,22 @@ fn find_outdated_files(
         .map(|step| &step.action)
         .filter(|action| is_outdated(action))
         .collect();
-    let versions = outdated_actions.iter().filter_map(|action| match action {
+    let version_matches = outdated_actions.iter().filter_map(|action| match action {
         Action::Library { mount, .. } => {
             Some(look_up(&mount.path).is_ok_and(|file| file.is_some()))
         }
         _ => None,
     });
     // `false` is less than `true`, so `min` returns `false` if one library has another version.
-    let is_host_version = versions.min();
+    let is_host_version = version_matches.min();
     let file_names: Vec<String> = outdated_actions
         .into_iter()
-        .filter_map(find_file_name)
+        .filter_map(find_source_file_name)
         .collect();
     (!file_names.is_empty()).then_some((file_names, is_host_version))
 }
 
-fn find_file_name(action: &Action) -> Option<String> {
+fn find_source_file_name(action: &Action) -> Option<String> {
     let (Action::File(mount) | Action::Directory(mount) | Action::Library { mount, .. }) = action
     else {
         return None;

@@ -12,8 +12,8 @@ use crate::command::finding::{Finding, Severity};
 /// The maximum size in bytes of the file that contains the package's version.
 const MAX_VERSION_BYTES: u64 = 64;
 
-/// Returns a finding for each version that differs from the installed version: that of the
-/// distribution's package, or of a running program. Returns no findings if Boathook is not
+/// Returns a finding for each version that differs from the installed version: the version of the
+/// distribution's package, or that of a running program. Returns no finding if Boathook is not
 /// installed.
 pub(super) fn check_versions(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
     let absolute_path = directories.current_link_path();

@@ -93,7 +93,8 @@ pub(super) fn run(
         lines_with_context = comparison.lines_with_context;
     }
     apply_strictness(arguments, &found_class.inventory, &mut findings);
-    // As `boathook list` and the plugin have it: no container can start with these devices.
+    // `default_edits` are made in each container with a device of the class. If one cannot be made,
+    // no container can start, so all devices are listed as unhealthy, as in `boathook list`.
     if let Some(reason) = default_edits.unusable_reasons().next() {
         found_class.inventory.mark_all_unhealthy(reason);
     }
@@ -130,8 +131,8 @@ pub(super) fn run(
     Ok(to_exit_code(&findings))
 }
 
-/// Changes findings to errors if `--strict` or `--expect` demands it. Also compares the number of
-/// devices with `--expect`.
+/// Changes findings to errors if `--strict` or `--expect` demands it. Adds an error if the number
+/// of devices is not the one of `--expect`.
 fn apply_strictness(
     arguments: &CheckArguments,
     inventory: &Inventory,
@@ -166,8 +167,8 @@ fn apply_strictness(
 }
 
 /// Reports a class file that users other than root can change. This is an error if the file is in a
-/// directory from which the hook reads class files. In any other directory, such as a developer's, it
-/// is a note.
+/// directory from which the hook reads class files. In any other directory, such as a developer's,
+/// it is a note.
 fn create_ownership_finding(
     class_file_path: &Path,
     error: &OwnershipError,
@@ -230,12 +231,16 @@ fn examine_class(
     };
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(to_warning).collect();
     if inventory.devices.is_empty() {
-        let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
+        let patterns = class
+            .spec
+            .discover
+            .iter()
+            .filter_map(|source| source.path.as_ref());
         let other_names = patterns
             .clone()
             .find_map(|pattern| describe_other_names(pattern, host));
-        let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
-        let patterns = patterns.join(" or ");
+        let pattern_texts: Vec<String> = patterns.map(ToString::to_string).collect();
+        let patterns = pattern_texts.join(" or ");
         let refused_candidates = &inventory.refused_candidates;
         let reason = match &inventory.missing_driver_message {
             Some(reason) => reason.clone(),
@@ -272,7 +277,9 @@ fn examine_class(
             findings.push(finding.with_kind(FindingKind::Devices));
         }
     }
-    if class.spec.device.numa.is_some() && inventory.devices.iter().all(|d| d.numa.is_none()) {
+    if class.spec.device.numa.is_some()
+        && inventory.devices.iter().all(|device| device.numa.is_none())
+    {
         let text = "no device has a NUMA node: `numa` is the path of a directory in /sys, and this \
                     host may have one node only";
         findings.push(Finding::new(Severity::Note, "numa", text));
@@ -280,7 +287,7 @@ fn examine_class(
     let to_finding = |reason| {
         if default_edits
             .unusable_reasons()
-            .any(|default| default == reason)
+            .any(|default_reason| default_reason == reason)
         {
             Finding::new_error_with_hint("edits", reason)
         } else {
@@ -292,8 +299,9 @@ fn examine_class(
     findings
 }
 
-/// Describes the names that the directory of a pattern has on the host, if none of them matches. Of
-/// /dev nothing is described, because its names belong to all devices of the host.
+/// Describes the files in the directory of `pattern`, for a user whose pattern matches none of
+/// them, such as `/dev/accel has accel0, accel1`. Returns `None` for /dev, because its files belong
+/// to all devices of the host.
 fn describe_other_names(pattern: &PathPattern, host: &dyn HostView) -> Option<String> {
     const MAX_NAMES: usize = 5;
     let no_attributes = Attributes::new();
@@ -308,11 +316,11 @@ fn describe_other_names(pattern: &PathPattern, host: &dyn HostView) -> Option<St
     let other_count = names.len().saturating_sub(MAX_NAMES);
     names.truncate(MAX_NAMES);
     let names = names.join(", ");
-    let others = match other_count {
+    let others_note = match other_count {
         0 => String::new(),
         _ => format!(" and {other_count} others"),
     };
-    Some(format!("{} has {names}{others}", directory.display()))
+    Some(format!("{} has {names}{others_note}", directory.display()))
 }
 
 /// Returns a finding for each path that the class reads but that is not mounted in the plugin's
@@ -325,13 +333,13 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
     };
     let to_finding = |path: String| {
         let text = format!("{path} is not mounted in the plugin's container");
-        let other_way = if path == GROUP_FILE_PATH {
+        let alternative = if path == GROUP_FILE_PATH {
             "write the number of the group, `gid`, in place of `group`".to_owned()
         } else {
             format!("read it from one of {}", PLUGIN_HOST_DIRS.join(", "))
         };
         Finding::new(Severity::Error, "plugin", text).with_fix(format!(
-            "{other_way}, or mount it in the DaemonSet at /host{path}"
+            "{alternative}, or mount it in the DaemonSet at /host{path}"
         ))
     };
     let paths = class.spec.list_read_paths().into_iter();
@@ -411,12 +419,17 @@ fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
                 edits
                     .nodes
                     .iter()
-                    .map(|n| (&n.number, to_text(&n.container_path))),
+                    .map(|node| (&node.number, to_text(&node.container_path))),
             ),
         ),
         (
             "libraries",
-            find_existing_names(edits.libraries.iter().map(|l| (&l.file, l.soname.clone()))),
+            find_existing_names(
+                edits
+                    .libraries
+                    .iter()
+                    .map(|library| (&library.file, library.soname.clone())),
+            ),
         ),
         (
             "files",
@@ -424,7 +437,7 @@ fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
                 edits
                     .files
                     .iter()
-                    .map(|f| (&f.file, to_text(&f.container_path))),
+                    .map(|file| (&file.file, to_text(&file.container_path))),
             ),
         ),
         (
@@ -433,7 +446,7 @@ fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
                 edits
                     .directories
                     .iter()
-                    .map(|d| (&d.directory, to_text(&d.container_path))),
+                    .map(|directory| (&directory.directory, to_text(&directory.container_path))),
             ),
         ),
     ];

@@ -50,7 +50,7 @@ pub(super) fn run(
                 warn_if_not_device_node(Path::new(node), &host);
             }
             for node in target.find_nodes_of_other_devices(nodes) {
-                warn_of_other_device(Path::new(device), node, &host);
+                warn_about_node_of_other_device(Path::new(device), node, &host);
             }
             let classes = load::read_each_source(&config.classes)?
                 .into_iter()
@@ -104,9 +104,10 @@ fn warn_if_not_device_node(path: &Path, host: &dyn HostView) {
     ));
 }
 
-/// Logs a warning that `other_node` is not a node of the device with `node`, because their names
-/// differ in the number, and names the command for one device with both.
-fn warn_of_other_device(node: &Path, other_node: &str, host: &dyn HostView) {
+/// Logs a warning that the class file describes `node` and `other_node` as nodes of two devices,
+/// because their names differ in a number, such as /dev/video0 and /dev/video1. The warning
+/// contains the command for one device with both nodes.
+fn warn_about_node_of_other_device(node: &Path, other_node: &str, host: &dyn HostView) {
     let ids = find_usb_ids_of_node(node, host);
     let target = ids.map_or("usb:VENDOR:PRODUCT".to_owned(), |(vendor, product)| {
         format!("usb:{vendor}:{product}")

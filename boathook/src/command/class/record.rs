@@ -57,8 +57,8 @@ pub(super) fn run(
                 }
             }
             Ok(_) => classes_with_devices.push(class.name.to_string()),
-            // This is only a warning. The recorded host does not have the missing files either, so
-            // the class fails there in the same way.
+            // This is only a warning, because the class fails on the recorded host in the same way:
+            // the files that it needs are missing there too.
             Err(error) => hook::log::warning(&hook::log::format_error_chain(&error)),
         }
     }

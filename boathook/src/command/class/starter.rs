@@ -24,23 +24,24 @@ use toml_text::{escape_regex, escape_toml, format_nodes_line, quote_toml};
 /// The device for which a class file is generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A device node. The nodes of similar devices differ only in the number in their names, as
-    /// `/dev/video0` and `/dev/video1` do.
+    /// A device node. Similar devices have nodes whose names differ only in a number, as
+    /// /dev/video0 and /dev/video1 do.
     Node {
-        /// The text of the path before the device's number.
+        /// The path before the device's number, such as `/dev/video` of /dev/video0.
         stem: String,
-        /// The device's number in the path. It is empty if the file name contains no number.
+        /// The device's number in the path, such as `0`. It is empty if the file name contains no
+        /// number.
         number: String,
-        /// The text of the path after the device's number.
+        /// The path after the device's number, such as `_ctl` of /dev/npu0_ctl.
         suffix: String,
     },
-    /// A symbolic link in /dev that leads to a device node, such as those of udev.
+    /// A symbolic link in /dev to a device node, such as udev's links in /dev/serial/by-id.
     Link {
         path: String,
         /// The directory of the node, such as /dev or /dev/input.
         node_dir: String,
     },
-    /// A directory in /dev. All device nodes in it belong to one device.
+    /// A directory in /dev, such as /dev/snd. All device nodes in it belong to one device.
     Directory {
         path: String,
         /// The names of the device nodes in the directory.
@@ -54,7 +55,8 @@ pub(super) enum Target {
     },
 }
 
-/// The error for a device argument of `boathook class new` that cannot be parsed or resolved.
+/// The error for a device argument of `boathook class new` that cannot be parsed, or that leads to
+/// no device of this host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
@@ -93,8 +95,9 @@ impl Target {
                 product: product.to_ascii_lowercase(),
             });
         }
-        // The names of udev's links contain bus addresses (`pci-0000:00:14.0`), model names with any
-        // letters, and `\x20` in place of a blank. The other characters have a meaning in patterns.
+        // The names of udev's links contain bus addresses (`pci-0000:00:14.0`), model names with
+        // any letters, and `\x20` in place of a blank. The characters that are refused have a
+        // meaning in patterns of class files.
         let is_allowed_char = |c: char| !c.is_control() && !"\"'{}[]*?$`".contains(c);
         let path = Path::new(text);
         let is_device_path = text.starts_with("/dev/") && path.file_name().is_some();
@@ -125,12 +128,13 @@ impl Target {
         }
     }
 
-    /// Returns the target that a class file can describe. The node of a USB device is replaced by
-    /// the device's ids, because the number in the path changes when the device is plugged in
-    /// again, and so is a link to it. A link to another device node becomes [`Target::Link`]. A
-    /// directory is replaced by its device nodes. Any other target is not changed.
+    /// Returns a target that a class file can describe. The node of a USB device, or a link to it,
+    /// becomes the device's ids, because the number in the node's path changes when the device is
+    /// plugged in again. Any other link becomes [`Target::Link`], and a directory
+    /// [`Target::Directory`].
     ///
     /// # Errors
+    ///
     /// The call fails if the host has no such USB device, or if the directory has no device node.
     pub(super) fn resolve(self, host: &dyn HostView) -> Result<Self, TargetError> {
         let Target::Node {
@@ -174,10 +178,10 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. Each device gets a node of `sibling_paths` if its path
-    /// differs from the target only in the number and the text after it, or if it belongs to hardware
-    /// with the target's ids. Every container of the class gets the other nodes. No name in the class
-    /// file is used by an installed class.
+    /// Returns the text of the class file. A node of `sibling_paths` belongs to each device if its
+    /// path differs from the target's path only in the number and the text after it, or if the node
+    /// belongs to hardware with the target's ids. Every container of the class gets the other
+    /// nodes. No installed class uses a name of the class file.
     pub(super) fn format_class_file(
         &self,
         sibling_paths: &[String],
@@ -221,8 +225,9 @@ impl Target {
         Ok(text)
     }
 
-    /// Returns the paths of `sibling_paths` that differ from the target in the number of the device.
-    /// In the class file they are nodes of other devices.
+    /// Returns the paths of `sibling_paths` that differ from the target in the device's number,
+    /// such as /dev/video1 for the target /dev/video0. The class file describes them as nodes of
+    /// other devices.
     pub(super) fn find_nodes_of_other_devices<'n>(
         &self,
         sibling_paths: &'n [String],
@@ -241,8 +246,8 @@ impl Target {
         other_paths.map(String::as_str).collect()
     }
 
-    /// Returns the target with the number of the device that fits `sibling_paths`, because its file
-    /// name may have several numbers.
+    /// Returns the target with the number in its file name that is the device's number, because a
+    /// file name may contain several numbers. `sibling_paths` show which one it is.
     fn choose_number(&self, sibling_paths: &[String]) -> Self {
         match self {
             Target::Node {
@@ -271,9 +276,9 @@ impl Target {
         best_candidate.unwrap_or_else(|| Self::new_node(path, "", ""))
     }
 
-    /// Returns `sibling_path` with `{index}` instead of the device's number, as a pattern for a
-    /// class file. Returns `None` if the text before the number differs from the target's, or if
-    /// one of the two paths has no number.
+    /// Returns `sibling_path` with `{index}` in place of the device's number, such as
+    /// `/dev/video{index}`, as a pattern for a class file. Returns `None` if the text before the
+    /// number differs from the target's, or if one of the two paths has no number.
     fn to_sibling_pattern(&self, sibling_path: &str) -> Option<String> {
         let Target::Node { stem, number, .. } = self else {
             return None;
@@ -284,8 +289,8 @@ impl Target {
         is_numbered.then(|| format!("{stem}{{index}}{suffix}"))
     }
 
-    /// Returns the items of the key `nodes` in the template of the target. The node has `{index}` in
-    /// place of the device's number.
+    /// Returns the nodes in the template of the target, as items of the TOML key `nodes`. `{index}`
+    /// replaces the device's number, as in `"/dev/video{index}"`.
     fn list_node_items(&self) -> Vec<String> {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => vec![quote_toml(stem)],
@@ -299,8 +304,8 @@ impl Target {
         }
     }
 
-    /// Derives a class name from the path without the device's number, or from the bus and the
-    /// vendor and product ids.
+    /// Derives a class name from the path without the device's number, such as `video` from
+    /// /dev/video0, or from the bus and the ids, such as `usb-054c-06c1`.
     pub(super) fn derive_class_name(&self) -> String {
         match self {
             Target::BusIds {
@@ -319,7 +324,8 @@ impl Target {
         }
     }
 
-    /// Returns the text of the class file for a class with the name `class_name`.
+    /// Returns the text of the class file: the template for this kind of target, in which `@NAME@`
+    /// and other placeholders are replaced.
     fn fill_template(&self, class_name: &str) -> String {
         let class_file_text = match self {
             Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
@@ -357,17 +363,17 @@ fn is_directory(path: &str, host: &dyn HostView) -> bool {
     matches!(host.entry(Path::new(path)), Ok(Some(Entry::Directory)))
 }
 
-/// Splits `path` at each number in the file name that may be the device's number. Each item
-/// contains the text before the number, the number, and the text after it. A number that is
-/// followed by a letter is skipped.
+/// Splits `path` at each number in the file name that may be the device's number, such as
+/// `/dev/npu1_2` at `1` and at `2`. Each item contains the text before the number, the number, and
+/// the text after it. A number that is followed by a letter is skipped.
 fn split_at_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let is_digit = |index: usize| path.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
     let name_start = path.rfind('/').map_or(0, |index| index + 1);
     let number_starts =
         (name_start..path.len()).filter(move |index| is_digit(*index) && !is_digit(index - 1));
     let split_paths = number_starts.map(move |number_start| {
-        let digits = path[number_start..].trim_start_matches(|c: char| c.is_ascii_digit());
-        let number_end = path.len() - digits.len();
+        let after_number = path[number_start..].trim_start_matches(|c: char| c.is_ascii_digit());
+        let number_end = path.len() - after_number.len();
         (
             &path[..number_start],
             &path[number_start..number_end],

@@ -19,8 +19,8 @@ pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> 
         || canonicalize(bundle).is_some_and(|path| Some(path) == canonicalize(other_bundle))
 }
 
-/// Returns the paths below `root` that match `pattern`. A component such as `ab*` in `pattern`
-/// matches all names that begin with `ab`.
+/// Returns the paths below `root` that match `pattern`, such as `var/lib/nerdctl/*`. A component
+/// such as `ab*` matches all names that begin with `ab`.
 pub(super) fn find_matching_paths(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_owned()];
     for component in pattern.split('/').filter(|component| !component.is_empty()) {
@@ -66,8 +66,8 @@ pub(super) fn read_directory(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns whether the end of `path` matches `pattern`. In the pattern, `*` matches any one
-/// component. The path may begin with the directory where the host's root is mounted.
+/// Returns whether the end of `path` matches `pattern`, in which the component `*` matches any
+/// name. The path may begin with the directory where the host's root is mounted.
 pub(super) fn matches_pattern(path: &Path, pattern: &str) -> bool {
     let mut names = path
         .components()

@@ -8,8 +8,8 @@ use super::name::{NamesInFile, read_names_by_file};
 use super::{Container, UnknownContainer};
 
 /// Selects a container. Compares `id_or_name` first with the ids, then with the names, then with
-/// the beginnings of the ids, and at last with the service names of compose. If several containers have the same id, selects the one whose
-/// state is stored in the directory `state_root`.
+/// the beginnings of the ids, and finally with the service names of compose. If several containers
+/// have the same id, selects the one whose state is stored in the directory `state_root`.
 pub(super) fn select_by_id_or_name(
     id_or_name: &str,
     state_root: Option<&Path>,
@@ -44,20 +44,20 @@ pub(super) fn select_by_id_or_name(
         return Ok(container);
     }
     let service_matches =
-        filter_containers(&|container| is_of_service(container, id_or_name, host_root));
+        filter_containers(&|container| belongs_to_service(container, id_or_name, host_root));
     require_single(id_or_name, "are of the service", &service_matches)?
         .ok_or_else(|| create_unknown_container(id_or_name, containers))
 }
 
-/// Returns whether all files of the engine have a name for the container that compose gives to a
-/// container of this service. The labels of compose are not read, because an image can set them.
-fn is_of_service(container: &Container, service: &str, host_root: &Path) -> bool {
-    let files = read_names_by_file(container, host_root);
+/// Returns whether the container belongs to this service of compose, as its name in each of the
+/// engine's files says. The labels of compose are not read, because an image can set them.
+fn belongs_to_service(container: &Container, service: &str, host_root: &Path) -> bool {
+    let names_by_file = read_names_by_file(container, host_root);
     let has_name = |file: &NamesInFile| {
         let mut names = file.names.iter();
         names.any(|name| is_name_of_service(name, service))
     };
-    !files.is_empty() && files.iter().all(has_name)
+    !names_by_file.is_empty() && names_by_file.iter().all(has_name)
 }
 
 /// Returns whether `name` is `PROJECT-SERVICE-NUMBER`, or `PROJECT_SERVICE_NUMBER` as earlier
@@ -82,11 +82,11 @@ fn find_by_name(
     let is_named = |file: &NamesInFile| file.names.iter().any(|file_name| file_name == name);
     let mut named_containers = Vec::new();
     for container in containers {
-        let files = read_names_by_file(container, host_root);
-        if !files.iter().any(is_named) {
+        let names_by_file = read_names_by_file(container, host_root);
+        if !names_by_file.iter().any(is_named) {
             continue;
         }
-        if let Some(other_file) = files.iter().find(|file| !is_named(file)) {
+        if let Some(other_file) = names_by_file.iter().find(|file| !is_named(file)) {
             return Err(UnknownContainer {
                 name: name.to_owned(),
                 reason: format!(

@@ -1,5 +1,6 @@
-//! Finds containers of Docker that have ended, that Docker starts again and again, or that could not
-//! be started. Docker removes their bundles but keeps its own files about them until `docker rm`.
+//! Finds containers of Docker that have ended, that Docker starts again and again, or that could
+//! not be started. Docker removes their bundles but keeps its own files about them until
+//! `docker rm`.
 
 use std::fmt;
 use std::ops::RangeTo;
@@ -17,29 +18,29 @@ use super::processes::ProcessSnapshot;
 /// The data directories of Docker and of its snap package, relative to the host's root.
 const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
 
-/// The name of Docker's file with the configuration and the state of a container.
+/// The name of Docker's file with the configuration and the state of a container, as in
+/// /var/lib/docker/containers/ID/config.v2.json.
 const CONFIG_FILE: &str = "config.v2.json";
 
 /// The configuration file of Docker's daemon, which may set another data directory.
 const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
 /// The part of a time stamp that Docker's files and the log have in the same format: the date and
-/// the time, up to the seconds.
+/// the time in seconds, such as `2026-11-28T10:15:00`.
 const DATE_AND_TIME: RangeTo<usize> = ..19;
 
-/// What Docker's files say about a container that does not run: it has ended, or could not be
+/// A container that does not run, as Docker's files describe it: it has ended, or could not be
 /// started.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,
-    /// Why the container does not run.
     #[serde(skip)]
-    end: End,
+    end_reason: EndReason,
     /// The exit code of the container's program. It is `None` if Docker has not noticed the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i64>,
-    /// The time of the last start that did not fail, as in Docker's file. A start that failed after
-    /// it, and left `error`, does not change it.
+    /// The time of the last successful start, as in Docker's file. A later start that fails sets
+    /// `error`, and does not change this time.
     #[serde(skip)]
     start_time: String,
     /// The error message of Docker if it could not start the container.
@@ -66,16 +67,16 @@ pub(in crate::command) struct EndedContainer {
 }
 
 impl EndedContainer {
-    /// Returns the earliest time at which a start that left `error` may have been refused. The text
-    /// can be compared with the log's time stamps. It is empty if the time is not known.
+    /// Returns the earliest time at which the hook may have refused the start that set `error`. The
+    /// text has the format of the log's time stamps, and is empty if the time is unknown.
     pub(in crate::command) fn min_refusal_time(&self) -> &str {
         self.start_time.get(DATE_AND_TIME).unwrap_or_default()
     }
 }
 
-/// Why a container of Docker does not run.
+/// The reason why a container of Docker does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+enum EndReason {
     Ended {
         exit_code: i64,
     },
@@ -83,11 +84,11 @@ enum End {
     Restarting {
         exit_code: i64,
     },
-    /// Docker still takes the container for running. It may have ended at this moment, or while
-    /// Docker did not run.
+    /// Docker's file still says that the container runs. The container may have ended at this
+    /// moment, or while Docker did not run.
     Unnoticed,
-    /// Docker still takes the container for running, as it was when the machine stopped. The machine
-    /// has booted since, at `boot_time`.
+    /// Docker's file still says that the container runs, as it did when the machine stopped. The
+    /// machine has booted since, at `boot_time`.
     BeforeBoot {
         boot_time: String,
     },
@@ -105,20 +106,20 @@ impl EndedContainer {
 
 impl fmt::Display for EndedContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.end, &self.error) {
-            (End::Restarting { .. }, Some(_)) => {
+        match (&self.end_reason, &self.error) {
+            (EndReason::Restarting { .. }, Some(_)) => {
                 f.write_str("docker tries to start it again and again, and could not")
             }
-            (End::Restarting { exit_code }, None) => write!(
+            (EndReason::Restarting { exit_code }, None) => write!(
                 f,
                 "docker starts it again and again; its program ended with code {exit_code}"
             ),
-            (End::Ended { .. }, Some(_)) => f.write_str("docker could not start it"),
-            (End::Ended { exit_code }, None) => {
+            (EndReason::Ended { .. }, Some(_)) => f.write_str("docker could not start it"),
+            (EndReason::Ended { exit_code }, None) => {
                 write!(f, "its program ended with code {exit_code}")
             }
-            (End::Unnoticed, _) => f.write_str("it ended, and docker has not noticed it"),
-            (End::BeforeBoot { boot_time }, _) => write!(
+            (EndReason::Unnoticed, _) => f.write_str("it ended, and docker has not noticed it"),
+            (EndReason::BeforeBoot { boot_time }, _) => write!(
                 f,
                 "it ran when the machine stopped, and docker has not noticed its end; the machine \
                  booted at {boot_time}"
@@ -166,22 +167,22 @@ impl DockerState {
         self.is_running && !self.is_restarting && processes.cgroup_lines(self.pid).is_some()
     }
 
-    fn end(&self) -> End {
+    fn find_end_reason(&self) -> EndReason {
         let exit_code = self.exit_code;
         match (self.is_running, self.is_restarting) {
-            (_, true) => End::Restarting { exit_code },
-            (false, false) => End::Ended { exit_code },
+            (_, true) => EndReason::Restarting { exit_code },
+            (false, false) => EndReason::Ended { exit_code },
             (true, false) => match read_boot_time() {
                 Some(boot_time) if self.has_started_before(&boot_time) => {
-                    End::BeforeBoot { boot_time }
+                    EndReason::BeforeBoot { boot_time }
                 }
-                _ => End::Unnoticed,
+                _ => EndReason::Unnoticed,
             },
         }
     }
 
-    /// Returns whether the container was started before `time`, which is in UTC and in the format of
-    /// RFC 3339.
+    /// Returns whether the container was started before `time`, which is in UTC and in the format
+    /// of RFC 3339.
     fn has_started_before(&self, time: &str) -> bool {
         match (self.start_time.get(DATE_AND_TIME), time.get(DATE_AND_TIME)) {
             (Some(start_time), Some(time)) => start_time < time,
@@ -192,7 +193,8 @@ impl DockerState {
 
 /// Returns the time at which the machine booted, in UTC and in the format of RFC 3339.
 fn read_boot_time() -> Option<String> {
-    /// The file has a line for each processor, and a long one for interrupts.
+    /// The maximum size in bytes of /proc/stat, which has a line for each processor and a long line
+    /// for interrupts.
     const MAX_STAT_BYTES: u64 = 4 << 20;
     let text = read_regular_text(Path::new("/proc/stat"), MAX_STAT_BYTES).ok()?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
@@ -201,7 +203,8 @@ fn read_boot_time() -> Option<String> {
 
 #[derive(Deserialize)]
 struct DockerConfig {
-    /// It is null if neither the image nor the user sets a variable.
+    /// `None` stands for JSON's null, which Docker writes if neither the image nor the user sets a
+    /// variable.
     #[serde(rename = "Env", default)]
     env: Option<Vec<String>>,
 }
@@ -233,7 +236,8 @@ pub(in crate::command) struct DeviceRequest {
     pub(in crate::command) count: i64,
     #[serde(rename = "DeviceIDs", default)]
     device_ids: Option<Vec<String>>,
-    /// Alternatives, each with the capabilities that the driver must have.
+    /// Alternative lists of capabilities, such as `[["gpu"]]`. The driver must have all
+    /// capabilities of one list.
     #[serde(rename = "Capabilities", default)]
     capabilities: Option<Vec<Vec<String>>>,
 }
@@ -298,8 +302,9 @@ pub(super) fn find_restarting_containers(
     host_root: &Path,
 ) -> Vec<Container> {
     let is_restarting = |container: &DockerContainer| {
-        let end = container.state.end();
-        matches!(end, End::Restarting { .. }) && !container.state.has_process(processes)
+        let end_reason = container.state.find_end_reason();
+        matches!(end_reason, EndReason::Restarting { .. })
+            && !container.state.has_process(processes)
     };
     read_containers(host_root)
         .filter(|(_, container)| is_restarting(container))
@@ -326,16 +331,18 @@ fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -
         .filter_map(|request| request.device_ids)
         .flatten();
     let state = &container.state;
-    let end = state.end();
+    let end_reason = state.find_end_reason();
     Container {
         id: container.id.clone(),
         ended: Some(EndedContainer {
             name: container.name.trim_start_matches('/').to_owned(),
-            exit_code: match &end {
-                End::Ended { exit_code } | End::Restarting { exit_code } => Some(*exit_code),
-                End::Unnoticed | End::BeforeBoot { .. } => None,
+            exit_code: match &end_reason {
+                EndReason::Ended { exit_code } | EndReason::Restarting { exit_code } => {
+                    Some(*exit_code)
+                }
+                EndReason::Unnoticed | EndReason::BeforeBoot { .. } => None,
             },
-            end,
+            end_reason,
             start_time: state.start_time.clone(),
             error: Some(state.error.clone()).filter(|error| !error.is_empty()),
             runtime,
@@ -357,8 +364,8 @@ pub(super) fn read_container_names(host_root: &Path) -> impl Iterator<Item = (St
     })
 }
 
-/// Returns the name of the runtime that Docker uses for the container `container_id`, as Docker's
-/// files say.
+/// Returns the name of the runtime that Docker uses for the container `container_id`, such as
+/// `runc`, from Docker's file hostconfig.json.
 pub(in crate::command) fn find_docker_runtime(
     container_id: &str,
     host_root: &Path,

@@ -1,4 +1,4 @@
-//! Describes containers in messages for people: by the engine's name and the shortened id.
+//! Formats containers for messages: by the engine's name and the shortened id.
 
 use std::fmt;
 use std::path::Path;
@@ -8,14 +8,14 @@ use device_class::name::{SHORT_ID_CHARS, excerpt, shorten_container_id};
 use super::{Container, read_pod_name};
 
 impl Container {
-    /// Describes the container by its name, if it has one, and its shortened id.
+    /// Describes the container by its label, its state and its bundle, such as
+    /// `web (4f1c2a0b9d3e), pid 412, bundle /run/...`.
     pub(in crate::command) fn describe(&self, host_root: &Path) -> String {
         let name = self.name(host_root).or_else(|| read_pod_name(self));
-        self.join_parts(&format_label(&self.id, name.as_deref()))
+        self.append_state_and_bundle(&format_label(&self.id, name.as_deref()))
     }
 
-    /// Appends the state and the bundle of the container to its label.
-    fn join_parts(&self, label: &str) -> String {
+    fn append_state_and_bundle(&self, label: &str) -> String {
         let mut state = match self.pid {
             Some(pid) => format!("pid {pid}"),
             None => "not running".to_owned(),
@@ -33,12 +33,12 @@ impl Container {
 
 impl fmt::Display for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.join_parts(&excerpt(&self.id)))
+        f.write_str(&self.append_state_and_bundle(&excerpt(&self.id)))
     }
 }
 
-/// Returns the text that names a container to people: its name and the shortened id, or only the id
-/// if the container has no other name.
+/// Returns the name and the shortened id of a container, such as `web (4f1c2a0b9d3e)`. Without a
+/// name, or if the name is the id, returns only the id.
 pub(in crate::command) fn format_label(id: &str, name: Option<&str>) -> String {
     match name.filter(|name| *name != id) {
         Some(name) => {

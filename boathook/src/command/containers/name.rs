@@ -53,7 +53,7 @@ pub(super) struct StorageContainer {
 pub(super) const STORAGE_LIST_FILE_NAMES: [&str; 2] =
     ["containers.json", "volatile-containers.json"];
 
-/// The container names in one file of the engine.
+/// The container names in one file of the engine, such as Docker's config.v2.json.
 pub(super) struct NamesInFile {
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
@@ -148,9 +148,9 @@ fn read_docker_names(
 }
 
 /// Reads the container's names from nerdctl's data directories. Each file `names/NAMESPACE/NAME`
-/// contains a container id (nerdctl, pkg/namestore). The mount sources show data directories at
-/// other paths, because nerdctl mounts /etc/resolv.conf from `containers/NAMESPACE/ID` of a data
-/// directory.
+/// contains a container id (nerdctl, pkg/namestore). Data directories at unusual paths are found by
+/// the mount sources, because nerdctl mounts /etc/resolv.conf from `containers/NAMESPACE/ID` of a
+/// data directory.
 fn read_nerdctl_names(
     container: &Container,
     namespace: &str,
@@ -197,7 +197,6 @@ fn find_mount_source_dirs(bundle: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Adds `path` to `paths`, unless the list contains it already.
 fn add_unique_path(paths: &mut Vec<PathBuf>, path: &Path) {
     if !paths.iter().any(|existing_path| existing_path == path) {
         paths.push(path.to_owned());

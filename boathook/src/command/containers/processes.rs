@@ -1,4 +1,4 @@
-//! Reads the cgroups of processes, and finds the processes that monitor containers.
+//! Reads the cgroups of processes from /proc, and finds the processes that monitor containers.
 
 use std::ffi::CString;
 use std::fs;
@@ -48,15 +48,15 @@ struct Process {
 
 impl ProcessSnapshot {
     pub(super) fn read() -> Self {
-        let names = read_directory(Path::new("/proc"));
-        let pids = names.iter().filter_map(|path| {
+        let entry_paths = read_directory(Path::new("/proc"));
+        let processes = entry_paths.iter().filter_map(|path| {
             let pid = path.file_name()?.to_str()?.parse().ok()?;
             Some(Process {
                 pid,
                 cgroup_lines: read_process_file(pid, "cgroup")?,
             })
         });
-        ProcessSnapshot(pids.collect())
+        ProcessSnapshot(processes.collect())
     }
 
     /// Returns the content of `/proc/PID/cgroup` for the process `pid`, or `None` if the process
@@ -157,7 +157,6 @@ fn find_program_name(pid: i32) -> Option<String> {
     is_on_host.then(|| name.to_owned())
 }
 
-/// Returns whether a process is in the mount namespace of this process.
 fn has_own_mount_namespace(pid: i32) -> bool {
     let read_namespace = |dir: PathBuf| fs::read_link(dir.join("ns/mnt")).ok();
     let own_namespace = read_namespace("/proc/self".into());

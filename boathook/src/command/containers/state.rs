@@ -1,4 +1,4 @@
-//! Finds containers through the state files of OCI runtimes.
+//! Finds containers through the state files of OCI runtimes, such as /run/runc/ID/state.json.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 //! Implements `boathook doctor --device NAME`, which says whether engines can resolve a CDI device
-//! name, and which device the name means.
+//! name, and to which device the name leads.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -114,11 +114,11 @@ fn explain_unresolvable_name(
     let similar_name = similar_name.map(|name| format!("did you mean {name}?"));
     let names_of_kind = describe_names_of_kind(kind, &known_names);
     if let Some(class) = classes.first() {
-        let list = format!(
+        let list_hint = format!(
             "this host has no such device; `boathook list {}` shows its devices",
             class.name
         );
-        let fixes = [similar_name, Some(list), names_of_kind];
+        let fixes = [similar_name, Some(list_hint), names_of_kind];
         let fixes: Vec<String> = fixes.into_iter().flatten().collect();
         return finding.with_fix(fixes.join("; "));
     }
@@ -132,7 +132,8 @@ fn explain_unresolvable_name(
     )
 }
 
-/// Describes the names of a CDI kind that engines can resolve. Returns `None` if there are none.
+/// Describes the names of a CDI kind that engines can resolve, such as
+/// `after example.com/npu= there may be 0, 1`. Returns `None` if there are none.
 fn describe_names_of_kind(kind: &str, known_names: &[&str]) -> Option<String> {
     const MAX_SHOWN_NAMES: usize = 8;
     let known_names = known_names.iter().filter_map(|name| name.split_once('='));
@@ -144,13 +145,12 @@ fn describe_names_of_kind(kind: &str, known_names: &[&str]) -> Option<String> {
     let shown_names: Vec<&str> = names.iter().take(MAX_SHOWN_NAMES).copied().collect();
     let more_note = match names.len() - shown_names.len() {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        more_count => format!(" and {more_count} more"),
     };
     let shown_names = shown_names.join(", ");
     (!names.is_empty()).then(|| format!("after {kind}= there may be {shown_names}{more_note}"))
 }
 
-/// Returns the classes whose devices have the CDI kind `kind`.
 fn find_classes_by_kind(kind: &str, config: &Config) -> Vec<DeviceClass> {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
@@ -233,7 +233,7 @@ fn examine_specification(
         .chain([&specification])
         .map(|owner| &owner["containerEdits"]);
     let paths = edits.flat_map(|edits| {
-        let paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
+        let list_paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
             let items = edits[list].as_array().into_iter().flatten();
             // If an entry contains the type and the number of a device, the engine creates the node
             // itself. It does not need the host's node, so the entry is skipped.
@@ -244,9 +244,9 @@ fn examine_specification(
             });
             item_paths.collect()
         };
-        let nodes = paths("deviceNodes", ["hostPath", "path"]);
-        let mounts = paths("mounts", ["hostPath", "hostPath"]);
-        let hooks = paths("hooks", ["path", "path"]);
+        let nodes = list_paths("deviceNodes", ["hostPath", "path"]);
+        let mounts = list_paths("mounts", ["hostPath", "hostPath"]);
+        let hooks = list_paths("hooks", ["path", "path"]);
         [nodes, mounts, hooks].concat()
     });
     let is_missing = |path: &String| {

@@ -1,5 +1,6 @@
-//! Reads the device requests of Docker's containers, such as those of `--gpus`. Docker chooses a
-//! driver for a request, and sets the variables of the driver when it starts the container.
+//! Finds the environment variables that Docker sets because of device requests such as `--gpus`.
+//! Docker chooses a driver for a request, and sets the driver's variables when it starts the
+//! container.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +15,15 @@ use runtime_config::program_directories;
 
 use crate::command::containers::DeviceRequest;
 
-/// The greatest number of devices of which the indices are listed.
-const MAX_COUNT: i64 = 4096;
+/// The maximum number of indices in a variable such as `DUMMY_VISIBLE_DEVICES=0,1,2`, which Docker
+/// sets for a request with a number of devices.
+const MAX_INDEX_COUNT: i64 = 4096;
 
-/// A device request with the classes that may meet it. They are found once for each request,
-/// because this reads all class files and may scan the host.
+/// A device request and the classes that may fulfil it. The search for these classes reads all
+/// class files and may scan the host, so it is done once for each request.
 pub(in crate::command) struct ExaminedRequest<'r> {
     request: &'r DeviceRequest,
-    /// The first one is the one whose driver Docker chooses.
+    /// The first candidate is the class whose driver Docker is assumed to choose.
     candidates: Vec<Candidate>,
 }
 
@@ -38,21 +40,24 @@ impl<'r> ExaminedRequest<'r> {
     }
 }
 
-/// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`.
+/// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`, such as
+/// `DUMMY_VISIBLE_DEVICES=all`.
 pub(in crate::command) fn list_variables(requests: &[ExaminedRequest<'_>]) -> Vec<String> {
-    let variables = requests.iter().flat_map(|examined| {
-        let candidate = examined.candidates.first().into_iter();
-        candidate.flat_map(|candidate| list_class_variables(examined.request, &candidate.class))
+    let variables = requests.iter().flat_map(|examined_request| {
+        let candidate = examined_request.candidates.first().into_iter();
+        candidate
+            .flat_map(|candidate| list_class_variables(examined_request.request, &candidate.class))
     });
     variables.collect()
 }
 
-/// Returns the variables of a class that Docker sets.
+/// Returns the variables of `class` that Docker sets because of `request`: the one with the
+/// devices, and the one with the capabilities of the class.
 fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<String> {
     let devices = match (request.device_ids(), request.count) {
         (ids @ [_, ..], _) => Some(ids.join(",")),
         ([], count @ 1..) => {
-            let indices: Vec<String> = (0..count.min(MAX_COUNT))
+            let indices: Vec<String> = (0..count.min(MAX_INDEX_COUNT))
                 .map(|index| index.to_string())
                 .collect();
             Some(indices.join(","))
@@ -62,7 +67,8 @@ fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<Str
     };
     let class_request = &class.spec.request;
     let devices = devices.map(|devices| format!("{}={devices}", class_request.env));
-    // Docker adds capabilities such as `gpu`, which the driver itself must have.
+    // Docker adds capabilities such as `gpu`, by which it chooses the driver, to a request. They
+    // are not capabilities of the class, so they are left out.
     let class_capabilities = class.spec.capabilities();
     let is_of_class = |capability: &&str| {
         let mut class_capabilities = class_capabilities.iter();
@@ -78,7 +84,7 @@ fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<Str
 }
 
 /// Describes what a user can do if Docker finds no driver for `requests`. Docker looks for the
-/// driver's program only when Docker itself starts.
+/// driver's program only when the Docker daemon starts.
 pub(super) fn describe_driver_fix(
     requests: &[ExaminedRequest<'_>],
     config: &Config,
@@ -87,18 +93,18 @@ pub(super) fn describe_driver_fix(
     let driver = &compatibility.name;
     let restart =
         "`systemctl restart docker`: it looks for the driver's program only when it starts";
-    Some(if has_own_program(compatibility, &config.host_root) {
+    Some(if is_linked_to_boathook(compatibility, &config.host_root) {
         restart.to_owned()
     } else {
         format!("`boathook-init install --engine docker --as {driver}`, then {restart}")
     })
 }
 
-/// Says that Docker may choose the drivers of several classes for one of `requests`, and which of
-/// them is examined.
+/// Returns a message if Docker may choose among several drivers for one of `requests`. The message
+/// says which driver is examined.
 pub(super) fn describe_other_drivers(requests: &[ExaminedRequest<'_>]) -> Option<String> {
-    requests.iter().find_map(|examined| {
-        let candidates = examined.candidates.iter();
+    requests.iter().find_map(|examined_request| {
+        let candidates = examined_request.candidates.iter();
         let mut drivers: Vec<&str> = candidates.map(Candidate::driver).collect();
         drivers.dedup();
         let (examined_driver, others) = drivers.split_first()?;
@@ -124,11 +130,10 @@ impl Candidate {
     }
 }
 
-/// Returns the classes whose vendor's driver Docker may choose for the request, by the names of the
-/// drivers and of the classes. Of several classes the following ones are left, in this order: those
-/// whose driver the request names, those whose driver is installed as a link to Boathook, those with
-/// devices on this host, and those that have the driver themselves, not from the class that they
-/// extend.
+/// Returns the classes whose vendor's driver Docker may choose for the request, sorted by the names
+/// of the drivers and of the classes. Several classes are reduced to those with a preferred
+/// property, in this order: the request names the driver, the driver's program is a link to
+/// Boathook, the host has devices of the class, the class extends no other class.
 fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
@@ -152,7 +157,7 @@ fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
         capabilities.any(|capability| capability == candidate.driver())
     };
     let is_installed =
-        |candidate: &Candidate| has_own_program(&candidate.compatibility, &config.host_root);
+        |candidate: &Candidate| is_linked_to_boathook(&candidate.compatibility, &config.host_root);
     let host = planner::open_host(config).ok();
     let has_devices = |candidate: &Candidate| {
         let host = host.as_ref();
@@ -185,15 +190,16 @@ fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the names of the programs that Docker looks for before it has the driver.
+/// Returns the names of the driver's programs. Docker has the driver only if it finds one of them.
 fn list_programs(compatibility: &Compatibility) -> impl Iterator<Item = &str> {
     let runtime_programs = compatibility.runtime_programs.iter();
     let programs = compatibility.hook_programs.iter().chain(runtime_programs);
     programs.map(|program| program.as_str())
 }
 
-/// Returns whether a program of the driver is installed as a link to Boathook.
-fn has_own_program(compatibility: &Compatibility, host_root: &Path) -> bool {
+/// Returns whether a program of the driver is a link to Boathook, which
+/// `boathook-init install --as` creates.
+fn is_linked_to_boathook(compatibility: &Compatibility, host_root: &Path) -> bool {
     let directories = InstalledDirectories::find(host_root).unwrap_or_default();
     let own_directory = directories.hook_path().parent().map(Path::to_owned);
     list_programs(compatibility).any(|program| {

@@ -17,7 +17,8 @@ use crate::command::log;
 
 const SUBJECT: &str = "container";
 
-/// The words of Docker's error if it has no driver for a request such as `--gpus`.
+/// A part of Docker's error message for a request, such as `--gpus`, for which Docker has no
+/// driver.
 const MISSING_DRIVER_ERROR: &str = "could not select device driver";
 
 pub(super) fn examine_ended_container(
@@ -41,9 +42,8 @@ pub(super) fn examine_ended_container(
         return findings;
     };
     let is_missing_request = |finding: &Finding| finding.fault == Some(ExitCode::NoRequest);
-    // The hook that refused the container knows the reason better than an examination that found no
-    // request, or no fault. A refusal before a start that succeeded is not the reason of Docker's
-    // error.
+    // The hook's reason for a refusal says more than an examination that finds no request or no
+    // fault. Only a refusal after the last successful start can be the cause of Docker's error.
     let refusal = find_refusal(error, &container.id).or_else(|| {
         let has_no_request = findings.iter().any(is_missing_request);
         let min_time = ended_container.min_refusal_time();
@@ -81,8 +81,9 @@ pub(super) fn examine_ended_container(
     findings
 }
 
-/// Returns a fault for each node of `--device` that the host does not have. Docker then refuses to
-/// start the container. `findings` are about the requests of the container.
+/// Returns a fault for each node of `--device` that the host does not have, because Docker then
+/// refuses to start the container. The suggested fix depends on `findings`, which say whether the
+/// container requests devices.
 fn examine_node_paths(
     ended_container: &EndedContainer,
     findings: &[Finding],
@@ -143,11 +144,11 @@ fn examine_variables(
 }
 
 /// Returns the reason for which a program of Boathook refused the container `container_id`. The
-/// engine's error `error` contains the program's message if the program has written it.
+/// engine's error message `error` contains it after `container ID: `.
 fn find_refusal(error: &str, container_id: &str) -> Option<String> {
     let (_, message) = error.split_once(&format!("container {container_id}: "))?;
     let reason = message.lines().next()?.trim();
-    // containerd appends the kind of its error.
+    // containerd appends the kind of its error, such as `: unknown`.
     let reason = reason.strip_suffix(": unknown").unwrap_or(reason);
     Some(reason.to_owned())
 }

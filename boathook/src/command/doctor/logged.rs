@@ -23,8 +23,8 @@ pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec
     }
 }
 
-/// Returns what the log says about the container `id_or_name`, which does not exist: the messages
-/// with this id, or else the refusals that may be of the container.
+/// Returns what the log contains about the container `id_or_name`, which does not exist: the
+/// messages with this id or, if there are none, the refusals that may be of the container.
 pub(super) fn report_messages_of_unknown_name(id_or_name: &str, config: &Config) -> Vec<Finding> {
     let lines = match log::read_node_log(&config.host_root) {
         Ok(lines) => lines,
@@ -39,10 +39,10 @@ pub(super) fn report_messages_of_unknown_name(id_or_name: &str, config: &Config)
     }
 }
 
-/// Returns the refusals among the log's lines that may be of the container `id_or_name`. A refused
-/// container may leave no other trace on the host, and the log has its id, not its name. So these
-/// are the latest refusals of containers that do not exist. If ids of them begin with
-/// `id_or_name`, these are the only ones.
+/// Returns the latest refusals in the log that may be of the container `id_or_name`. A refused
+/// container may leave no other trace on the host, and the log contains its id but not its name. So
+/// only refusals of containers that no longer exist are returned. If some of their ids begin with
+/// `id_or_name`, only those are returned.
 fn report_possible_refusals(lines: &[String], id_or_name: &str, config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 3;
     let refusals: Vec<Refusal> = lines

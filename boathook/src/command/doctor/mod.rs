@@ -53,7 +53,8 @@ impl Examination {
     }
 }
 
-/// Examines the selected containers, and prints the findings.
+/// Implements `boathook doctor`: examines the selected containers and prints the findings. Returns
+/// the exit code of the first fault.
 pub(super) fn run(
     selector: &ContainerSelector,
     state_root: Option<PathBuf>,
@@ -102,8 +103,8 @@ fn examine_containers(
     }
 }
 
-/// Finds the bundle of the container with the id or name `id_or_name`. If there is none, finds that
-/// of the container whose id begins with `id_or_name`, provided that there is only one.
+/// Finds the bundle of the container with the id or name `id_or_name`, or of the only container
+/// whose id begins with it.
 pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let container = containers::find_by_id_or_name(id_or_name, None, &config.host_root);
     let container = container.map_err(CommandError::from_unknown_container)?;
@@ -135,7 +136,7 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// Returns the findings about a name for which no container was found: a fault, and the messages in
+/// Returns the findings about a name to which no container belongs: a fault, and the messages in
 /// the node's log about an earlier container with this name.
 fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) -> Examination {
     let container = Container::from_id(&unknown_container.name);
@@ -151,8 +152,8 @@ fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) ->
     }
 }
 
-/// Examines a container. If the container ends meanwhile, examines it again as an ended one, because
-/// its files were removed during the examination.
+/// Examines a container. If the container ends meanwhile, examines it again as an ended one,
+/// because its files were removed during the examination.
 fn examine_present_container(
     container: Container,
     selector: &ContainerSelector,
@@ -365,9 +366,9 @@ fn check_unrequested_devices(
     }
     let current_findings = root.map(|root| {
         let fix = launcher.describe_replacement();
-        let rules = rules::examine_rules(container, &unrequested_devices.plan, fix);
-        let user = user::examine_user(root, &unrequested_devices.plan, &[], launcher);
-        rules.into_iter().chain(user)
+        let rule_finding = rules::examine_rules(container, &unrequested_devices.plan, fix);
+        let user_finding = user::examine_user(root, &unrequested_devices.plan, &[], launcher);
+        rule_finding.into_iter().chain(user_finding)
     });
     let current_findings: Vec<Finding> = current_findings.into_iter().flatten().collect();
     let mut findings = unrequested_devices.into_findings(spec, root);

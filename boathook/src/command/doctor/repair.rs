@@ -20,7 +20,8 @@ pub(super) struct IncompleteContainer<'a> {
 }
 
 impl IncompleteContainer<'_> {
-    /// Describes what a user can do if device nodes or files are missing.
+    /// Describes what a user can do if device nodes or files are missing: attach the devices, or
+    /// create the container again.
     pub(super) fn describe_missing_files_fix(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let Some(attach_command) = self.describe_attach_command() else {
@@ -37,7 +38,8 @@ impl IncompleteContainer<'_> {
         format!("{fix}; or {replacement}")
     }
 
-    /// Describes what a user can do if the container's cgroup has lost device rules.
+    /// Describes what a user can do if the container's cgroup has lost device rules: attach the
+    /// devices again, or create the container again.
     pub(super) fn describe_lost_rules_fix(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let lost_rules_hint = "if the rules were lost later (systemctl daemon-reload, an update of the \
@@ -52,7 +54,7 @@ impl IncompleteContainer<'_> {
     }
 
     /// Returns the `boathook attach` command that gives the container the devices of its plan.
-    /// Returns `None` if the plan has no devices.
+    /// Returns `None` if the plan has no device, or more than `MAX_SHOWN_DEVICES`.
     fn describe_attach_command(&self) -> Option<String> {
         const MAX_SHOWN_DEVICES: usize = 4;
         let name = self.container.name(self.host_root);

@@ -1,5 +1,5 @@
-//! Examines the requests of a container. Also examines its environment variables whose names are
-//! probably mistyped.
+//! Examines the requests of a container, and its environment variables whose names are probably
+//! mistyped.
 
 use device_class::inserted;
 use std::collections::BTreeSet;
@@ -26,7 +26,6 @@ use crate::command::unknown_variable::{describe_index_variables, is_named_after,
 
 pub(super) const SUBJECT: &str = "request";
 
-/// The result of examining a container's requests.
 #[derive(Default)]
 pub(super) struct ExaminedRequests {
     pub(super) classes: Vec<DeviceClass>,
@@ -37,8 +36,8 @@ pub(super) struct ExaminedRequests {
 }
 
 /// Examines the requests of a container. The advice in the findings is for `launchers`, because one
-/// of them probably started the container. `runtime_name` is `None` if the name of the runtime is
-/// unknown.
+/// of them probably started the container. `runtime_name` is `None` if the engine's runtime is not
+/// known.
 pub(super) fn examine_requests(
     spec: &ContainerSpec,
     launchers: &[Launcher],
@@ -48,7 +47,7 @@ pub(super) fn examine_requests(
     let sources = match load::read_each_source(&config.classes) {
         Ok(sources) => sources,
         Err(error) => {
-            return only_finding(Finding::new_fault(
+            return with_single_finding(Finding::new_fault(
                 ExitCode::Config,
                 "classes",
                 format_error_chain(&error),
@@ -56,7 +55,7 @@ pub(super) fn examine_requests(
         }
     };
     if sources.is_empty() {
-        return only_finding(Finding::new_missing_class_files(
+        return with_single_finding(Finding::new_missing_class_files(
             config,
             Some(ExitCode::Config),
         ));
@@ -158,7 +157,7 @@ pub(super) fn examine_requests(
     }
 }
 
-fn only_finding(finding: Finding) -> ExaminedRequests {
+fn with_single_finding(finding: Finding) -> ExaminedRequests {
     ExaminedRequests {
         findings: vec![finding],
         ..ExaminedRequests::default()
@@ -220,7 +219,7 @@ fn is_related_to_container(
         .flat_map(|compatibility| &compatibility.runtimes);
     let is_class_runtime = class_runtimes
         .map(ToString::to_string)
-        .any(|variable_name| Some(&*variable_name) == runtime_name);
+        .any(|class_runtime| Some(&*class_runtime) == runtime_name);
     let prefixes = list_variables(&class.spec).filter_map(|name| Some(name.split_once('_')?.0));
     let mut prefixes = prefixes.filter(|prefix| prefix.len() > 2);
     is_class_runtime

@@ -21,7 +21,7 @@ pub(super) fn examine_rules(
     if rules.is_empty() {
         return None;
     }
-    let warning = |text: String| {
+    let to_warning = |text: String| {
         let finding = Finding::new(Severity::Warning, SUBJECT, text);
         Some(finding.with_fix("run this as root, in the host's cgroup namespace"))
     };
@@ -31,10 +31,10 @@ pub(super) fn examine_rules(
             let text = "the host restricts no devices";
             return Some(Finding::new(Severity::Ok, SUBJECT, text));
         }
-        Err(error) => return warning(format_error_chain(&error)),
+        Err(error) => return to_warning(format_error_chain(&error)),
     };
     Some(match cgroup.find_denied_rules(&rules) {
-        Err(error) => return warning(format_error_chain(&error)),
+        Err(error) => return to_warning(format_error_chain(&error)),
         Ok(DeniedRules {
             rules,
             unreadable_program_count,

@@ -14,7 +14,7 @@ use injection_plan::plan::SpecNode;
 use crate::command::containers::Container;
 use crate::command::running_root::RunningRoot;
 
-/// What is known about the specification of a container.
+/// The specification of a container, as far as `boathook doctor` can read it.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
     /// True if config.json was read. If it was not, it is unknown whether the runtime calls the
@@ -28,9 +28,9 @@ pub(super) struct ContainerSpec {
 
 /// A device node of the host that config.json mounts into the container.
 pub(super) struct MountedNode {
-    /// The node with its path in the container, and its number there.
+    /// The node with its path and its device number in the container.
     pub(super) node: SpecNode,
-    /// The path on the host.
+    /// The path of the node on the host, from which config.json mounts it.
     pub(super) source: PathBuf,
 }
 
@@ -88,7 +88,8 @@ impl ContainerSpec {
     }
 }
 
-/// Looks up in a running container which device nodes the mounts of its config.json are.
+/// Finds the mounts in config.json that are device nodes, and reads their numbers in the running
+/// container. Returns nothing for a container without a process.
 fn find_mounted_nodes(container: &Container, bundle: &Bundle) -> Vec<MountedNode> {
     let Some(root) = container.pid.map(RunningRoot::from_pid) else {
         return Vec::new();

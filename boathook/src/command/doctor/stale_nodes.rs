@@ -24,9 +24,9 @@ use crate::command::launcher::Launcher;
 /// device nodes of the host, so it can have many stale ones.
 const MAX_REPORTED_NODES: usize = 8;
 
-/// Returns a finding for each stale device node. Nothing is reported if a CDI specification with
-/// the hook added the nodes, because the hook replaces stale nodes, nor for a node that the hook
-/// covers with that of a requested device.
+/// Returns a finding for each stale device node. Leaves out nodes that a CDI specification with the
+/// hook added, because the hook replaces them when they are stale, and nodes that the hook covers
+/// with the node of a requested device.
 pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
@@ -89,9 +89,10 @@ pub(super) fn examine_stale_nodes(
 /// A device node of a container that is compared with the host.
 struct ExaminedNode<'a> {
     node: &'a SpecNode,
-    /// The path of the node on the host, if the engine was not told another one.
+    /// The path of the node on the host. For a node that the engine created, it is assumed to be
+    /// the same as in the container.
     host_path: &'a Path,
-    /// The place where the node has this number. Messages name it.
+    /// The place where the node has this number, in the words of messages, such as `config.json`.
     place: &'static str,
 }
 
@@ -130,8 +131,7 @@ fn find_planned_paths(spec: &ContainerSpec, config: &Config) -> BTreeSet<PathBuf
 }
 
 /// Compares a device node of a container with the host's node at the same path. Returns `None` if
-/// there is no problem. Otherwise returns whether the node is a fault, and a description of the
-/// difference.
+/// there is no problem. Otherwise returns whether the difference is a fault, and its description.
 fn compare_with_host_node(examined_node: &ExaminedNode, host: &RealHost) -> Option<(bool, String)> {
     let ExaminedNode {
         node,
@@ -185,8 +185,8 @@ fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Describes how a user of Docker can request the device at `path` without the option `--device`.
-/// The host does not have the path.
+/// Describes how a user of Docker can request the device of the node `path` without the option
+/// `--device`. The host does not have this node now.
 pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
@@ -208,20 +208,21 @@ fn describe_class_alternative(
     host: &RealHost,
 ) -> String {
     let (option, requirement) = launcher.describe_device_option();
-    let find_stem = |path: &Path| {
+    let trim_number = |path: &Path| {
         let text = path.to_string_lossy().into_owned();
         text.trim_end_matches(|c: char| c.is_ascii_digit())
             .to_owned()
     };
-    // A link of udev is similar to no node, but leads to one.
+    // `path` may be a link of udev, whose name is similar to no node. So the link is resolved.
     let node_path = host.canonicalize(path);
-    let node_stem = find_stem(node_path.as_deref().unwrap_or(path));
+    let node_stem = trim_number(node_path.as_deref().unwrap_or(path));
     let has_similar_node = |class: &&DeviceClass| {
         let devices = discover::find_devices(class, host).devices;
         let mut nodes = devices.iter().flat_map(|device| &device.nodes);
-        nodes.any(|node| find_stem(&node.host_path) == node_stem)
+        nodes.any(|node| trim_number(&node.host_path) == node_stem)
     };
-    // The device may have been the only one of its class.
+    // If the missing device was the only one of its class, no other device has a similar node. So
+    // the node is also compared with the path patterns of the classes.
     let node_name = Path::new(&node_stem).file_name().unwrap_or_default();
     let matches_node_name = |class: &&DeviceClass| {
         let sources = class.spec.discover.iter();

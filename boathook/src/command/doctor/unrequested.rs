@@ -22,7 +22,7 @@ use crate::command::running_root::RunningRoot;
 /// The devices that a container has without a request, because config.json has their device nodes.
 #[derive(Default)]
 pub(super) struct UnrequestedDevices {
-    /// The devices, each as `DEVICE of CLASS`.
+    /// The devices, each in the form `DEVICE of CLASS`, for messages.
     devices: Vec<String>,
     findings: Vec<Finding>,
     /// A plan that contains the device nodes and their device rules. `boathook doctor` uses it to
@@ -119,7 +119,7 @@ impl UnrequestedDevices {
         let shown_devices = &self.devices[..self.devices.len().min(MAX_SHOWN_DEVICES)];
         let more_note = match self.devices.len() - shown_devices.len() {
             0 => String::new(),
-            more_note => format!(" and {more_note} more"),
+            more_count => format!(" and {more_count} more"),
         };
         let text = format!(
             "{}{more_note}, by nodes in config.json: a CDI specification, `--device` or `--privileged` \
@@ -144,10 +144,11 @@ impl UnrequestedDevices {
     }
 }
 
-/// A device node of config.json.
+/// A device node of config.json, and how its path compares with the host.
 struct PlacedNode<'a> {
     node: &'a SpecNode,
-    /// Whether the host has no such node at this path: the engine has placed the node there.
+    /// True if the host has no such node at this path, because the engine placed the node there, as
+    /// with `--device A:B`.
     is_moved: bool,
 }
 
@@ -171,8 +172,8 @@ struct RequiredNode<'a> {
 }
 
 impl RequiredNode<'_> {
-    /// Returns the path of this node in config.json: its own path, or another one as with
-    /// `--device A:B`.
+    /// Returns the path of this node in config.json: its own path, or the path to which the engine
+    /// moved it, as with `--device A:B`.
     fn find_spec_path<'n>(&self, spec_nodes: &[PlacedNode<'n>]) -> Option<&'n Path> {
         let is_this_node = |placed: &&PlacedNode| {
             let is_at_own_path = placed.node.path == self.node.container_path;

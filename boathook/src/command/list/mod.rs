@@ -22,15 +22,14 @@ use super::{CommandError, print_json};
 use scan::{ClassSelection, Scan};
 pub(super) use watch::watch;
 
-/// The options of `boathook list`.
 pub(super) struct ListOptions<'a> {
     pub(super) class_names: &'a [ClassName],
     /// True if the user gave `--all`: lists all classes, including those that are omitted by
     /// default.
     pub(super) include_all_classes: bool,
-    /// True if the output contains only devices that a container holds.
+    /// True if the output contains only devices that a container holds (`--used`).
     pub(super) only_held_devices: bool,
-    /// True if the output also names the classes that have no devices.
+    /// True if the output also names the classes that have no devices (`--verbose`).
     pub(super) include_empty_classes: bool,
     pub(super) as_json: bool,
 }

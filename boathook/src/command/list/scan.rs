@@ -37,15 +37,14 @@ pub(super) struct Scan {
     pub(super) classes_without_devices: Vec<String>,
     /// The classes whose devices are hidden by config.toml, each with its number of hidden devices.
     pub(super) hidden_classes: Vec<String>,
-    /// The devices of the machine that the container in which Boathook runs was not given, each as
-    /// one line.
+    /// The devices of the machine that are missing in the container in which Boathook runs. Each
+    /// entry is a line of text.
     pub(super) inaccessible_devices: Vec<String>,
     /// The classes that have devices but are not selected, each with its number of devices.
     pub(super) disabled_classes: Vec<String>,
     /// The errors of invalid class files. The classes in these files are left out.
     pub(super) class_file_errors: Vec<String>,
     pub(super) warnings: Vec<String>,
-    /// True if this host is a node of a Kubernetes cluster.
     pub(super) is_cluster_node: bool,
 }
 
@@ -111,8 +110,8 @@ impl Scan {
             && !is_listed_by_default(class, self.is_cluster_node)
         {
             if !inventory.devices.is_empty() {
-                let entry = format!("{} ({})", class.name, inventory.devices.len());
-                self.disabled_classes.push(entry);
+                let name_and_count = format!("{} ({})", class.name, inventory.devices.len());
+                self.disabled_classes.push(name_and_count);
             }
             return;
         }
@@ -136,8 +135,8 @@ impl Scan {
         if inventory.devices.is_empty() {
             self.classes_without_devices.push(class.name.to_string());
             if !inventory.hidden_ids.is_empty() {
-                let entry = format!("{} ({})", class.name, inventory.hidden_ids.len());
-                self.hidden_classes.push(entry);
+                let name_and_count = format!("{} ({})", class.name, inventory.hidden_ids.len());
+                self.hidden_classes.push(name_and_count);
             }
         }
         let inaccessible_devices = inventory.inaccessible_devices.iter();
@@ -155,7 +154,6 @@ impl Scan {
         }));
     }
 
-    /// Logs the warnings of the scan and the errors in class files.
     pub(super) fn log_problems(&self) {
         for warning in &self.warnings {
             hook::log::warning(warning);

@@ -25,7 +25,7 @@ use crate::command::output::Style;
 /// sends no event for some changes, for example when a device becomes unhealthy.
 const RESCAN_INTERVAL_MS: u16 = 5000;
 
-/// The time to wait after a kernel event. During this time, udev creates the links of the device.
+/// The time to wait after a kernel event, in which udev creates the device's links.
 const UDEV_SETTLE_TIME: Duration = Duration::from_millis(200);
 
 type DevicesByClassAndId = BTreeMap<(String, String), ListedDevice>;
@@ -53,7 +53,7 @@ pub(in crate::command) fn watch(
         let current_devices =
             index_devices(Scan::scan_host(&options.class_selection(), None, config)?);
         for (change, device) in find_changes(&devices, &current_devices) {
-            report(change, device, options.as_json)?;
+            report_change(change, device, options.as_json)?;
         }
         devices = current_devices;
     }
@@ -81,8 +81,8 @@ fn wait_for_change(event_receiver: Option<&UeventReceiver>) -> Result<(), Errno>
     Ok(())
 }
 
-/// Returns the devices that were removed, added or changed. Each device has the name of the change.
-/// The removed devices come first.
+/// Returns the devices that were removed, added or changed, each with the name of the change, such
+/// as `added`. The removed devices come first.
 fn find_changes<'a>(
     previous_devices: &'a DevicesByClassAndId,
     current_devices: &'a DevicesByClassAndId,
@@ -95,13 +95,13 @@ fn find_changes<'a>(
         .iter()
         .filter_map(|(key, device)| match previous_devices.get(key) {
             None => Some(("added", device)),
-            Some(old) if old != device => Some(("changed", device)),
+            Some(previous_device) if previous_device != device => Some(("changed", device)),
             Some(_) => None,
         });
     removed_devices.chain(present_devices).collect()
 }
 
-fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), CommandError> {
+fn report_change(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), CommandError> {
     let time = log::format_current_time();
     if as_json {
         return write_json_line(&json!({ "time": time, "change": change, "device": device }));

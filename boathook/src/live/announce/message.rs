@@ -5,10 +5,11 @@
 
 use hook::attachment::Announcement;
 
-/// The maximum size in bytes of a message that libudev reads.
+/// The maximum size in bytes of a message that libudev reads. Properties of udev that do not fit
+/// are left out.
 const MAX_MESSAGE_BYTES: usize = 8192;
 
-/// The magic number in the header of a udev message.
+/// The magic number in the header of a udev message, which is in big-endian byte order there.
 const UDEV_MONITOR_MAGIC: u32 = 0xfeed_cafe;
 /// The size in bytes of the header of a udev message.
 const HEADER_BYTES: u32 = 40;
@@ -38,7 +39,7 @@ pub(crate) fn format_kernel_message(announcement: &Announcement, action: UeventA
 pub(crate) fn format_udev_message(
     announcement: &Announcement,
     action: UeventAction,
-    sequence: u64,
+    sequence_number: u64,
     boot_micros: i64,
 ) -> Vec<u8> {
     let mut properties = format_common_properties(announcement, action);
@@ -48,7 +49,7 @@ pub(crate) fn format_udev_message(
             _ => properties += &format!("{name}={value}\0"),
         }
     }
-    properties += &format!("SEQNUM={sequence}\0USEC_INITIALIZED={boot_micros}\0");
+    properties += &format!("SEQNUM={sequence_number}\0USEC_INITIALIZED={boot_micros}\0");
     for (name, value) in &announcement.udev_properties {
         let property = format!("{name}={value}\0");
         let is_known = announcement.kernel_properties.contains_key(name) || value.is_empty();

@@ -41,7 +41,7 @@ use crate::live::reconcile::HostSnapshot;
 /// The file that contains the sequence number of the kernel's last uevent.
 const UEVENT_SEQNUM_PATH: &str = "/sys/kernel/uevent_seqnum";
 
-/// How the devices of a container have changed. This determines which messages are sent.
+/// A change of a container's devices. It determines which messages are sent.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceChange {
     Unchanged,
@@ -52,25 +52,24 @@ pub(crate) enum DeviceChange {
     Detached,
 }
 
-/// The attachment record of a container, and how the devices of the container have changed.
 pub(crate) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
 /// The uevents about one device: those whose device node exists in the container, and those whose
 /// device node does not.
 #[derive(Serialize, Deserialize)]
-struct NodePresence {
+struct DeviceAnnouncements {
     announcements_with_node: BTreeSet<Announcement>,
     announcements_without_node: BTreeSet<Announcement>,
 }
 
-type NodePresenceByDevice = Vec<(DeviceRef, NodePresence)>;
+type AnnouncementsByDevice = Vec<(DeviceRef, DeviceAnnouncements)>;
 
-/// The uevents for one container, grouped by device. Also contains the inode number of the
-/// container's network namespace.
+/// The uevents for one container, grouped by device, and the inode number of the container's
+/// network namespace. Containers with the same number share their namespace.
 #[derive(Serialize, Deserialize)]
 struct AnnouncedNodes {
     network_inode: u64,
-    devices: NodePresenceByDevice,
+    devices: AnnouncementsByDevice,
 }
 
 /// A network namespace, and the messages for the programs in it. Several containers can share the
@@ -113,16 +112,16 @@ pub(crate) fn announce_changes(
         .iter()
         .filter(|(record, _)| has_announcements(record));
     let searches_by_container: Vec<_> = changed_containers
-        .map(|changed_containers| {
+        .map(|changed_container| {
             (
-                changed_containers,
-                start_node_search(*changed_containers, snapshot, config),
+                changed_container,
+                start_node_search(*changed_container, snapshot, config),
             )
         })
         .collect();
     let mut containers_by_network: BTreeMap<
         u64,
-        Vec<(ChangedContainer<'_>, NodePresenceByDevice)>,
+        Vec<(ChangedContainer<'_>, AnnouncementsByDevice)>,
     > = BTreeMap::new();
     for (&(record, change), child) in searches_by_container {
         match child.and_then(|mut child| child.wait()) {
@@ -160,7 +159,7 @@ pub(crate) fn announce_changes(
     }
 }
 
-/// Calls `work` once for each value, each time in a child process. Returns the errors with the keys
+/// Calls `work` once for each value, each time in a child process. Returns the errors by the keys
 /// of the values. All child processes run at the same time, so each of them has the whole
 /// `time_limit`.
 fn run_in_children<K: Ord, T>(
@@ -228,7 +227,7 @@ fn find_announced_nodes(
             .partition(|node| has_announced_node(&locked_container.container.namespace, node));
         Some((
             device.device_ref(),
-            NodePresence {
+            DeviceAnnouncements {
                 announcements_with_node,
                 announcements_without_node,
             },
@@ -264,7 +263,7 @@ fn log_announcement_error(record: &AttachmentRecord, error: &LiveError) {
 /// Locks all containers, sends the messages to their network namespaces, and records the
 /// announcements.
 fn send_messages(
-    changed_containers: &[(ChangedContainer<'_>, NodePresenceByDevice)],
+    changed_containers: &[(ChangedContainer<'_>, AnnouncementsByDevice)],
     config: &Config,
 ) {
     let host_inode = fs::metadata("/proc/self/ns/net")
@@ -362,17 +361,17 @@ impl NetworkNamespace {
     fn open(
         record: &AttachmentRecord,
         change: DeviceChange,
-        node_presence_by_device: &NodePresenceByDevice,
+        announcements_by_device: &AnnouncementsByDevice,
         config: &Config,
     ) -> Result<(u64, Self, LockedContainer), LiveError> {
         let mut locked_container =
             LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
         let mut messages = BTreeSet::new();
-        for (device, presence) in node_presence_by_device {
-            let NodePresence {
+        for (device, device_announcements) in announcements_by_device {
+            let DeviceAnnouncements {
                 announcements_with_node,
                 announcements_without_node,
-            } = presence;
+            } = device_announcements;
             let earlier_announcements = match change {
                 // The record no longer has the detached device or its announcements. So all nodes
                 // of the device are treated as announced.
@@ -409,7 +408,8 @@ impl NetworkNamespace {
         Ok((inode, namespace, locked_container))
     }
 
-    /// Enters the namespace and sends the messages.
+    /// Moves this process into the network namespace, and sends each message there twice: in the
+    /// kernel's format and in udev's.
     fn send(&self) -> Result<(), Errno> {
         setns(&self.file, CloneFlags::CLONE_NEWNET)?;
         let sender = UeventSender::open()?;

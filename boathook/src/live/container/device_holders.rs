@@ -55,10 +55,10 @@ impl fmt::Display for DeviceHolder {
 /// A descriptor that is in a socket's queue or that io_uring holds is not found, because no file in
 /// `/proc` lists it.
 pub(crate) fn find_device_holders(
-    container: &AttachmentRecord,
+    record: &AttachmentRecord,
     rules: &[DeviceRule],
 ) -> Vec<DeviceHolder> {
-    let cgroup = container.find_cgroup();
+    let cgroup = record.find_cgroup();
     let Ok(Some(cgroup)) = cgroup else {
         return Vec::new();
     };
@@ -74,7 +74,7 @@ pub(crate) fn find_device_holders(
         if !is_complete {
             log::warning(&format!(
                 "container {}: it has so many cgroups that not all of its processes are looked at",
-                container.id
+                record.id
             ));
         }
         let holders: Vec<DeviceHolder> = processes
@@ -88,7 +88,7 @@ pub(crate) fn find_device_holders(
     holders.unwrap_or_else(|| {
         log::warning(&format!(
             "container {}: it is not known which of its processes have the devices open",
-            container.id
+            record.id
         ));
         Vec::new()
     })

@@ -79,7 +79,8 @@ pub(crate) struct LockedContainer {
 }
 
 impl LockedContainer {
-    /// Opens and locks a container for a command that a user started.
+    /// Opens and locks a container for a command that a user started. Waits for the lock for at
+    /// most five seconds, because the user waits too.
     pub(crate) fn open(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
         Self::open_within(lock::COMMAND_LOCK_TIMEOUT, location, config)
     }

@@ -24,7 +24,6 @@ impl RateLimit {
         }
     }
 
-    /// Counts a run that starts now.
     pub(super) fn count_run(&mut self) {
         let now = Instant::now();
         let next_time = self.scheduled_time.max(now) + RUN_INTERVAL;

@@ -1,10 +1,10 @@
-//! Restores the device rules that an update of a container has removed. At each update, crun sets
-//! all device rules of the engine's specification again, unlike runc. So the rules that the hook or
-//! `attach` added are lost.
+//! Restores the device rules that an update of a container has removed. At each update crun, unlike
+//! runc, sets only the rules of the engine's specification, so the rules that the hook or `attach`
+//! added are lost.
 //!
-//! On cgroup v1, an update writes rules to a file, which is watched. On cgroup v2, the rules are a
-//! program, and nothing reports that the program is replaced. But runtimes write limits to other
-//! files of the cgroup after they have replaced the program. So these files are watched.
+//! On cgroup v1, the file to which the update writes rules is watched. On cgroup v2, the rules are
+//! a program, whose replacement causes no event. But runtimes then write limits to other files of
+//! the cgroup, so these files are watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,22 +66,28 @@ impl CgroupWatch {
     }
 
     /// Begins to watch the directory of attachment records. Returns false if it is already watched.
-    pub(super) fn watch_records(&mut self, root: &Path) -> std::result::Result<bool, LiveError> {
+    pub(super) fn watch_records(
+        &mut self,
+        host_root: &Path,
+    ) -> std::result::Result<bool, LiveError> {
         if self.directory_watch.is_some() {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-        let directory = record_files::create_record_dir(root)?;
+        let directory = record_files::create_record_dir(host_root)?;
         let watch = self.inotify.add_watch(&directory, flags);
         self.directory_watch = Some(watch.map_err(LiveError::CgroupWatch)?);
         Ok(true)
     }
 
     pub(super) fn is_container_watched(&self, id: &str) -> bool {
-        self.ids_by_watch.values().any(|watched| watched == id)
+        self.ids_by_watch
+            .values()
+            .any(|watched_id| watched_id == id)
     }
 
-    /// Watches the files in a container's cgroups to which the runtime writes when it sets rules.
+    /// Watches the files in a container's cgroups to which the runtime writes when it sets device
+    /// rules, such as `devices.deny` on cgroup v1.
     pub(super) fn watch_cgroups(
         &mut self,
         id: &str,
@@ -121,7 +127,8 @@ impl CgroupWatch {
                         .extend(self.ids_by_watch.values().cloned());
                     self.directory_watch = None;
                 } else if event.mask.contains(AddWatchFlags::IN_IGNORED) {
-                    // The watched file or directory was removed.
+                    // The watched file or directory was removed, and its watch with it (inotify(7),
+                    // IN_IGNORED).
                     self.ids_by_watch.remove(&event.wd);
                     self.directory_watch = self.directory_watch.filter(|watch| *watch != event.wd);
                 } else if let Some(id) = self.ids_by_watch.get(&event.wd) {
@@ -170,8 +177,8 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
     errors_by_id.collect()
 }
 
-/// Restores the rules of one container, and reports what it did. The reports are made when the
-/// container is no longer locked, because they read the names of containers.
+/// Restores the rules of one container and logs what was done. The log messages contain names of
+/// containers, which are read when the container is no longer locked.
 fn restore_container_rules(
     record: &AttachmentRecord,
     config: &Config,
@@ -184,8 +191,9 @@ fn restore_container_rules(
     result
 }
 
-/// Restores the rules of one container, and adds what it did to `actions`. Uses only the
-/// container's record and cgroup. Does not open the container, because it may still be starting.
+/// Restores the rules of one container, and adds a description of each change to `actions`. Uses
+/// only the container's record and cgroup, because the container may still be starting and cannot
+/// be opened then.
 fn restore_with_lock(
     record: &AttachmentRecord,
     actions: &mut Vec<&'static str>,
@@ -227,8 +235,8 @@ fn restore_with_lock(
         if record_file.read()?.as_ref() != Some(&original_record) {
             return Err(LiveError::ConcurrentDetach);
         }
-        let spec = record.to_spec_rules(&bundle.spec_devices.rules);
-        for warning in cgroup.allow(&rules, &spec)?.warnings() {
+        let spec_rules = record.to_spec_rules(&bundle.spec_devices.rules);
+        for warning in cgroup.allow(&rules, &spec_rules)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }
         actions.push("its device rules are set again");

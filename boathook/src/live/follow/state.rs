@@ -20,17 +20,17 @@ pub(super) struct FollowerState {
     /// The failed changes, by container id. A value contains the time of the failure, in seconds
     /// since `boathook follow` started, and the error.
     pub(super) failures: BTreeMap<String, (u64, String)>,
-    /// The number of passes that have found a container in its start, by container id.
+    /// The number of passes in which a container was still being started, by container id.
     pub(super) start_attempts: BTreeMap<String, u32>,
-    /// Whether the last pass has found a container in its start, in which it cannot be changed. The
-    /// container is looked at again soon.
+    /// True if the last pass found a container that is still being started and cannot be changed
+    /// yet. The next pass then begins 100 milliseconds later.
     pub(super) has_starting_container: bool,
-    /// Whether the nodes of a container are not yet replaced, although its rules are revoked. The
-    /// next pass replaces them, without the pause after a failure.
+    /// True if the rules of a container are revoked, but its nodes are not yet replaced. The next
+    /// pass replaces them, without the pause after a failure.
     pub(super) needs_another_pass: bool,
-    /// The classes that cannot be used, each with the error.
+    /// The classes that cannot be used, each with the error, which is logged only once.
     pub(super) unusable_classes: BTreeMap<ClassName, String>,
-    /// The error messages about records that cannot be read.
+    /// The error messages about records that cannot be read. Each message is logged only once.
     #[serde(default, rename = "unreadable_records")]
     pub(super) record_errors: BTreeSet<String>,
 }

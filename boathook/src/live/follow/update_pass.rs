@@ -25,12 +25,12 @@ use crate::live::reconcile::{
     remove_nodes, replace_devices, revoke_stale_rules,
 };
 
-/// The maximum number of containers that are changed at the same time.
+/// The maximum number of containers that are changed at the same time, each by a child process.
 const MAX_CHILD_PROCESSES: usize = 8;
 
-/// The maximum number of passes in which a container may be found in its start. The hooks of a
-/// container run before its first process has the container's root. After that a process without
-/// this root is a process that has changed its root.
+/// The maximum number of passes in which a container may count as starting. While its hooks run,
+/// its first process does not have the container's root yet. If the process still lacks this root
+/// after so many passes, it has changed its root itself.
 const MAX_START_ATTEMPTS: u32 = 50;
 
 /// The result of an attempt to change one container.
@@ -45,7 +45,6 @@ enum ContainerOutcome {
     Starting,
 }
 
-/// One pass of `boathook follow` over all containers.
 pub(super) struct UpdatePass<'a> {
     pub(super) state: &'a mut FollowerState,
     /// The time since `boathook follow` started, in seconds.
@@ -300,7 +299,7 @@ impl UpdatePass<'_> {
             log::warning(&format!("container {id}: {error}"));
         }
         self.state.digests.remove(id);
-        // A container that has failed in another way is no longer in its start.
+        // An error of another kind shows that the container is no longer being started.
         if let Some(attempts) = self.state.start_attempts.get_mut(id) {
             *attempts = MAX_START_ATTEMPTS;
         }
@@ -336,7 +335,8 @@ fn to_container_state(
     }
 }
 
-/// Changes one container. `may_be_starting` tells whether the container may still be in its start.
+/// Replaces the followed devices of one container and removes the nodes of removed devices.
+/// `may_be_starting` is true if the container may still be in its start.
 fn change_container(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],

@@ -17,14 +17,14 @@ use crate::live::reconcile::HostSnapshot;
 /// gets a new id each time it is plugged in.
 const MAX_RECORDED_DEVICES: usize = 256;
 
-/// Returns a copy of a record. The copy also has the awaited devices that the host has now.
+/// Returns a copy of `record` with the awaited devices that the host has now.
 pub(crate) fn copy_with_arrived_devices(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
 ) -> AttachmentRecord {
     let mut new_record = record.clone();
     for class in list_request_classes(record) {
-        separate_moved_names(&mut new_record, &class, snapshot);
+        split_entries_with_moved_names(&mut new_record, &class, snapshot);
     }
     for request in new_record.awaited_requests.clone() {
         add_devices_of_request(&mut new_record, &request, snapshot);
@@ -43,7 +43,7 @@ pub(crate) fn add_arrived_devices(
     let mut is_changed = false;
     for class_name in list_request_classes(record) {
         let mut new_record = record.clone();
-        if separate_moved_names(&mut new_record, &class_name, snapshot)
+        if split_entries_with_moved_names(&mut new_record, &class_name, snapshot)
             && let Some(class) = snapshot.find_followed_class(&class_name)
             && planner::may_request(&class.class, bundle, config)?
         {
@@ -68,14 +68,13 @@ pub(crate) fn add_arrived_devices(
     Ok(is_changed)
 }
 
-/// Separates the names of a device of which the recorded one has moved. Returns whether the record
-/// was changed.
+/// Splits the entry of a device in `record` if the recorded name of the device now leads to another
+/// device or to none. Returns whether the record was changed.
 ///
-/// A container may have requested one device by several names, but its record has only one of them.
-/// If this name now means another device or none, and an awaited request still means the device,
-/// then the device stays in the record for this request, with its rules and files. The moved name
-/// gets an entry of its own, with a substitute id.
-fn separate_moved_names(
+/// A container may have requested one device by several names, of which its record has only one. If
+/// another of these names still leads to the device, the device stays in the record, with its rules
+/// and files. The moved name gets an entry of its own, with a substitute id.
+fn split_entries_with_moved_names(
     record: &mut AttachmentRecord,
     class_name: &ClassName,
     snapshot: &HostSnapshot,
@@ -114,8 +113,9 @@ fn separate_moved_names(
         let mut moved_requests = Vec::new();
         for (position, arrived_devices) in &devices_by_request {
             let mut arrived_devices = arrived_devices.iter();
-            let arrived_device = arrived_devices
-                .find(|it| it.device_id == device.device_id && snapshot.has_nodes(it));
+            let arrived_device = arrived_devices.find(|candidate| {
+                candidate.device_id == device.device_id && snapshot.has_nodes(candidate)
+            });
             match (arrived_device, &mut staying_device) {
                 (Some(arrived_device), None) => staying_device = Some(arrived_device.clone()),
                 (Some(arrived_device), Some(device)) => {
@@ -130,7 +130,8 @@ fn separate_moved_names(
         let Some(mut staying_device) = staying_device else {
             continue;
         };
-        // A device of the container's start stays one, and cannot be detached.
+        // A device that the container got at its start still counts as such, so that `detach` does
+        // not remove it.
         if !device.grant_origin.is_user() {
             staying_device.has_arrived_late = device.has_arrived_late;
         }
@@ -148,7 +149,6 @@ fn separate_moved_names(
     is_changed
 }
 
-/// Returns the classes of the awaited requests of a record.
 fn list_request_classes(record: &AttachmentRecord) -> BTreeSet<ClassName> {
     let requests = record.awaited_requests.iter();
     requests.map(|request| request.class.clone()).collect()
@@ -176,7 +176,8 @@ fn add_devices_of_request(
                     || snapshot.find_present_id(recorded_device).as_ref()
                         == Some(&device.device_id))
         };
-        // If the record has the device under two names, the entry with its id has its rules.
+        // If the record has the device under two names, the entry with the device's id has the
+        // rules.
         let mut devices = record.devices.iter();
         let index = devices
             .position(|recorded_device| recorded_device.device_ref() == device.device_ref())
@@ -204,7 +205,9 @@ fn add_devices_of_request(
         }
         let mut requests = record.awaited_requests.iter_mut();
         let request = requests.find(|request| request.is_same_request(awaited_request));
-        if let Some(request) = request.filter(|it| it.device_id.as_ref() != Some(&recorded_id)) {
+        if let Some(request) =
+            request.filter(|request| request.device_id.as_ref() != Some(&recorded_id))
+        {
             request.device_id = Some(recorded_id);
             is_changed = true;
         }

@@ -90,12 +90,12 @@ impl LockedContainer {
 
         let mut remaining_record = self.record.clone();
         let has_rules = !final_rules.is_empty() || !stale_content.rules.is_empty();
-        let is_hidden = has_rules && self.has_hidden_program(config)?;
+        let is_program_hidden = has_rules && self.has_hidden_program(config)?;
         // The record must say whether the container was started without an injection. This is
         // determined now, because the kernel may hide the device program later.
         remaining_record.was_started_without_injection |= has_rules
             && !remaining_record.has_all_rules
-            && (is_hidden
+            && (is_program_hidden
                 || hidden_program::requests_nothing_at_start(&self.container.bundle, config));
         remaining_record.remove_revoked_rules(&stale_content.rules);
         remaining_record
@@ -116,7 +116,7 @@ impl LockedContainer {
         );
 
         let spec_rules = &self.container.bundle.spec_devices.rules;
-        let spec_rules = if is_hidden {
+        let spec_rules = if is_program_hidden {
             remaining_record.to_spec_rules(spec_rules)
         } else {
             SpecRules::from_spec(spec_rules)
@@ -347,8 +347,8 @@ impl LockedContainer {
     }
 }
 
-/// Reports whether an action adds a file to the tmpfs of injected files, which is mounted in the
-/// container at `INJECTED_DIR`.
+/// Reports whether an action adds a file to the tmpfs of injected files, which is mounted at
+/// /usr/lib/boathook in the container.
 pub(crate) fn is_in_injected_dir(action: &Action) -> bool {
     matches!(
         action,

@@ -39,10 +39,11 @@ pub(crate) struct PresentDevice {
 /// A device node of the host, and the path and the links that it has in containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PresentNode {
-    /// The path of the node in the container.
+    /// The path of the node in the container, such as /dev/ttyUSB0.
     path: PathBuf,
     number: DeviceNumber,
-    /// The paths, in the container, of the symbolic links to the node.
+    /// The paths, in the container, of the symbolic links to the node, such as those in
+    /// /dev/serial/by-id.
     links: Vec<PathBuf>,
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for PresentNode {
 /// The names and the host paths by which containers requested the devices of one class.
 #[derive(Default)]
 struct RequestedNames<'r> {
-    names: Vec<DeviceList>,
+    device_lists: Vec<DeviceList>,
     paths: BTreeSet<&'r Path>,
 }
 
@@ -71,7 +72,8 @@ pub(crate) struct HostSnapshot {
     /// The announcements of each device, by class. The map contains only classes that have
     /// `announce = true`.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
-    /// The classes whose devices are not tracked (no `follow = true`).
+    /// The classes whose devices `boathook follow` does not track, because they lack
+    /// `follow = true`.
     unfollowed_classes: BTreeSet<ClassName>,
     /// The classes that cannot be used, each with the reason. A container keeps the devices of such
     /// a class until the devices are unplugged.
@@ -87,14 +89,14 @@ impl HostSnapshot {
             let requested_names = classes.entry(&device.class).or_default();
             let name = device.name.clone();
             requested_names
-                .names
+                .device_lists
                 .extend(name.map(DeviceList::from_item));
             requested_names.paths.extend(device.requested_paths());
         }
         for request in records.iter().flat_map(|record| &record.awaited_requests) {
             let requested_names = classes.entry(&request.class).or_default();
             requested_names
-                .names
+                .device_lists
                 .push(request.awaited_device.to_device_list());
         }
         let mut snapshot = HostSnapshot::default();
@@ -124,19 +126,19 @@ impl HostSnapshot {
                 }
             };
             let mut requested_classes = classes.iter();
-            let entry = requested_classes.find(|(class, _)| class.as_str() == name);
-            let Some((&name, requested_names)) = entry else {
+            let requested_class = requested_classes.find(|(class, _)| class.as_str() == name);
+            let Some((&name, requested_names)) = requested_class else {
                 continue;
             };
             let name = name.clone();
             let source = source.map_err(|error| log::format_error_chain(&error));
             match source.and_then(|source| look_up_class(&source, requested_names, &host, config)) {
-                Ok(Some(class)) => {
-                    if class.class.spec.announces_devices {
-                        let announcements = find_class_announcements(&class, &host);
+                Ok(Some(scanned_class)) => {
+                    if scanned_class.class.spec.announces_devices {
+                        let announcements = find_class_announcements(&scanned_class, &host);
                         self.announcements.insert(name.clone(), announcements);
                     }
-                    self.followed_classes.insert(name, class);
+                    self.followed_classes.insert(name, scanned_class);
                 }
                 Ok(None) => drop(self.unfollowed_classes.insert(name)),
                 Err(reason) => {
@@ -164,7 +166,7 @@ impl HostSnapshot {
         Some(find_present_device(class, device)?.id)
     }
 
-    /// Reports whether an awaited request means the device with this id now.
+    /// Reports whether an awaited request now selects the device with the id `id` on the host.
     pub(crate) fn is_fulfilled_by(&self, request: &AwaitedRequest, id: &DeviceId) -> bool {
         let class = self.followed_classes.get(&request.class);
         let devices = class.map(|class| request.find_arrived_devices(class));
@@ -252,7 +254,7 @@ impl HostSnapshot {
         &self,
         device: &ContainerDevice,
         rule: &RecordedRule,
-        root: &Path,
+        host_root: &Path,
     ) -> bool {
         let Some(class) = self.followed_classes.get(&device.class) else {
             return false;
@@ -268,7 +270,7 @@ impl HostSnapshot {
         // outdated only if this node has changed on the host. If a rule has no host node, the hook
         // created the device node. `nodes` then contains this node, unless its number is outdated.
         let has_changed = match rule.host_node {
-            Some(_) => rule.has_lost_node(root),
+            Some(_) => rule.has_lost_node(host_root),
             None => true,
         };
         has_changed && !nodes.any(has_number)
@@ -298,8 +300,9 @@ fn look_up_class(
     if !class.spec.is_followed {
         return Ok(None);
     }
-    let names = requested_names.names.iter();
-    let selections = names.filter_map(|name| Selection::from_list(name, &class.spec).ok());
+    let device_lists = requested_names.device_lists.iter();
+    let selections =
+        device_lists.filter_map(|device_list| Selection::from_list(device_list, &class.spec).ok());
     let mut paths: BTreeSet<PathBuf> = selections
         .flat_map(|selection| selection.host_paths(&class.spec))
         .collect();
@@ -314,10 +317,10 @@ fn look_up_class(
 }
 
 fn find_class_announcements(
-    class: &ScannedClass,
+    scanned_class: &ScannedClass,
     host: &RealHost,
 ) -> BTreeMap<DeviceId, Vec<Announcement>> {
-    let devices = class.found.inventory.devices.iter();
+    let devices = scanned_class.found.inventory.devices.iter();
     let announcements = devices.map(|device| {
         let nodes = device.nodes.iter();
         let announcements = nodes.filter_map(|node| Announcement::from_node(node, host));
@@ -326,8 +329,11 @@ fn find_class_announcements(
     announcements.collect()
 }
 
-fn find_present_device(class: &ScannedClass, device: &ContainerDevice) -> Option<PresentDevice> {
-    let host_device = find_device(class, device)?;
+fn find_present_device(
+    scanned_class: &ScannedClass,
+    device: &ContainerDevice,
+) -> Option<PresentDevice> {
+    let host_device = find_device(scanned_class, device)?;
     let nodes: Vec<PresentNode> = host_device
         .nodes
         .iter()
@@ -342,22 +348,27 @@ fn find_present_device(class: &ScannedClass, device: &ContainerDevice) -> Option
 /// Finds a container's device on the host. If the device was requested by an alias or a link, it is
 /// found by this name, because another device may have its id now. If several devices have the
 /// name, returns the device with the recorded id.
-fn find_device<'c>(class: &'c ScannedClass, device: &ContainerDevice) -> Option<&'c Device> {
-    let inventory = &class.found.inventory;
+fn find_device<'c>(
+    scanned_class: &'c ScannedClass,
+    device: &ContainerDevice,
+) -> Option<&'c Device> {
+    let inventory = &scanned_class.found.inventory;
     let has_id = |candidate: &&Device| candidate.id == device.device_id;
     let Some(name) = &device.name else {
         return inventory.devices.iter().find(has_id);
     };
     let request = DeviceList::from_item(name.clone());
-    let selection = Selection::from_list(&request, &class.class.spec).ok()?;
-    let named_devices = selection.choose_devices(&class.class, inventory).ok()?;
+    let selection = Selection::from_list(&request, &scanned_class.class.spec).ok()?;
+    let named_devices = selection
+        .choose_devices(&scanned_class.class, inventory)
+        .ok()?;
     match named_devices.as_slice() {
         [device] => Some(device),
         devices => devices.iter().copied().find(has_id),
     }
 }
 
-/// Converts a node. Returns `None` if the host does not have the node.
+/// Converts a node that a scan found. Returns `None` if the host does not have the node.
 fn to_present_node(node: &FoundNode) -> Option<PresentNode> {
     let Presence::Found(number) = node.number else {
         return None;

@@ -71,8 +71,8 @@ struct FilePrediction<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before the plan's files are created.
     stale_files: &'a [CreatedFile],
-    /// The image's library directory for native programs, followed by the directories of the
-    /// container's `LD_LIBRARY_PATH`.
+    /// The image's library directory for native programs, such as /usr/lib64, followed by the
+    /// directories of the container's `LD_LIBRARY_PATH`.
     native_library_dirs: Vec<&'a Path>,
     /// The image's library directory for 32-bit programs.
     library_dirs_32bit: Vec<&'a Path>,
@@ -175,11 +175,11 @@ impl FilePrediction<'_> {
                 .iter()
                 .find(|stale_file| stale_file.path == path);
             let mut is_missing = entry.is_none();
-            if let Some(CreatedFileKind::Link(_, old)) =
+            if let Some(CreatedFileKind::Link(_, old_link_target)) =
                 stale_file.map(|stale_file| &stale_file.kind)
             {
-                old_target.clone_from(old);
-                is_missing = old.is_none();
+                old_target.clone_from(old_link_target);
+                is_missing = old_link_target.is_none();
             }
             if is_missing {
                 if needs_link && index == 0 {
@@ -199,7 +199,8 @@ impl FilePrediction<'_> {
             if let Some(file) = &file {
                 self.add_file(file, CreatedFileKind::Mount(source), owners)?;
             }
-            // The hook changes a link to another directory if it must not cover the file there.
+            // If the link leads to another directory, whose file must not be covered, the hook
+            // changes the link itself.
             let is_link_kept = file.is_some_and(|file| file.parent() == Some(directory));
             if !is_link_kept && old_target != library {
                 let link = CreatedFileKind::Link(library.to_owned(), Some(old_target));

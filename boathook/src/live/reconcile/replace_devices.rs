@@ -59,18 +59,21 @@ pub(crate) fn replace_devices(
         .iter()
         .filter(|followed_device| recorded_refs.contains(&followed_device.device.device_ref()))
         .collect();
-    // The name in a request may mean no device now. Its request must not get the id of a device
-    // that another name means.
-    let still_means = |request: &AwaitedRequest, id: &DeviceId| {
-        let mut present_devices = followed_devices
-            .iter()
-            .filter_map(|it| Some((&it.device.class, &it.host_device.as_ref()?.id)));
+    // If the name in a request now leads to no device, the request must not get the id of a device
+    // to which another name leads.
+    let may_get_id = |request: &AwaitedRequest, id: &DeviceId| {
+        let mut present_devices = followed_devices.iter().filter_map(|followed_device| {
+            Some((
+                &followed_device.device.class,
+                &followed_device.host_device.as_ref()?.id,
+            ))
+        });
         !present_devices.any(|present_device| present_device == (&request.class, id))
             || snapshot.is_fulfilled_by(request, id)
     };
     let renamed_refs = locked_container
         .record
-        .rename_devices(&find_new_ids(&followed_devices), still_means);
+        .rename_devices(&find_new_ids(&followed_devices), may_get_id);
     let mut replaced_devices = Vec::new();
     let mut followed_refs = BTreeSet::new();
     let mut grants = Vec::new();
@@ -191,7 +194,7 @@ pub(crate) fn replace_devices(
     for warning in locked_container.apply_change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    // A report reads the names of containers, and meanwhile nothing is locked.
+    // The lock is released before the reports, because they read the names of containers.
     drop(locked_container);
     for (device, host_device) in replaced_devices {
         let (label, class) = (device.label(), &device.class);

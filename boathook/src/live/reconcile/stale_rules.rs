@@ -20,20 +20,19 @@ use injection_plan::plan::StepOwner;
 use crate::live::LiveError;
 use crate::live::reconcile::{HostSnapshot, remove_container_files};
 
-/// The devices of a container that the host no longer has.
 pub(crate) type RemovedDevices = BTreeSet<DeviceRef>;
 
 /// Returns the devices of a container that the host no longer has.
 pub(crate) fn find_removed_devices(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
-    root: &Path,
+    host_root: &Path,
 ) -> RemovedDevices {
     let is_removed = |device: &&ContainerDevice| match snapshot.has_device(device) {
         Some(is_present) => !is_present,
         // The class cannot be used, so its devices are unknown. The host has the device if its
         // device nodes still exist.
-        None => has_lost_exclusive_node(record, device, root),
+        None => has_lost_exclusive_node(record, device, host_root),
     };
     let removed_devices = record.devices.iter().filter(is_removed);
     removed_devices.map(ContainerDevice::device_ref).collect()
@@ -49,11 +48,11 @@ fn is_owner_removed(removed_devices: &RemovedDevices, owner: &StepOwner) -> bool
 fn has_lost_exclusive_node(
     record: &AttachmentRecord,
     device: &ContainerDevice,
-    root: &Path,
+    host_root: &Path,
 ) -> bool {
     let sole_owner = [StepOwner::Device(device.device_ref())];
     let mut exclusive_rules = record.rules.iter().filter(|rule| rule.owners == sole_owner);
-    exclusive_rules.any(|rule| rule.has_lost_node(root))
+    exclusive_rules.any(|rule| rule.has_lost_node(host_root))
 }
 
 /// Revokes the stale rules of a container, and removes them from its record. A rule is stale if its
@@ -67,12 +66,12 @@ pub(crate) fn revoke_stale_rules(
     lock_timeout: Duration,
     config: &Config,
 ) -> Result<bool, LiveError> {
-    let root = &config.host_root;
+    let host_root = &config.host_root;
     let rule_need = RuleNeedCheck {
         record,
         removed_devices,
         snapshot,
-        root,
+        host_root,
     };
     let is_stale = |rule: &&RecordedRule| {
         let mut owners = rule.owners.iter();
@@ -80,7 +79,7 @@ pub(crate) fn revoke_stale_rules(
     };
     let stale_rules: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale_rules.is_empty() {
-        update_host_nodes(record, snapshot, lock_timeout, root)?;
+        update_host_nodes(record, snapshot, lock_timeout, host_root)?;
         return Ok(false);
     }
     let mut remaining_record = record.clone();
@@ -90,7 +89,7 @@ pub(crate) fn revoke_stale_rules(
     }
     // The record is read again, because another process may have changed it before this process
     // acquired the lock.
-    let record_file = LockedRecord::open(root, &record.id, lock_timeout)?;
+    let record_file = LockedRecord::open(host_root, &record.id, lock_timeout)?;
     let updated_record = record_file.update(record, |current_record| {
         current_record.remove_revoked_rules(&stale_rules)
     })?;
@@ -102,7 +101,7 @@ pub(crate) fn revoke_stale_rules(
             log::warning(&format!("container {}: {warning}", record.id));
         }
     }
-    // A report reads the names of containers, and meanwhile nothing is locked.
+    // The lock is released before the reports, because they read the names of containers.
     drop(record_file);
     for rule in &stale_rules {
         let (id, owners) = (&record.id, rule.owners.iter());
@@ -120,7 +119,7 @@ struct RuleNeedCheck<'a> {
     record: &'a AttachmentRecord,
     removed_devices: &'a RemovedDevices,
     snapshot: &'a HostSnapshot,
-    root: &'a Path,
+    host_root: &'a Path,
 }
 
 impl RuleNeedCheck<'_> {
@@ -150,15 +149,19 @@ impl RuleNeedCheck<'_> {
             None => true,
             Some(_) => self.snapshot.is_unfollowed(&device.class) && has_removed_owner(),
         };
-        let has_lost_node = is_uncertain && rule.has_lost_node(self.root);
-        !has_lost_node && !self.snapshot.has_outdated_number(device, rule, self.root)
+        let has_lost_node = is_uncertain && rule.has_lost_node(self.host_root);
+        !has_lost_node
+            && !self
+                .snapshot
+                .has_outdated_number(device, rule, self.host_root)
     }
 
     /// Reports whether a class still needs the rule for a node that all devices of the class share.
     fn is_needed_by_class(&self, class: &ClassName, rule: &RecordedRule) -> bool {
         let mut devices = self.record.devices.iter();
         let host_node = rule.host_node.as_ref();
-        let has_other_number = || host_node.is_some_and(|node| node.has_other_number(self.root));
+        let has_other_number =
+            || host_node.is_some_and(|node| node.has_other_number(self.host_root));
         devices.any(|device| device.class == *class)
             && (self.snapshot.is_unfollowed(class) || !has_other_number())
     }
@@ -170,7 +173,7 @@ fn update_host_nodes(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
     lock_timeout: Duration,
-    root: &Path,
+    host_root: &Path,
 ) -> Result<(), LiveError> {
     let has_returned = |rule: &RecordedRule| {
         let devices = record.devices.iter();
@@ -179,20 +182,24 @@ fn update_host_nodes(
                 .iter()
                 .any(|owner| owner.is_device(&device.device_ref()))
         });
-        rule.has_lost_node(root)
+        rule.has_lost_node(host_root)
             && devices.any(|device| {
                 snapshot.has_device(device) == Some(true)
                     && !snapshot.is_unfollowed(&device.class)
-                    && !snapshot.has_outdated_number(device, rule, root)
+                    && !snapshot.has_outdated_number(device, rule, host_root)
             })
     };
     if !record.rules.iter().any(has_returned) {
         return Ok(());
     }
-    let record_file = LockedRecord::open(root, &record.id, lock_timeout)?;
-    record_file.update(record, |current| {
-        for rule in current.rules.iter_mut().filter(|rule| has_returned(rule)) {
-            rule.update_host_node(root);
+    let record_file = LockedRecord::open(host_root, &record.id, lock_timeout)?;
+    record_file.update(record, |current_record| {
+        for rule in current_record
+            .rules
+            .iter_mut()
+            .filter(|rule| has_returned(rule))
+        {
+            rule.update_host_node(host_root);
         }
     })?;
     Ok(())

@@ -50,8 +50,8 @@ pub(crate) fn has_host_devices(record: &AttachmentRecord, config: &Config) -> bo
     Bundle::read(&record.bundle_dir).is_ok_and(|bundle| bundle.has_host_devices(&config.host_root))
 }
 
-/// Returns the awaited requests of a record. An older version of Boathook removed the request of a
-/// name when its device arrived. The requests of such devices are added.
+/// Returns the awaited requests of a record. An older version of Boathook removed a request from
+/// the record when its device arrived, so such requests are added again.
 fn list_requests(record: &AttachmentRecord) -> Vec<AwaitedRequest> {
     let mut requests = record.awaited_requests.clone();
     for device in record

@@ -19,7 +19,7 @@ use crate::host_inventory::dir_watch::{DirWatch, DirectoryChange, WatchedEvents}
 use crate::host_inventory::notify::Notifier;
 use uevent::Uevents;
 
-/// The time before a failed watch is started again.
+/// The time before a failed watch is started again. Until then the periodic scans find changes.
 const RETRY_DELAY: Duration = Duration::from_secs(300);
 
 /// A task that watches for changes and sends notifications. If the watch fails, the task logs the
@@ -28,7 +28,6 @@ const RETRY_DELAY: Duration = Duration::from_secs(300);
 pub(crate) struct WatchTask(JoinHandle<()>);
 
 impl WatchTask {
-    /// Starts a task that notifies `notifier` of changes in directories.
     pub(crate) fn watch_directories(
         directories: &BTreeSet<PathBuf>,
         events: WatchedEvents,
@@ -42,7 +41,8 @@ impl WatchTask {
         )))
     }
 
-    /// Starts a task that notifies `notifier` of the kernel's uevents.
+    /// Starts a task that notifies `notifier` of the kernel's uevents that may concern an
+    /// accelerator.
     pub(crate) fn receive_uevents(notifier: Notifier) -> Self {
         WatchTask(tokio::spawn(async move {
             loop {
@@ -102,8 +102,9 @@ pub(crate) fn list_watched_directories(
     let paths = sources
         .filter_map(|source| source.path.as_ref())
         .filter_map(find_fixed_parent);
-    let watchable = paths.filter(|path| !["proc", "sys"].iter().any(|tree| path.starts_with(tree)));
-    watchable.map(|path| host_root.join(path)).collect()
+    let watchable_paths =
+        paths.filter(|path| !["proc", "sys"].iter().any(|tree| path.starts_with(tree)));
+    watchable_paths.map(|path| host_root.join(path)).collect()
 }
 
 /// Returns the longest fixed directory of a pattern, relative to the root directory. It is the

@@ -21,8 +21,8 @@ use crate::name::{
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// Implements `JsonSchema` for types that check their value. Such a type is converted from another
-/// type, and it gets the schema of that type.
+/// Implements `JsonSchema` for types that check their value, such as `ClassName`. Each type gets
+/// the schema of the type from which it is converted, such as `String`.
 macro_rules! schema_from {
     ($($type:ty => $raw:ty),* $(,)?) => {
         $(impl JsonSchema for $type {
@@ -98,7 +98,8 @@ number_types! {
     Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START_TIME.as_secs() },
 }
 
-/// The URL of the directory that contains the published schemas.
+/// The URL of the directory that contains the published schemas. The `$id` of a schema begins with
+/// it.
 const SCHEMA_URL: &str = "https://raw.githubusercontent.com/boathook/boathook/main/device-class";
 
 #[test]
@@ -108,8 +109,8 @@ fn the_schema_of_class_files_is_that_of_the_types() {
     expect_test::expect_file!["../../../schema.json"].assert_eq(&to_json_text(&schema));
 }
 
-/// Generates the JSON Schema of a type. `file` is the name of the schema's file in this crate's
-/// directory.
+/// Generates the JSON Schema of a type. `file` is the name of the schema's file, such as
+/// `schema.json`, with which its `$id` ends.
 pub(crate) fn generate_schema<T: JsonSchema>(file: &str) -> Value {
     let generator = SchemaSettings::draft07().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
@@ -234,8 +235,8 @@ fn simplify_object(
                     }
                 }
             }
-            // Only the values are kept, because the description of the key already explains each of
-            // them.
+            // Only the values of an enum are kept, because the description of the key already
+            // explains each of them.
             ("oneOf", Value::Array(variants)) => {
                 let values = variants.iter().map(|variant| variant["const"].clone());
                 plain_object.insert("enum".into(), values.collect());

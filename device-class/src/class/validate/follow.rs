@@ -39,8 +39,9 @@ pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Refuses an id that can change. In a class with `follow`, a device's id must not contain a number
-/// from the paths of its nodes that the kernel assigns anew when the device is plugged in again.
+/// Refuses an id that can change in a class with `follow`: the id must not contain a number from
+/// the paths of the device's nodes that the kernel assigns anew when the device is plugged in
+/// again.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
     if !spec.is_followed {
         return Ok(());
@@ -66,8 +67,8 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     }
 }
 
-/// The attributes whose values contain a number that the kernel assigns anew when a device is
-/// plugged in again. The value is the set of attributes from which these numbers come.
+/// Maps each attribute to the attributes from which the kernel-assigned numbers in its value come.
+/// The kernel assigns these numbers anew when a device is plugged in again.
 struct AssignedNumbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
 
 impl<'s> AssignedNumbers<'s> {

@@ -13,7 +13,8 @@ use crate::similar::find_most_similar;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// The attributes that the templates of one table of a class file may use.
+/// The attributes that the templates of one table of a class file may use, because their values are
+/// known when the templates are filled in.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownAttributes {
     pub(super) names: BTreeSet<AttributeName>,
@@ -156,7 +157,8 @@ impl KnownAttributes {
         template.try_for_each(|template| known_attributes.check_template(template))
     }
 
-    /// Returns these attributes together with the captures of a pattern.
+    /// Returns these attributes together with the captures of a `for_each` pattern, which the
+    /// templates beside the pattern may use.
     fn with_captures(&self, path_pattern: Option<&PathPattern>) -> Cow<'_, Self> {
         let mut known_attributes = Cow::Borrowed(self);
         if let Some(pattern) = path_pattern {
@@ -188,7 +190,8 @@ impl KnownAttributes {
         }
     }
 
-    /// Returns the error for a template that uses an unknown attribute.
+    /// Returns the error for a template that uses an unknown attribute. It lists the known
+    /// attributes, and asks whether the most similar one was meant.
     pub(super) fn new_unknown_attribute_error(
         &self,
         name: &AttributeName,

@@ -21,7 +21,8 @@ use crate::name::{
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// Checks all rules that concern several values of the class file together.
+/// Checks all rules that concern several values of the class file together. Rules for single values
+/// are checked by their types while the file is parsed.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
@@ -66,8 +67,8 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
 
 /// Checks that each attribute that `[labels]` uses is set for the host, or by at least one
 /// `[[discover]]` table. One table is enough, because a device that does not have the attribute
-/// simply does not get the label. A class with `extends` is not checked, because it may be unable
-/// to remove a label of the extended class.
+/// does not get the label. A class with `extends` is not checked, because it may be unable to
+/// remove a label of the extended class.
 fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<(), BrokenRule> {
     if spec.extends.is_some() {
         return Ok(());
@@ -144,8 +145,8 @@ fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     }
 }
 
-/// Checks the name of a resource. `resource` is the text in the class file, which may be a
-/// template. `name` is this text with sample values filled in.
+/// Checks the name of a resource with Kubernetes' rules. `name` is `resource` with sample values
+/// for its attributes; they are equal if `resource` is not a template.
 fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
     let refuse = |reason: String| Err(BrokenRule::new(resource, reason));
     let text = excerpt(resource);
@@ -180,7 +181,8 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
     }
 }
 
-/// Checks `count_resource`. It must differ from the resource under which the class offers devices.
+/// Checks `count_resource`, the resource that shows the number of devices. It must differ from the
+/// resource under which the class offers the devices.
 fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let sharing = spec.sharing.as_ref();
     let Some(template) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {

@@ -8,7 +8,8 @@ use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 
-/// Checks the rules for `[[parts]]` that are not about attributes.
+/// Checks the rules for `[[parts]]` that are not about attributes: the names of profiles and
+/// counters, and keys that exclude each other.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let refuse = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
     // `[counters]` without `[[parts]]` is allowed. A class with `extends` cannot remove the
@@ -110,8 +111,7 @@ pub(super) fn check_source(
 }
 
 /// Returns whether a text is a valid name of a counter: a DNS label (RFC 1123) of at most 32
-/// characters that does not begin with `slot-`. Names with `slot-` are used for the counters of
-/// slots.
+/// characters that does not begin with `slot-`. A name with `slot-` is that of a slot's counter.
 fn is_counter_name(name: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=32).contains(&name.len())

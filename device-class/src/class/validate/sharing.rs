@@ -1,4 +1,4 @@
-//! Checks the rules for `[sharing]`.
+//! Checks the rules for `[sharing]`, whose keys partly exclude each other.
 
 use crate::class::Sharing;
 use crate::strict_toml::BrokenRule;

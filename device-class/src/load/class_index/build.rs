@@ -1,13 +1,13 @@
-//! Builds the text of a class index.
+//! Builds the text of a class index, which the installer writes beside the class files.
 
 use std::path::Path;
 
 use nix::sys::stat::FileStat;
 
-use super::{Entry, FileState, Header};
+use super::{ClassEntry, FileState, Header};
 use crate::load::{BaseFile, ClassSource, Content, bases, parse_class_name};
 
-/// A class file that an index is to contain.
+/// A class file whose content is added to an index.
 #[derive(Debug)]
 pub struct ClassFile {
     /// The name of the file, such as `dummy-npu.toml`.
@@ -54,14 +54,15 @@ pub fn build_index(files: &[ClassFile]) -> String {
     format!("{header}\n{lines}")
 }
 
-/// Returns the entry of a class without its offset and length, and the class as JSON.
-fn convert_class(source: &ClassSource, file: &ClassFile) -> Option<(Entry, String)> {
+/// Returns the entry of a class without its offset and length, and the class as JSON. Returns
+/// `None` for a class file with a mistake.
+fn convert_class(source: &ClassSource, file: &ClassFile) -> Option<(ClassEntry, String)> {
     let class = source.parse().ok()?;
     let get_base_name = |base: &BaseFile| {
         let name = parse_class_name(&base.path).ok()?;
         Some(name.as_str().to_owned())
     };
-    let entry = Entry {
+    let entry = ClassEntry {
         name: source.name.as_str().to_owned(),
         file: FileState::from_stat(&file.stat)?,
         variable: class.spec.request.env.as_str().to_owned(),

@@ -16,7 +16,7 @@ pub struct AwaitedRequest {
     pub class: ClassName,
     #[serde(rename = "awaited")]
     pub awaited_device: AwaitedDevice,
-    /// The recorded device that fulfils the request of a name, or that fulfilled it before it was
+    /// The recorded device that fulfils a request by name, or that fulfilled it before it was
     /// unplugged. `None` means that no device has arrived for the request.
     #[serde(
         default,
@@ -25,8 +25,8 @@ pub struct AwaitedRequest {
         skip_serializing_if = "Option::is_none"
     )]
     pub device_id: Option<DeviceId>,
-    /// The ids of devices that arrived, and were then detached. They are not added to the container
-    /// again.
+    /// The ids of devices that arrived for this request and were then detached. They are not added
+    /// to the container again.
     #[serde(
         default,
         rename = "detached",
@@ -54,7 +54,8 @@ impl AwaitedRequest {
         requests.collect()
     }
 
-    /// Returns the requests of a plan that would wait, but whose devices the host has.
+    /// Returns the requests of a plan for a device by its name (`NAME?`) that the host already has.
+    /// They are recorded, because the device may be unplugged and then arrive again.
     pub fn list_fulfilled(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
@@ -74,8 +75,8 @@ impl AwaitedRequest {
         self.class == device.class && self.device_id.as_ref() == Some(&device.device_id)
     }
 
-    /// Reports whether two requests are the same item of the container's request. Their devices may
-    /// differ.
+    /// Reports whether both values are the same request: they have the same class, and the same
+    /// name or `all`. Their devices may differ.
     pub fn is_same_request(&self, other: &Self) -> bool {
         (&self.class, &self.awaited_device) == (&other.class, &other.awaited_device)
     }
@@ -84,11 +85,11 @@ impl AwaitedRequest {
         self.awaited_device == AwaitedDevice::All
     }
 
-    /// Returns the devices of this request that the host has now.
+    /// Returns the devices of this request that the host has now, without those that were detached.
     pub fn find_arrived_devices(&self, class: &ScannedClass) -> Vec<ContainerDevice> {
         let inventory = &class.found.inventory;
         let request = self.awaited_device.to_device_list();
-        // It is not an error if the host does not have a device with the requested name.
+        // A name that no device of the host has is no error: the device has not arrived yet.
         let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
@@ -119,7 +120,8 @@ impl AwaitedRequest {
             .collect()
     }
 
-    /// Returns a request for a recorded device by the name with which it was requested.
+    /// Returns a request for a recorded device, by the name with which it was requested or by its
+    /// id.
     pub fn from_device(device: &ContainerDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
@@ -139,8 +141,8 @@ impl AwaitedRequest {
         self
     }
 
-    /// Returns the devices of this request that were detached. The planner does not plan these
-    /// devices.
+    /// Returns the devices of this request that were detached, so that the planner leaves them out.
+    /// `has_ended` says whether the whole request has ended.
     pub fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
         DetachedRequest {
             class: self.class.clone(),
@@ -150,7 +152,8 @@ impl AwaitedRequest {
         }
     }
 
-    /// Reports whether an item of a user's device list selects this request.
+    /// Reports whether an item of a user's device list selects this request. The item `all` without
+    /// quotes selects every request.
     pub fn matches_item(&self, item: &Item) -> bool {
         match &self.awaited_device {
             AwaitedDevice::All => !item.is_quoted && item.text == "all",

@@ -1,4 +1,4 @@
-//! Cancels requests of a container whose devices a user detaches.
+//! Cancels requests of a container when a user detaches their devices.
 
 use super::{AttachmentRecord, AwaitedRequest, ContainerDevice};
 
@@ -13,7 +13,8 @@ impl AttachmentRecord {
         cancelled_requests: &[AwaitedRequest],
         detached_devices: &[ContainerDevice],
     ) {
-        // `boathook follow` may have recorded the device of a request in the meantime.
+        // Only the class and the name of requests are compared, because `boathook follow` may have
+        // recorded another device for a request in the meantime.
         let is_cancelled = |request: &AwaitedRequest| {
             let mut cancelled_requests = cancelled_requests.iter();
             cancelled_requests.any(|cancelled_request| cancelled_request.is_same_request(request))

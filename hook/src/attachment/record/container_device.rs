@@ -15,7 +15,7 @@ use crate::oci::{AttachRequest, CdiGrant};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerDevice {
     pub class: ClassName,
-    /// The id of the device within its class.
+    /// The id of the device, which is unique within its class.
     #[serde(
         rename = "device",
         deserialize_with = "device_text::device_id::deserialize"
@@ -23,7 +23,8 @@ pub struct ContainerDevice {
     pub device_id: DeviceId,
     #[serde(rename = "asked")]
     pub grant_origin: GrantOrigin,
-    /// Whether the device was attached although it was not healthy.
+    /// Whether a user attached the device with `--force`. Then the kubelet may not have allocated
+    /// it to the container's pod.
     #[serde(rename = "forced")]
     pub is_forced: bool,
     /// The alias or the path by which the device was requested. If there is a name, the device is
@@ -45,18 +46,19 @@ pub struct ContainerDevice {
 }
 
 impl ContainerDevice {
-    /// Reports whether `boathook detach` may take the device away from the container.
+    /// Reports whether `boathook detach` may take the device away from the container. A device that
+    /// was injected at the container's start stays until the container ends.
     pub fn is_detachable(&self) -> bool {
         self.grant_origin.is_user() || self.has_arrived_late
     }
 
-    /// Returns the class and the id of the device, which together identify it.
+    /// Returns the reference to the device in plans and records: its class and its id.
     pub fn device_ref(&self) -> DeviceRef {
         DeviceRef::new(&self.class, &self.device_id)
     }
 
     /// Returns the name of the device for messages: its id, or its requested name if the record has
-    /// only a substitute for the id.
+    /// only a substitute id, because another device has the real id now.
     pub fn label(&self) -> String {
         match &self.name {
             Some(name)
@@ -68,7 +70,8 @@ impl ContainerDevice {
         }
     }
 
-    /// Adds the node paths that another item of the same request chose for the device.
+    /// Adds the node paths that another item of the same request chose for the device. A path that
+    /// is already in the list is not added again.
     pub fn add_node_paths(&mut self, node_paths: &[RequestedNodePath]) {
         for node_path in node_paths {
             if self.node_paths.is_empty() {
@@ -137,7 +140,8 @@ impl ContainerDevice {
         DeviceList::from_items(items)
     }
 
-    /// Returns the host paths by which the device was requested.
+    /// Returns the host paths by which the device was requested, such as
+    /// `/dev/serial/by-id/usb-modem`.
     pub fn requested_paths(&self) -> impl Iterator<Item = &Path> {
         self.node_paths
             .iter()
@@ -148,14 +152,14 @@ impl ContainerDevice {
             })
     }
 
-    /// Returns the id in quotes. If an id looks like an index and is not quoted, it would select
+    /// Returns the id in quotes. Without quotes, an id such as `1` would be an index, which selects
     /// another device after this device is unplugged.
     fn to_quoted_id(&self) -> Item {
         Item::from_quoted_name(self.device_id.as_str())
     }
 
-    /// Returns a request to attach this device, so that the planner plans it again. `request`
-    /// contains the device's names and paths.
+    /// Returns a request to attach this device, from which the planner plans the device again.
+    /// `request` contains the names and the node paths to use for it.
     pub fn to_attach_request(&self, request: DeviceList) -> AttachRequest {
         AttachRequest {
             grant: CdiGrant {
@@ -167,7 +171,7 @@ impl ContainerDevice {
         }
     }
 
-    /// Reports whether `owner`, the owner of a step, is this device or its class.
+    /// Reports whether `owner`, an owner of an injection step, is this device or its class.
     pub fn matches_owner(&self, owner: &StepOwner) -> bool {
         match owner {
             StepOwner::Device(device) => {
@@ -177,7 +181,7 @@ impl ContainerDevice {
         }
     }
 
-    /// Reports whether `owners`, the owners of a step, include this device or its class.
+    /// Reports whether the owners of an injection step include this device or its class.
     pub fn matches_any_owner(&self, owners: &[StepOwner]) -> bool {
         owners.iter().any(|owner| self.matches_owner(owner))
     }

@@ -51,7 +51,8 @@ pub enum CreatedFileKind {
 }
 
 impl CreatedFile {
-    /// Reports whether both records describe the same file. Their owners may differ.
+    /// Reports whether both records describe the same file: the same path and kind, although other
+    /// devices may need it.
     pub fn is_same_file(&self, other: &Self) -> bool {
         self.path == other.path && self.kind == other.kind
     }
@@ -112,7 +113,8 @@ impl CreatedFile {
         self.device_number().is_some() || matches!(self.kind, CreatedFileKind::Link(..))
     }
 
-    /// Reports whether `step` creates this file.
+    /// Reports whether `step` creates this file. The paths must match, and for nodes and links also
+    /// the device number or the target.
     pub fn is_created_by(&self, step: &InjectionStep) -> bool {
         match (&step.action, &self.kind) {
             (

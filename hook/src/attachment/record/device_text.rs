@@ -1,17 +1,17 @@
-//! Converts devices and classes to the texts in attachment records, and back. Other versions of
-//! Boathook read these texts. An owner is `CLASS ID` if it is a device, and `CLASS` if it is a
-//! class.
+//! Converts devices and classes to the texts in attachment records, and back. The texts must not
+//! change, because other versions of Boathook read them. A device is written as `CLASS ID`, and a
+//! class as `CLASS`.
 
 use device_class::name::{ClassName, DeviceId, DeviceRef, NameError};
 use injection_plan::plan::StepOwner;
 use injection_plan::request::Item;
 
-/// The character between the class and the id of a device. Neither the class nor the id can contain
-/// it.
+/// The character between the class and the id of a device. Neither a class name nor an id can
+/// contain a space.
 const OWNER_SEPARATOR: char = ' ';
 
-/// Parses the id of a device. Older versions of Boathook sometimes wrote the name of a device in
-/// place of its id, while another device had this id. The name may be a path.
+/// Parses the id of a device. Older versions of Boathook sometimes wrote a requested name, such as
+/// a path, in place of an id that another device had. Such a text is converted to a valid id.
 fn parse_id(text: &str) -> Result<DeviceId, NameError> {
     DeviceId::try_from(text.to_owned()).or_else(|_| DeviceId::from_hardware(text))
 }
@@ -46,7 +46,8 @@ fn format_owner(owner: &StepOwner) -> String {
     }
 }
 
-/// Serializes the owners of a rule or of a file as an array of texts.
+/// Serializes the owners of a rule or of a file as an array of texts, such as
+/// `["npu npu-0", "npu"]`.
 pub(super) mod owners {
     use injection_plan::plan::StepOwner;
     use serde::de::{Deserialize, Deserializer, Error};
@@ -68,7 +69,8 @@ pub(super) mod owners {
     }
 }
 
-/// Deserializes the id of a single device, for `#[serde(deserialize_with)]`.
+/// Deserializes the id of a device, for `#[serde(deserialize_with)]`. Accepts the names that older
+/// versions wrote in place of ids.
 pub(super) mod device_id {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
@@ -108,7 +110,7 @@ pub(super) mod device_ids {
     }
 }
 
-/// Serializes and deserializes the name by which a device was requested.
+/// Serializes and deserializes the name by which a device was requested, as an optional string.
 pub(super) mod name {
     use injection_plan::request::{Item, item_name};
     use serde::de::{Deserialize, Deserializer};
@@ -133,7 +135,8 @@ pub(super) mod name {
     }
 }
 
-/// Serializes a map whose keys are devices. Each key becomes a text.
+/// Serializes a map whose keys are devices. Each key becomes the text `CLASS ID`, because the keys
+/// of JSON objects are strings.
 pub(super) mod by_device {
     use std::collections::BTreeMap;
 

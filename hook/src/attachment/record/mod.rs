@@ -31,15 +31,16 @@ pub use step_owners::merge_owners;
 
 use crate::oci::AttachRequest;
 
-/// The devices of a container since one of its starts, and what was changed in the container for
-/// them.
+/// The devices that a container has got since one of its starts, and the changes that were made in
+/// the container for them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AttachmentRecord {
+    /// The id of the container, which is also the name of the record's file.
     pub id: String,
-    /// The id of the container's first process.
+    /// The process id of the container's first process on the host.
     pub pid: i32,
     /// The start time of the first process, in clock ticks since the boot (proc_pid_stat(5), field
-    /// 22). It distinguishes this container from one that is started later with the same id.
+    /// 22). It distinguishes this container from a later one with the same id.
     #[serde(rename = "started")]
     pub start_time: u64,
     #[serde(rename = "bundle")]
@@ -49,7 +50,7 @@ pub struct AttachmentRecord {
     #[serde(default)]
     pub is_init: bool,
     /// The path of the container's cgroup in its hierarchy. The container's processes may have
-    /// moved to cgroups below this cgroup.
+    /// moved to cgroups below it.
     #[serde(default, rename = "cgroup")]
     pub cgroup_path: PathBuf,
     /// The inode number of the cgroup's directory. It is 0 if the container has no cgroup of its
@@ -72,21 +73,24 @@ pub struct AttachmentRecord {
     pub cancelled_requests: Vec<AwaitedRequest>,
     /// The device rules that were added to the container's cgroup, by the hook or later.
     pub rules: Vec<RecordedRule>,
-    /// The files that were created in the container's root.
+    /// The files that were created in the container's root. When devices are detached, they are
+    /// removed in reverse order.
     #[serde(rename = "made")]
     pub files: Vec<CreatedFile>,
-    /// Whether `rules` is complete. It is complete if it contains all rules that the hook added at
-    /// the container's start and that are not in the specification.
+    /// Whether `rules` contains all rules that the hook added at the container's start and that are
+    /// not in the specification. Only then can a hidden device program be generated again.
     #[serde(default, rename = "whole")]
     pub has_all_rules: bool,
-    /// Whether the hook injected nothing when the container was started.
+    /// Whether the hook injected nothing when the container was started. In this case, all device
+    /// rules come from config.json.
     #[serde(default, rename = "was_given_nothing")]
     pub was_started_without_injection: bool,
     /// The revoked device rules of the specification. They must be revoked again after each update
     /// of the container by its runtime, because the update allows them again.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub revoked_spec_rules: Vec<RecordedRule>,
-    /// The announcements that the container's programs have received, by device.
+    /// The announcements that were sent to the container's programs, by device, so that none is
+    /// sent twice.
     #[serde(
         default,
         rename = "told",
@@ -126,7 +130,7 @@ impl AttachmentRecord {
     }
 
     /// Removes `revoked_rules` from the record. If the specification allows the device of such a
-    /// rule, the rule is recorded as revoked, because the runtime would allow it again when it
+    /// rule, records the rule as revoked, because the runtime would allow the device again when it
     /// updates the container.
     pub fn remove_revoked_rules(&mut self, revoked_rules: &[RecordedRule]) {
         self.rules.retain(|rule| !revoked_rules.contains(rule));
@@ -137,8 +141,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Returns those nodes of config.json that the engine added for itself. Removes the nodes of
-    /// devices that this record has, or whose access was revoked.
+    /// Removes from `engine_nodes`, the device nodes of config.json, the nodes of devices that this
+    /// record has or whose access was revoked. Returns the other nodes, which no change of this
+    /// record affects.
     pub fn retain_own_nodes(&self, mut engine_nodes: Vec<SpecNode>) -> Vec<SpecNode> {
         let owned_rules = self.rules.iter().filter(|rule| !rule.owners.is_empty());
         let recorded_numbers: BTreeSet<DeviceNumber> = owned_rules
@@ -150,7 +155,8 @@ impl AttachmentRecord {
     }
 
     /// Reports whether the specification has a rule that allows exactly the device of `rule`.
-    /// Returns true if the record does not contain the specification's rules.
+    /// Returns true if this is unknown, because the record does not contain the specification's
+    /// rules.
     fn spec_allows_device(&self, rule: &DeviceRule) -> bool {
         let expected_rule = SpecRule::from(rule);
         self.parse_spec_rules().is_none_or(|spec_rules| {
@@ -162,8 +168,8 @@ impl AttachmentRecord {
         })
     }
 
-    /// Returns the device rules of the specification. Returns `None` if the record does not contain
-    /// them.
+    /// Returns the device rules of config.json. Returns `None` if an older version of Boathook
+    /// wrote the record, because it did not store them.
     pub fn parse_spec_rules(&self) -> Option<Vec<SpecRule>> {
         self.spec_rules
             .as_deref()
@@ -186,7 +192,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Reports whether both records are from the same start of the same container.
+    /// Reports whether both records are from the same start of the same container, by the id and
+    /// the start time of its first process.
     pub fn is_from_same_start(&self, other: &Self) -> bool {
         (self.pid, self.start_time) == (other.pid, other.start_time)
     }
@@ -211,8 +218,8 @@ impl AttachmentRecord {
         self.has_attachments() || !self.revoked_spec_rules.is_empty()
     }
 
-    /// Reports whether the record has devices, requests, rules or files. They are valid only for
-    /// this start of the container.
+    /// Reports whether the record has devices, requests, rules or files. All of them are lost when
+    /// the container ends.
     pub fn has_attachments(&self) -> bool {
         let has_devices =
             !self.devices.is_empty() || !self.awaited_requests.is_empty() || !self.rules.is_empty();

@@ -35,7 +35,7 @@ pub struct RecordedRule {
 }
 
 /// A device node of the host, with its path and its identity. If a device is unplugged and another
-/// one is plugged in, the identity changes, even if the path and the device number are the same.
+/// device is plugged in, the identity changes, even if the path and the device number are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostNode {
     path: PathBuf,
@@ -43,10 +43,10 @@ pub struct HostNode {
 }
 
 impl HostNode {
-    /// Finds the device node at a host path. `root` is the root directory of the host. Returns
+    /// Finds the device node at a path of the host whose root directory is `host_root`. Returns
     /// `None` if no device node with the device number of `rule` is at the path.
-    fn find(root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
-        let identity = find_node_identity(root, path)?;
+    fn find(host_root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
+        let identity = find_node_identity(host_root, path)?;
         (identity[2] == to_st_rdev(rule.number)).then(|| HostNode {
             identity,
             path: path.to_owned(),
@@ -54,27 +54,27 @@ impl HostNode {
     }
 
     /// Reports whether the host node was removed, or has another device number now.
-    pub fn has_other_number(&self, root: &Path) -> bool {
+    pub fn has_other_number(&self, host_root: &Path) -> bool {
         let get_number = |[_, _, device_number]: FileIdentity| device_number;
-        find_node_identity(root, &self.path).map(get_number) != Some(get_number(self.identity))
+        find_node_identity(host_root, &self.path).map(get_number) != Some(get_number(self.identity))
     }
 
     /// Reports whether the host node was removed, or was replaced by another node at the same path.
-    pub fn is_replaced(&self, root: &Path) -> bool {
-        find_node_identity(root, &self.path) != Some(self.identity)
+    pub fn is_replaced(&self, host_root: &Path) -> bool {
+        find_node_identity(host_root, &self.path) != Some(self.identity)
     }
 }
 
 /// Returns the identity of the device node to which a host path leads. Returns `None` if the path
 /// does not lead to a device node.
-fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
-    let root = RootDir::open(root, Resolver::Walk).ok()?;
-    let node = root.lookup(path).ok()??;
+fn find_node_identity(host_root: &Path, path: &Path) -> Option<FileIdentity> {
+    let host_root = RootDir::open(host_root, Resolver::Walk).ok()?;
+    let node = host_root.lookup(path).ok()??;
     node.kind().is_device().then(|| node.identity().numbers())
 }
 
 impl RecordedRule {
-    /// Creates the record of a rule. The rule gets the owners of `step`.
+    /// Creates the record of a rule that the owners of `step` need.
     pub fn from_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
@@ -84,11 +84,11 @@ impl RecordedRule {
         }
     }
 
-    /// If another node with the rule's device number is now at the path of the recorded host node,
-    /// records this node instead.
-    pub fn update_host_node(&mut self, root: &Path) {
+    /// Replaces the recorded host node by the node that is at its path now. Does nothing if this
+    /// node has another device number than the rule.
+    pub fn update_host_node(&mut self, host_root: &Path) {
         if let Some(node) = &mut self.host_node
-            && let Some(current_node) = HostNode::find(root, &node.path, &self.rule)
+            && let Some(current_node) = HostNode::find(host_root, &node.path, &self.rule)
         {
             *node = current_node;
         }
@@ -96,15 +96,15 @@ impl RecordedRule {
 
     /// Reports whether the recorded host node was removed, or was replaced by another node at the
     /// same path. Returns false if no host node is recorded.
-    pub fn has_lost_node(&self, root: &Path) -> bool {
+    pub fn has_lost_node(&self, host_root: &Path) -> bool {
         let node = self.host_node.as_ref();
-        node.is_some_and(|node| node.is_replaced(root))
+        node.is_some_and(|node| node.is_replaced(host_root))
     }
 }
 
-/// Records for each rule the host node of its device. The path of the node comes from the step in
-/// `steps` that has the same rule.
-pub fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root: &Path) {
+/// Records the host node of each rule's device. Takes the path of the node from the step in `steps`
+/// that has the same rule.
+pub fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], host_root: &Path) {
     for recorded_rule in rules {
         let path = steps.iter().find_map(|step| match &step.action {
             Action::Allow {
@@ -115,17 +115,17 @@ pub fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root:
             _ => None,
         });
         recorded_rule.host_node =
-            path.and_then(|path| HostNode::find(root, path, &recorded_rule.rule));
+            path.and_then(|path| HostNode::find(host_root, path, &recorded_rule.rule));
     }
 }
 
-/// Returns the device rules of `rules`, without their owners.
+/// Returns the rules without their owners, for functions that change cgroups.
 pub fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the device rules of steps, with their owners. If several owners need different accesses
-/// to a device, each access has a rule of its own, so that it can be revoked alone.
+/// Returns the device rules of steps, with their owners. If owners need different access to a
+/// device, returns one rule for each access, so that it can be revoked alone.
 pub fn list_step_rules(steps: &[InjectionStep]) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {
         Action::Allow {

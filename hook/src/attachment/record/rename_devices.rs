@@ -9,8 +9,8 @@ use injection_plan::plan::StepOwner;
 use super::{AttachmentRecord, AwaitedRequest};
 
 impl AttachmentRecord {
-    /// Sets the new ids of devices. The values of `ids` are the new ids. Returns the new
-    /// references, with the previous references as keys.
+    /// Changes the ids of devices. `new_ids` has the new id of each device. Returns the new
+    /// reference of each renamed device, with the previous reference as the key.
     ///
     /// All devices are renamed at once, because two devices may have exchanged their ids. A device
     /// is not renamed if another device has or gets its new id.
@@ -19,36 +19,38 @@ impl AttachmentRecord {
     /// request and this id. Otherwise the name in the request does not mean this device any more.
     pub fn rename_devices(
         &mut self,
-        ids: &BTreeMap<DeviceRef, DeviceId>,
+        new_ids: &BTreeMap<DeviceRef, DeviceId>,
         still_means: impl Fn(&AwaitedRequest, &DeviceId) -> bool,
     ) -> BTreeMap<DeviceRef, DeviceRef> {
         let mut renamed_refs = BTreeMap::new();
-        let mut ids = ids.clone();
+        let mut new_ids = new_ids.clone();
         let recorded_refs: Vec<DeviceRef> = self
             .devices
             .iter()
             .map(|device| device.device_ref())
             .collect();
-        ids.retain(|device, _| recorded_refs.contains(device));
-        // A device that is not renamed keeps its id, which may be the new id of another device in
-        // `ids`. So the check is repeated until all devices that are left in `ids` can be renamed.
+        new_ids.retain(|device, _| recorded_refs.contains(device));
+        // A device that is not renamed keeps its id, which may be the new id of another device. So
+        // the check is repeated until all devices that are left in `new_ids` can be renamed.
         loop {
             renamed_refs.clear();
             let unrenamed = recorded_refs
                 .iter()
-                .filter(|device| !ids.contains_key(device));
+                .filter(|device| !new_ids.contains_key(device));
             let mut used_refs: BTreeSet<DeviceRef> = unrenamed.cloned().collect();
-            let previous_count = ids.len();
+            let previous_count = new_ids.len();
             for device in &recorded_refs {
-                let Some(id) = ids.get(device) else { continue };
+                let Some(id) = new_ids.get(device) else {
+                    continue;
+                };
                 let new_ref = DeviceRef::new(&device.class, id);
                 if used_refs.insert(new_ref.clone()) {
                     renamed_refs.insert(device.clone(), new_ref);
                 } else {
-                    ids.remove(device);
+                    new_ids.remove(device);
                 }
             }
-            if ids.len() == previous_count {
+            if new_ids.len() == previous_count {
                 break;
             }
         }

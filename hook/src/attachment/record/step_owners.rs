@@ -1,5 +1,5 @@
-//! Records which devices need the rules and files of a record. Several devices can need the same
-//! rule or file. It is removed together with the last of these devices.
+//! Records which devices need the rules and files of a record. If several devices need a rule or
+//! file, it is removed together with the last of these devices.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, StepOwner};
@@ -51,7 +51,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Reports whether the record has a rule or a file for a device.
+    /// Reports whether the record has a rule or a file that this device needs. What only the
+    /// device's class needs does not count.
     pub fn has_rule_or_file_of(&self, device: &ContainerDevice) -> bool {
         let owner = StepOwner::Device(device.device_ref());
         let rules = self.rules.iter().map(|rule| &rule.owners);
@@ -59,8 +60,8 @@ impl AttachmentRecord {
         owners.any(|owners| owners.contains(&owner))
     }
 
-    /// Removes devices from the record, with the rules and files that no other device needs.
-    /// Returns a record of the same container that contains what was removed.
+    /// Removes the devices for which `is_removed` returns true, with the rules and files that no
+    /// other device needs. Returns a record of the same container that contains what was removed.
     pub fn remove_devices(&mut self, is_removed: impl Fn(&ContainerDevice) -> bool) -> Self {
         let (removed_devices, remaining_devices) = self.devices.drain(..).partition(is_removed);
         self.devices = remaining_devices;
@@ -127,8 +128,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds owners to the recorded rules whose access is part of `needed_rule`. If the record has
-    /// only a rule with more access, adds `needed_rule` to the record.
+    /// Adds owners to the recorded rules that allow no more than `needed_rule`. If the record has
+    /// only a rule that allows more, adds `needed_rule`, which stays when the other rule is
+    /// revoked.
     fn add_rule_owners(&mut self, needed_rule: &DeviceRule, owners: Vec<StepOwner>) {
         let mut wider_rule = None;
         for recorded_rule in &mut self.rules {
@@ -160,8 +162,8 @@ impl AttachmentRecord {
     }
 }
 
-/// Adds `new_owners` to `owners`. An empty list of owners means that the rule or file is never
-/// removed. So the result is empty if one of the two lists is empty.
+/// Adds `new_owners` to `owners`. An empty list means that the rule or file is never removed. So
+/// the result is empty if one of the two lists is empty.
 pub fn merge_owners(owners: &mut Vec<StepOwner>, new_owners: Vec<StepOwner>) {
     if owners.is_empty() || new_owners.is_empty() {
         return owners.clear();

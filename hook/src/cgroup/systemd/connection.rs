@@ -15,13 +15,14 @@ use super::reply::{self, Message, MessageContent};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LINE_LENGTH: usize = 512;
-/// The maximum number of unrelated messages, such as signals, that are skipped before the awaited
-/// reply arrives.
+/// The maximum number of unrelated messages, such as signals, that are skipped while a reply is
+/// awaited. After that, the call fails.
 const MAX_SKIPPED_MESSAGES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SystemdSockets {
-    /// The path of the socket on which systemd itself accepts connections of the root user.
+    /// The path of the socket on which systemd itself accepts connections of the root user, without
+    /// a message bus.
     pub private_socket_path: PathBuf,
     pub system_bus_path: PathBuf,
 }
@@ -93,7 +94,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends all method calls together. Then waits for all results, or for the first error.
+    /// Sends all method calls together, and waits for their results. Fails at the first error that
+    /// a call returns.
     pub(super) fn call<const N: usize>(
         &mut self,
         calls: [MethodCall<'_>; N],
@@ -144,8 +146,8 @@ impl Connection {
         Message::parse(&message)
     }
 
-    /// Reads one line of the authentication, which ends with CR LF. The server sends nothing after
-    /// the line until the first method call. So no byte of a later message is lost.
+    /// Reads one line of the authentication, which ends with CR LF. Nothing of a later message is
+    /// lost, because the server sends no more before the first method call.
     fn read_line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         let mut buffer = [0; MAX_LINE_LENGTH];
@@ -198,7 +200,7 @@ impl Connection {
     fn remaining_time(&self) -> Result<Duration, BusError> {
         match self.deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(BusError::Timeout),
-            left => Ok(left),
+            remaining_time => Ok(remaining_time),
         }
     }
 }

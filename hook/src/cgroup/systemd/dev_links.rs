@@ -16,7 +16,8 @@ use crate::cgroup::rule::{DeviceKind, DeviceRule};
 /// version on, the link need not exist.
 pub(super) const FIRST_VERSION_WITHOUT_LINK_LOOKUP: u32 = 240;
 
-/// The maximum depth of the directories below `/dev` in which a device node is searched.
+/// The maximum depth below `/dev` at which a device node is searched, such as 2 for
+/// `/dev/dri/renderD128`.
 const MAX_SEARCH_DEPTH: usize = 3;
 /// The maximum number of directory entries that a search for a device node reads.
 const MAX_SEARCHED_ENTRIES: usize = 20_000;
@@ -31,14 +32,14 @@ pub(super) fn device_allow_path(rule: &DeviceRule) -> String {
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
 
-/// Reports whether the link for the rule's device exists and leads to a node of this device.
-/// `dev_dir` is the host's `/dev`.
+/// Reports whether the link for the rule's device, such as `/dev/char/10:183`, exists and leads to
+/// a node of this device. `dev_dir` is the host's `/dev`.
 pub(super) fn link_exists(dev_dir: &Path, rule: &DeviceRule) -> bool {
     fs::metadata(resolve_link_path(dev_dir, rule)).is_ok_and(|metadata| is_device(&metadata, rule))
 }
 
-/// Searches `dev_dir` for a device node with the rule's device number, and creates a link to it.
-/// Returns the path of the link. Fails if no such device node exists.
+/// Creates the link for the rule's device. It leads to a node with the same device number, which is
+/// searched below `dev_dir`. Returns the path of the link. Fails if there is no such node.
 pub(super) fn create_link(dev_dir: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     let link_path = resolve_link_path(dev_dir, rule);
     let node_path = find_node(dev_dir, rule).ok_or_else(|| {
@@ -68,7 +69,7 @@ fn resolve_link_path(dev_dir: &Path, rule: &DeviceRule) -> PathBuf {
 }
 
 fn find_node(dev_dir: &Path, rule: &DeviceRule) -> Option<PathBuf> {
-    let mut entries_left = MAX_SEARCHED_ENTRIES;
+    let mut remaining_entries = MAX_SEARCHED_ENTRIES;
     let mut directories = vec![dev_dir.to_owned()];
     for _ in 0..MAX_SEARCH_DEPTH {
         let mut subdirectories = Vec::new();
@@ -77,7 +78,7 @@ fn find_node(dev_dir: &Path, rule: &DeviceRule) -> Option<PathBuf> {
             .filter_map(|dir| fs::read_dir(dir).ok())
             .flatten()
         {
-            entries_left = entries_left.checked_sub(1)?;
+            remaining_entries = remaining_entries.checked_sub(1)?;
             let Ok(entry) = entry else { continue };
             match entry.metadata() {
                 Ok(metadata) if is_device(&metadata, rule) => return Some(entry.path()),

@@ -2,8 +2,8 @@ use std::io;
 
 use super::unit::Unit;
 
-/// An error that prevented a change of a unit's `DeviceAllow=`. The container can use the device
-/// nevertheless, until systemd writes the device rules of the unit to the cgroup again.
+/// An error that prevented a change of a unit's `DeviceAllow=`. The container can still use the
+/// device, but only until systemd writes the device rules of the unit to the cgroup again.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
 pub struct SystemdError {

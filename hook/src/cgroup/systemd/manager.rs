@@ -11,8 +11,8 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
-/// One entry of `DeviceAllow=`: the path of a device node or link, and the allowed access as
-/// letters of `rwm` (systemd.resource-control(5)).
+/// An entry of `DeviceAllow=`: the path of a device node or link, and the allowed access, such as
+/// `("/dev/char/10:183", "rw")` (systemd.resource-control(5)).
 pub(super) type DeviceAllowEntry = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub(super) fn read_device_policy(
     ))
 }
 
-/// Adds `entries` to `DeviceAllow=` of a unit until the next boot. Waits until systemd has applied
-/// the change. If an entry for the same path exists, the new entry replaces it.
+/// Adds `entries` to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
+/// applied the change. An entry replaces an existing entry for the same path.
 pub(super) fn add_device_allow(
     connection: &mut Connection,
     unit: &Unit,
@@ -66,8 +66,9 @@ pub(super) fn add_device_allow(
     connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Replaces `DeviceAllow=` of a unit by `entries` in one call. systemd adds a list to the existing
-/// entries unless the list is empty. So the call assigns an empty list first.
+/// Replaces the entries of `DeviceAllow=` of a unit by `entries`. systemd adds an assigned list to
+/// the existing entries, and removes them if the list is empty. So the call assigns an empty list
+/// first.
 pub(super) fn set_device_allow(
     connection: &mut Connection,
     unit: &Unit,
@@ -77,9 +78,9 @@ pub(super) fn set_device_allow(
     connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Returns a method call without an effect. systemd replies to a change before it applies the
-/// change to the cgroup, but applies it before it reads the next message. So the reply to this call
-/// shows that the previous changes are applied.
+/// Returns a call of `Ping`, which changes nothing. systemd replies to a change before it applies
+/// the change to the cgroup, but applies it before it reads the next message. So the reply to
+/// `Ping` shows that the previous changes are applied.
 fn ping_call() -> MethodCall<'static> {
     MethodCall {
         destination: SYSTEMD,
@@ -105,8 +106,8 @@ fn get_property_call<'a>(path: &'a str, interface: &'a str, property: &'a str) -
     }
 }
 
-/// Returns the method call that assigns each of `lists` to `DeviceAllow=` of the unit, one after
-/// the other.
+/// Returns the call of `SetUnitProperties` that assigns each of `lists` to `DeviceAllow=` of the
+/// unit, one after the other, until the next boot.
 fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> MethodCall<'a> {
     let mut body = MessageWriter::default();
     body.write_string(unit.name());
@@ -136,8 +137,8 @@ fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> Meth
     }
 }
 
-/// Returns a reader for the property value in `results`. D-Bus returns a property as a variant: the
-/// signature of a type, followed by a value of this type. Fails if the signature is not
+/// Returns a reader for the property value in `results`. D-Bus returns a property as a variant,
+/// which is a type signature followed by a value of this type. Fails if the type is not
 /// `signature`.
 fn read_variant<'a>(
     results: &'a CallResults,

@@ -11,8 +11,8 @@ impl MessageWriter {
         self.0
     }
 
-    /// Appends zero bytes until the length is a multiple of `alignment`. D-Bus expects the next
-    /// value at this offset.
+    /// Appends zero bytes until the length is a multiple of `alignment`, because D-Bus aligns
+    /// values, for example a 32-bit number to 4 bytes.
     fn align(&mut self, alignment: usize) {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
@@ -48,12 +48,13 @@ impl MessageWriter {
         self.align(8);
     }
 
-    /// Writes an array of structs. Writes the length of the array in bytes, and calls
-    /// `write_elements` to write the elements.
+    /// Writes an array of structs: the length of the array in bytes, and the elements, which
+    /// `write_elements` writes.
     pub(super) fn write_struct_array(&mut self, write_elements: impl FnOnce(&mut Self)) {
         self.write_u32(0);
         let length_offset = self.0.len() - 4;
-        // The length of an array does not include the padding before the first element.
+        // As D-Bus requires, the length of an array does not include the padding before the first
+        // element.
         self.align(8);
         let elements_offset = self.0.len();
         write_elements(self);
@@ -95,8 +96,8 @@ pub(super) mod header_field {
 }
 
 impl MethodCall<'_> {
-    /// Returns the message of this call as bytes. `serial` identifies the call in the reply, and
-    /// must not be 0.
+    /// Returns the bytes of this call as they are sent. The reply contains `serial`, which must not
+    /// be 0.
     pub(super) fn to_message(&self, serial: u32) -> Vec<u8> {
         let mut message = MessageWriter::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {

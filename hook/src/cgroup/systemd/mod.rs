@@ -44,7 +44,7 @@ impl Default for HostSystemd {
     }
 }
 
-/// Changes systemd units over one D-Bus connection. The connection is opened at the first change.
+/// Changes systemd units over one D-Bus connection, which is opened at the first change.
 pub(super) struct Systemd {
     host: HostSystemd,
     connection: Option<Connection>,
@@ -93,8 +93,9 @@ impl Systemd {
         Ok(report)
     }
 
-    /// Removes the devices of `rules` from `DeviceAllow=` of `unit`. Returns whether the unit was
-    /// changed. It is not changed if it lists none of the devices, or if systemd does not know it.
+    /// Removes the devices of `rules` from `DeviceAllow=` of `unit`. Returns whether this changed
+    /// the unit. It does not if the unit lists none of the devices, or if systemd does not know the
+    /// unit.
     ///
     /// # Errors
     ///
@@ -197,10 +198,10 @@ fn create_missing_links(
     if version.is_none_or(|version| version >= dev_links::FIRST_VERSION_WITHOUT_LINK_LOOKUP) {
         return Vec::new();
     }
-    let missing = rules
+    let rules_without_link = rules
         .iter()
         .filter(|rule| !dev_links::link_exists(dev_dir, rule));
-    missing
+    rules_without_link
         .map(|rule| match dev_links::create_link(dev_dir, rule) {
             Ok(path) => LinkReport::Created(path),
             Err(error) => LinkReport::Missing {
@@ -211,8 +212,8 @@ fn create_missing_links(
         .collect()
 }
 
-/// Returns the outcome for a D-Bus error that is not a failure: systemd is not running, does not
-/// know the unit, or does not permit the change. Returns `None` for all other errors.
+/// Returns the outcome for a D-Bus error that is an expected answer: systemd is not running, does
+/// not know the unit, or does not permit the change. Returns `None` for all other errors.
 fn find_refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;

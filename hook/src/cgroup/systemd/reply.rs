@@ -1,6 +1,6 @@
-//! Parses D-Bus messages, which are the replies to method calls.
+//! Parses the messages that systemd sends over D-Bus, such as replies to method calls.
 //!
-//! The input is not trusted. Every length is compared with the size of the message. An invalid
+//! The input is not trusted: every length is compared with the size of the message, and an invalid
 //! message causes the error [`BusError::InvalidMessage`].
 
 use super::error::BusError::{self, InvalidMessage};
@@ -45,14 +45,14 @@ pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usiz
     if reader.read_byte()? != VERSION {
         return Err(InvalidMessage);
     }
-    let body = reader.read_u32()? as usize;
+    let body_length = reader.read_u32()? as usize;
     reader.read_u32()?;
-    let fields = reader.read_u32()? as usize;
+    let fields_length = reader.read_u32()? as usize;
     // Both lengths are limited before they are added, so that the sum cannot overflow.
-    if body > MAX_MESSAGE_LEN || fields > MAX_MESSAGE_LEN {
+    if body_length > MAX_MESSAGE_LEN || fields_length > MAX_MESSAGE_LEN {
         return Err(InvalidMessage);
     }
-    let length = (FIXED_HEADER_LEN + fields).next_multiple_of(8) + body;
+    let length = (FIXED_HEADER_LEN + fields_length).next_multiple_of(8) + body_length;
     if length > MAX_MESSAGE_LEN {
         return Err(InvalidMessage);
     }
@@ -60,11 +60,11 @@ pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usiz
 }
 
 impl Message {
-    /// Parses a whole message. [`parse_length`] has determined the length of the message.
+    /// Parses a whole message, which has the length that [`parse_length`] returned for its header.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = MessageReader::new(bytes);
         reader.take_bytes(1)?;
-        let kind = reader.read_byte()?;
+        let message_type = reader.read_byte()?;
         reader.take_bytes(10)?;
 
         let mut reply_serial = 0;
@@ -92,7 +92,7 @@ impl Message {
         reader.align(8)?;
         let body = reader.remaining_bytes();
 
-        let content = match (kind, error_name) {
+        let content = match (message_type, error_name) {
             (2, _) => MessageContent::Return {
                 signature,
                 body: body.to_vec(),
@@ -115,7 +115,8 @@ impl Message {
     }
 }
 
-/// Reads a sequence of values in the wire format of D-Bus.
+/// Reads a sequence of values in the wire format of D-Bus. Each read fails if the value does not
+/// end within the message.
 pub(super) struct MessageReader<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -170,8 +171,8 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// Reads the length of an array, and returns the offset at which the array ends. `alignment` is
-    /// the alignment of the array's elements in bytes.
+    /// Reads the length of an array, and returns the offset at which the array ends. D-Bus aligns
+    /// the first element to `alignment` bytes.
     fn read_array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.read_u32()? as usize;
         self.align(alignment)?;

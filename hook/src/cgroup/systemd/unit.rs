@@ -1,10 +1,11 @@
-//! Finds the systemd unit to which a cgroup belongs.
+//! Finds the systemd unit to which a cgroup belongs, by the path of the cgroup. For example,
+//! `/system.slice/docker-0123.scope` belongs to the unit `docker-0123.scope`.
 
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The suffixes of the unit types that have cgroups. Each has the D-Bus interface to which the
-/// device properties of such a unit belong.
+/// The types of units that have cgroups, as the suffix of a unit's name, and the D-Bus interface
+/// that has the properties `DevicePolicy` and `DeviceAllow` of such a unit.
 const UNIT_TYPES: &[(&str, &str)] = &[
     ("slice", "org.freedesktop.systemd1.Slice"),
     ("scope", "org.freedesktop.systemd1.Scope"),
@@ -22,12 +23,12 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit to which a cgroup belongs. `cgroup_path` is the path of the cgroup in its
-    /// hierarchy. Returns `None` if the path does not begin with the name of a unit.
+    /// Returns the unit to which the cgroup at `cgroup_path` in its hierarchy belongs. Returns
+    /// `None` if the path does not begin with the name of a unit.
     ///
     /// The unit is the first component of the path that is a unit but not a slice, because systemd
-    /// does not manage the cgroups below such a unit. If the path has only slices, the unit is the
-    /// last slice.
+    /// does not manage the cgroups below it: `/system.slice/docker.service/x` belongs to
+    /// `docker.service`. If the path has only slices, the unit is the last of them.
     pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
         let mut last_unit = None;
         for component in cgroup_path.components() {

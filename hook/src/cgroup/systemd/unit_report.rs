@@ -1,4 +1,4 @@
-//! Describes how a systemd unit was changed.
+//! Describes the result of adding devices to `DeviceAllow=` of a systemd unit, as text for the log.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,14 +9,15 @@ use super::unit::Unit;
 pub struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
-    /// The links that were missing. systemd before version 240 needs them to identify devices.
+    /// The links `/dev/char/MAJOR:MINOR` or `/dev/block/MAJOR:MINOR` that were missing. systemd
+    /// before version 240 needs them to identify devices.
     pub links: Vec<LinkReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitOutcome {
     NoSystemd,
-    /// systemd does not know the unit. Another program has created the cgroup.
+    /// systemd does not know the unit, because another program has created the cgroup.
     UnknownUnit,
     /// The unit restricts no devices. It was not changed, because a first entry in `DeviceAllow=`
     /// would deny all other devices.

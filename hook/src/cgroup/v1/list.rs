@@ -1,4 +1,5 @@
-//! Parses `devices.list`, which lists the devices that a cgroup v1 allows.
+//! Parses `devices.list`, in which the kernel lists the devices that a cgroup v1 allows, one per
+//! line, such as `c 10:183 rw`.
 
 use std::fmt;
 use std::path::Path;
@@ -12,15 +13,15 @@ const MAX_DEVICE_LIST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
-    /// The content of the file is `a *:* rwm`. The kernel allows all devices except those in a list
-    /// that no file shows.
+    /// The file is `a *:* rwm`. The kernel then allows all devices except those that were written
+    /// to `devices.deny`, and no file lists these exceptions.
     AllDevices,
-    /// The kernel allows only the devices of these entries.
+    /// The file lists the allowed devices. The kernel denies all others.
     AllowedEntries(Vec<ListEntry>),
 }
 
-/// A line of `devices.list`, such as `c 10:183 rw`. If `major` or `minor` is `None`, the line has
-/// `*`.
+/// A line of `devices.list`, such as `c 10:183 rw`. `None` in `major` or `minor` stands for `*`,
+/// which matches every number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) struct ListEntry {
     kind: DeviceKind,
@@ -39,7 +40,7 @@ impl DeviceList {
         })
     }
 
-    /// Parses the content of `devices.list`. Returns the first invalid line as the error.
+    /// Parses the content of `devices.list`. The error is the first line that is not an entry.
     pub(super) fn parse(content: &str) -> Result<Self, &str> {
         let mut entries = Vec::new();
         for line in content.lines().filter(|line| !line.is_empty()) {
@@ -51,8 +52,8 @@ impl DeviceList {
         Ok(Self::AllowedEntries(entries))
     }
 
-    /// Returns the entries of this list that no single entry of `other_list` includes. Returns an
-    /// empty list if one of the two lists allows all devices.
+    /// Returns the entries of this list that no single entry of `other_list` includes. Returns no
+    /// entry if one of the two lists allows all devices, because its exceptions are not known.
     pub(super) fn find_missing_entries(&self, other_list: &Self) -> Vec<ListEntry> {
         let (Self::AllowedEntries(entries), Self::AllowedEntries(other_entries)) =
             (self, other_list)

@@ -19,15 +19,15 @@ use super::report::{CgroupReport, RuleChangeOutcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Writes those of `rules` that the cgroup denies to `devices.allow`.
+/// Adds to `devices.allow` those of `rules` that the cgroup's `devices.list` does not contain.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<CgroupReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // The kernel does not show the exceptions of a list that allows all devices. A rule that is
-        // written removes the exception for its device. It has no effect if there is no such
-        // exception.
+        // A cgroup that allows all devices may still have exceptions, which the kernel does not
+        // show. So every rule is written: it removes the exception for its device, and has no
+        // effect if there is none.
         DeviceList::AllDevices => match write_rules(cgroup, rules)? {
             RuleChangeOutcome::NoPermission { .. } | RuleChangeOutcome::Written { .. } => {
                 RuleChangeOutcome::AlreadyAllowed
@@ -50,14 +50,14 @@ pub(super) fn allow(
     }])
 }
 
-/// Reports whether the cgroup restricts devices: it has a list of allowed devices, and denies all
-/// others. `dir` is the directory of the cgroup.
+/// Reports whether the cgroup with the directory `dir` restricts devices: `devices.list` then names
+/// the allowed devices, and the kernel denies all others.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllDevices)
 }
 
-/// Writes to `devices.allow` the entries of `earlier_list` that the cgroup no longer allows.
-/// Returns the number of these entries.
+/// Writes to `devices.allow` the entries of `earlier_list` that the cgroup no longer allows,
+/// because systemd has cleared the list since. Returns the number of these entries.
 pub(super) fn restore_entries(
     cgroup: &CgroupDir,
     earlier_list: &DeviceList,
@@ -121,7 +121,6 @@ fn write_rule(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     file.write_all(rule.to_string().as_bytes())
 }
 
-/// The reason why the kernel refused a rule.
 enum WriteRefusal {
     MissingPrivilege,
     Error(CgroupError),

@@ -32,9 +32,9 @@ pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that admits the requests that `rules` allow. The code is put before a device
-/// program. All other requests continue with this program, with the address of the context in R1 as
-/// usual.
+/// Generates code that admits the requests that `rules` allow, and that is put before a device
+/// program. All other requests continue with this program, which finds the address of the context
+/// in R1 as usual.
 pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
@@ -43,7 +43,7 @@ pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that refuses requests for the devices of `rules`. The code is put before a device
+/// Generates code that refuses requests for the devices of `rules`, and that is put before a device
 /// program. All other requests continue with this program.
 pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
@@ -61,7 +61,7 @@ pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) is_allowed: bool,
-    /// The number of instructions that the rule has in the code.
+    /// The number of instructions that were generated for the rule.
     pub(super) insn_count: usize,
 }
 

@@ -12,7 +12,6 @@ use crate::sys::bpf::Insn;
 /// loop. Device programs of runtimes and systemd have a few hundred instructions and no loops.
 const MAX_EXECUTED_INSNS: usize = 100_000;
 
-/// The bits of a register that a 32-bit instruction uses: the lower half.
 const LOWER_HALF_MASK: u64 = u32::MAX as u64;
 
 /// The error for a device program that contains an instruction which the evaluator does not
@@ -34,8 +33,8 @@ pub(super) fn admits_request(
     Ok(run_program(program, request)? == 1)
 }
 
-/// Runs a device program. Returns the value of R0 at the end of the program. The kernel admits the
-/// request if this value is 1.
+/// Runs a device program, and returns the value of R0 at its end. The kernel admits the request if
+/// this value is 1.
 pub(super) fn run_program(
     program: &[Insn],
     request: &AccessRequest,
@@ -47,7 +46,7 @@ pub(super) fn run_program(
     let mut index = 0usize;
     for _ in 0..MAX_EXECUTED_INSNS {
         let insn = program.get(index).ok_or(UnsupportedInstruction)?;
-        let mut skip = 0;
+        let mut jump_offset = 0;
         match Instruction::decode(*insn).ok_or(UnsupportedInstruction)? {
             Instruction::Load {
                 size,
@@ -90,14 +89,14 @@ pub(super) fn run_program(
                 let left = operand_value(&registers, Operand::Reg(dst))?;
                 let right = operand_value(&registers, operand)?;
                 if condition_holds(width, condition, left, right) {
-                    skip = offset;
+                    jump_offset = offset;
                 }
             }
-            Instruction::Goto { offset } => skip = offset,
+            Instruction::Goto { offset } => jump_offset = offset,
             Instruction::Exit => return operand_value(&registers, Operand::Reg(Reg::R0)),
         }
         index = (index + 1)
-            .checked_add_signed(skip.into())
+            .checked_add_signed(jump_offset.into())
             .ok_or(UnsupportedInstruction)?;
     }
     Err(UnsupportedInstruction)
@@ -134,8 +133,8 @@ fn operand_value(
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // A 32-bit operation must ignore the upper half of its operands. Only in a shift to the right,
-    // the upper half affects the lower half of the result. So the upper half is replaced here.
+    // The upper half of the operands must not affect a 32-bit operation. A shift to the right would
+    // move bits of it into the result, so the upper half is replaced here.
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
         Width::W32 => (

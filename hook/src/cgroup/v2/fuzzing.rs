@@ -110,7 +110,7 @@ fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest
     })
 }
 
-/// Checks that rbpf returns `result` for `program`. The evaluator has returned this value.
+/// Checks that rbpf returns `result` for `program`, as the evaluator did.
 fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
     let is_comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_rbpf_conformant);
     if !program.iter().all(is_comparable) {

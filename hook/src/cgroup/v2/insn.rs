@@ -11,7 +11,8 @@ use crate::sys::bpf::Insn;
 pub(super) struct Reg(u8);
 
 impl Reg {
-    /// The register that contains the result when the program ends.
+    /// The register that contains the result when the program ends: 1 admits the access, and 0
+    /// denies it.
     pub(super) const R0: Self = Self(0);
     /// The register that contains the address of the context when the program starts.
     pub(super) const R1: Self = Self(1);
@@ -90,7 +91,7 @@ pub(super) enum LoadSize {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// Executes `dst = *(src + offset)`. Extends the loaded value with zeros to 64 bits.
+    /// Executes `dst = *(src + offset)`, and sets the upper bits of `dst` to zero.
     Load {
         size: LoadSize,
         dst: Reg,
@@ -104,7 +105,7 @@ pub(super) enum Instruction {
         dst: Reg,
         operand: Operand,
     },
-    /// Skips `offset` instructions if `dst condition operand` is true.
+    /// Skips `offset` instructions if the comparison of `dst` with `operand` is true.
     Jump {
         width: Width,
         condition: Condition,
@@ -126,7 +127,7 @@ const JMP32: u8 = 0x6;
 const ALU64: u8 = 0x7;
 /// The opcode bit that is set if the operand of an arithmetic operation or a jump is a register.
 const SOURCE_REG: u8 = 0x8;
-/// The mode bits in the opcode of a load from memory.
+/// The mode bits in the opcode of a load from memory (`BPF_MEM`).
 const MEM: u8 = 0x60;
 const GOTO: u8 = 0x05;
 const EXIT: u8 = 0x95;

@@ -1,4 +1,4 @@
-//! Declares the kernel's operations on device programs as a trait. This lets tests simulate the
+//! Declares the kernel's operations on device programs as a trait, so that tests can simulate the
 //! kernel.
 
 use std::fs::{self, File};
@@ -45,7 +45,8 @@ pub(super) trait Kernel {
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 
-    /// Reports whether this process has the capabilities that the operations of this trait need.
+    /// Reports whether this process has CAP_SYS_ADMIN and CAP_NET_ADMIN in the initial user
+    /// namespace, which the operations of this trait need.
     fn is_privileged(&self) -> bool;
 
     /// Reports whether an operation failed with `errno` because this process does not have the

@@ -23,19 +23,21 @@ pub(super) struct CgroupLevel<'a, K: Kernel> {
     pub(super) cgroup: K::Cgroup,
 }
 
-/// The reason why an attempt to change device programs failed.
+/// The reason why an attempt to change device programs failed. It decides whether the attempt is
+/// repeated.
 enum AttemptError {
     /// Another process removed a device program while this process was replacing it. The caller may
     /// try again.
     ConcurrentChange,
-    /// This process does not have the privileges for the named operation.
+    /// This process does not have the privileges for the named operation, such as "read device
+    /// programs".
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> CgroupLevel<'_, K> {
-    /// Reports whether a device program whose instructions the kernel hides is attached to this
-    /// cgroup.
+    /// Reports whether a device program whose instructions the kernel hides
+    /// (`net.core.bpf_jit_harden=2`) is attached to this cgroup.
     pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {

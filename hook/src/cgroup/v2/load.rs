@@ -1,4 +1,5 @@
-//! Loads a device program into the kernel.
+//! Loads a device program into the kernel. If the kernel's verifier refuses the program, the error
+//! contains the end of its log.
 
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -18,8 +19,8 @@ pub(super) struct LoadError {
     pub(super) log: String,
 }
 
-/// Loads `program` into the kernel. Raises this process's limit of locked memory (RLIMIT_MEMLOCK)
-/// if this is needed.
+/// Loads `program` into the kernel. If the kernel refuses it, tries again with a buffer for the
+/// verifier's log, and after EPERM also with a higher limit of locked memory (RLIMIT_MEMLOCK).
 pub(super) fn load_program<K: Kernel>(
     kernel: &K,
     program: &[Insn],

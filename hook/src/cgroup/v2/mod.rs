@@ -42,7 +42,6 @@ use kernel::{Kernel, RunningKernel};
 use level::CgroupLevel;
 use rewrite::find_rules_denied_by_program;
 
-/// How the device programs of a cgroup must be changed.
 #[derive(Clone, Copy)]
 struct RequiredChange<'a> {
     /// The devices that the programs must admit, with at most one rule for each device.
@@ -100,9 +99,9 @@ pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(!ids.is_empty())
 }
 
-/// Handles an error `errno` of reading device programs. Returns an empty list if this process does
-/// not have the privileges: in this case it cannot change any program either. Otherwise returns the
-/// error.
+/// Handles `errno`, with which the kernel refused to show device programs. Returns an empty list if
+/// this process does not have the privileges, because it cannot change any program either then.
+/// Otherwise returns the error.
 fn ignore_missing_privileges<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
@@ -118,8 +117,8 @@ fn ignore_missing_privileges<K: Kernel, T>(
     }
 }
 
-/// Reports whether a device program whose instructions the kernel hides is attached to the
-/// container's own cgroups.
+/// Reports whether a device program whose instructions the kernel hides
+/// (`net.core.bpf_jit_harden=2`) is attached to the container's own cgroups.
 pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     has_hidden_program_on(&RunningKernel, cgroup)
 }
@@ -141,8 +140,8 @@ fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bo
     Ok(false)
 }
 
-/// Returns those of `rules` that device programs of the cgroup or its ancestors deny. Also returns
-/// the number of programs that cannot be evaluated.
+/// Returns those of `rules` that device programs of the cgroup or its ancestors deny, and the
+/// number of programs that cannot be evaluated, which may deny more.
 pub(super) fn find_denied_rules(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],

@@ -16,8 +16,8 @@ pub(super) fn replace_program<K: Kernel>(
     new_program: &K::Program,
 ) -> Result<(), Errno> {
     if flags & BPF_F_ALLOW_MULTI == 0 {
-        // Without BPF_F_ALLOW_MULTI, only one program can be attached. If another program is
-        // attached, it replaces the first one. The kernel requires the same flags for it.
+        // Without BPF_F_ALLOW_MULTI, only one program can be attached. Attaching another one
+        // replaces it, if the flags are the same.
         return kernel.attach(cgroup, new_program, flags, None);
     }
     match kernel.attach(

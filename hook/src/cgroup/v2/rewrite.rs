@@ -1,4 +1,4 @@
-//! Rewrites a device program. The new program admits additional devices, or no longer admits some
+//! Rewrites a device program (eBPF), so that it admits additional devices, or no longer admits some
 //! devices.
 
 use super::assembler;
@@ -8,7 +8,7 @@ use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// How a device program must be changed so that it admits certain devices.
+/// The change after which a device program admits certain devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdmissionChange {
     /// The program already admits the devices.
@@ -17,12 +17,11 @@ pub(super) enum AdmissionChange {
     Replacement(Vec<Insn>),
     /// The program cannot be changed, because the kernel hides its instructions.
     HiddenProgram,
-    /// The program cannot be changed, because it contains unsupported instructions.
+    /// The program cannot be changed, because it contains unsupported instructions, such as a call.
     UnsupportedProgram,
 }
 
-/// Evaluates a device program. Determines how it must be changed so that it admits the devices of
-/// `rules`.
+/// Evaluates a device program, and returns the change after which it admits the devices of `rules`.
 pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> AdmissionChange {
     match find_rules_denied_by_program(program, rules) {
         Err(UnsupportedInstruction) if is_hidden(program) => AdmissionChange::HiddenProgram,
@@ -35,7 +34,8 @@ pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> Admi
     }
 }
 
-/// Returns those of `rules` that a device program denies, completely or in part.
+/// Returns those of `rules` that a device program denies, completely or in part. For example, a
+/// program that admits only `r` denies a rule with `rw` in part.
 pub(super) fn find_rules_denied_by_program(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -73,7 +73,8 @@ pub(super) fn withdraw_rules(
 }
 
 fn admits_any_access(program: &[Insn], rule: DeviceRule) -> bool {
-    // A request with no access bits is left out, because it does not let a process use the device.
+    // A request with no access bits is ignored, because a file that is opened so can neither be
+    // read nor written.
     AccessRequest::expand_rule(rule)
         .filter(|request| request.access != 0)
         .any(|request| evaluator::admits_request(program, &request) == Ok(true))
@@ -99,8 +100,8 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
             }
             rules_code = code_after;
         }
-        // The programs of some runtimes begin with the same instructions as a prologue. But these
-        // instructions are not followed by a generated rule.
+        // The programs of some runtimes begin with the same instructions as a prologue, but no
+        // generated rule follows these instructions.
         if rules_code.len() == initial_code_len {
             break;
         }

@@ -9,11 +9,11 @@ use super::super::socket::{SocketId, modification_time, remove_socket_if_stale};
 use super::Lifecycle;
 use crate::kubelet_dir::socket_name;
 
-/// The time limit for the last registration. An instance that has released its predecessor
-/// registers once more before it ends.
+/// The time limit for the registration that an instance makes before it ends, because the kubelet
+/// would otherwise not notice its end.
 pub(in super::super) const LAST_REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The maximum time that this instance waits, before it ends, until the predecessor serves the
+/// The maximum time that this instance waits, before it ends, until the earlier instance serves the
 /// resource again.
 pub(in super::super) const PREDECESSOR_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -21,15 +21,16 @@ pub(in super::super) const PREDECESSOR_RETURN_TIMEOUT: Duration = Duration::from
 const MARKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Lifecycle {
-    /// Returns whether an instance with a newer socket serves the resource.
+    /// Returns whether an instance with a newer socket serves the resource. Updates the fields
+    /// `successor` and `predecessor` if such an instance has appeared, or is about to end.
     pub(super) async fn has_successor(&mut self) -> bool {
         if self.context.registration_method == RegistrationMethod::Watcher {
             return false;
         }
         let other_slot = self.slot.other_slot();
-        let get_socket_age =
+        let get_age_key =
             |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
-        let is_newer = get_socket_age(other_slot) > get_socket_age(self.slot);
+        let is_newer = get_age_key(other_slot) > get_age_key(self.slot);
         let path = self.socket_path(other_slot);
         if !is_newer {
             if let Some(peer) = self.successor.take().filter(|peer| !peer.has_ended()) {
@@ -90,8 +91,8 @@ impl Lifecycle {
             // Nothing needs to change, because the kubelet still calls the predecessor.
             return false;
         }
-        // Stop refusing GetDevicePluginOptions: the signal may have interrupted the registration
-        // that was meant to fail.
+        // The refusal of GetDevicePluginOptions ends here, because the signal may have interrupted
+        // the registration that was meant to fail.
         self.refusal.end();
         let Some(Predecessor::Running { peer, .. }) = &self.predecessor else {
             return false;

@@ -46,7 +46,7 @@ use yielding::OtherPlugin;
 /// a moment ago and not listen yet.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// The state of one resource's registration and socket.
+/// Keeps one resource registered with the kubelet, and the plugin's socket for it at its path.
 pub(super) struct Lifecycle {
     resource: ResourceName,
     options: DevicePluginOptions,
@@ -63,14 +63,16 @@ pub(super) struct Lifecycle {
     socket_notifications: Notifications,
     backoff: Backoff,
     fault_log: FaultLog,
-    /// Whether another instance served the resource when this instance created its socket.
+    /// Whether another instance of the plugin served the resource when this one created its socket.
     replaces_instance: bool,
     predecessor: Option<Predecessor>,
-    /// Counts this resource while the predecessor runs and is not released.
+    /// A guard that counts this resource as a pending handover, while the predecessor runs and the
+    /// kubelet would still notice its end.
     pending_handover: Option<PendingHandover>,
     handover_marker: HandoverMarker,
-    /// Whether this instance has released its predecessor and has not registered since then. While
-    /// it is true, the kubelet would not notice the end of this instance.
+    /// Whether this instance has made the kubelet ignore the end of the earlier instance, and has
+    /// not registered since then. As long as that is so, the kubelet would not notice the end of
+    /// this instance either.
     has_released_predecessor: bool,
     /// The newer instance that serves the resource in place of this one.
     successor: Option<Peer>,
@@ -203,7 +205,6 @@ impl Lifecycle {
         }
     }
 
-    /// Returns the file name of this instance's socket.
     fn socket_name(&self) -> String {
         socket_name(&self.resource, self.slot)
     }

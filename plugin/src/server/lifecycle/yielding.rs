@@ -11,7 +11,8 @@ use super::Lifecycle;
 /// otherwise be mistaken for another plugin's devices.
 const CONFIRMATION_DELAY: Duration = Duration::from_millis(300);
 
-/// How certain it is that another plugin serves the resource.
+/// The evidence that another plugin serves the resource: a suspicion at first, then its
+/// confirmation.
 pub(super) enum OtherPlugin {
     Suspected,
     /// The other plugin serves the resource. The guard keeps the resource in `YieldedResources`.
@@ -42,7 +43,8 @@ impl Lifecycle {
         false
     }
 
-    /// Leaves the resource to the other plugin until that plugin ends.
+    /// Leaves the resource to the other plugin. The first call only waits, so that the caller
+    /// checks for that plugin once more. Each further call waits for a change.
     pub(super) async fn yield_resource(&mut self) {
         if self.other_plugin.is_none() {
             self.other_plugin = Some(OtherPlugin::Suspected);

@@ -69,7 +69,7 @@ pub(crate) fn choose_devices(
         .collect())
 }
 
-/// The devices of a resource that the kubelet can allocate now.
+/// The devices of a resource that are free, by their positions in the list of the resource.
 struct FreeDevices {
     is_free: Vec<bool>,
     count: usize,

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 pub(super) struct CandidateDevice<'a> {
     pub(super) numa_node: Option<u32>,
     pub(super) group: Option<&'a str>,
-    /// The number of free units of the device.
     pub(super) free_units: usize,
     /// Whether the kubelet requires units of the device for the container.
     pub(super) has_required_units: bool,

@@ -25,8 +25,8 @@ pub(super) struct Candidate<'a> {
     pub(super) used_shares: usize,
 }
 
-/// A physical device with its available shares.
-struct Hardware<'a> {
+/// A physical device with those of its shares that the kubelet offers for the container.
+struct PhysicalDevice<'a> {
     numa_node: Option<u32>,
     /// The NUMA node and the group. For a device without a group, the number of the physical device
     /// replaces the group.
@@ -44,8 +44,8 @@ struct Hardware<'a> {
 pub(super) enum SpreadPriority {
     /// The container gets as few shares of each physical device as possible.
     SpreadOverHardware,
-    /// All devices have as nearly as possible the same number of used shares. The shares of all
-    /// containers are counted.
+    /// The number of used shares of each physical device, counted over all containers, is as even
+    /// as possible.
     BalanceUsedShares,
 }
 
@@ -60,39 +60,39 @@ pub(super) fn choose_shares(
     let mut chosen_positions: BTreeSet<usize> = required_candidates
         .map(|candidate| candidate.position)
         .collect();
-    let mut hardware = group_by_hardware(candidates);
-    let node_numbers = assign_key_numbers(hardware.iter().map(|piece| piece.numa_node));
-    let bin_numbers = assign_key_numbers(hardware.iter().map(|piece| piece.bin));
-    // The number of chosen shares on each NUMA node, and in each bin.
-    let (mut chosen_by_node, mut chosen_by_bin) =
-        (vec![0; hardware.len()], vec![0; hardware.len()]);
-    for (index, piece) in hardware.iter().enumerate() {
-        chosen_by_node[node_numbers[index]] += piece.chosen_shares;
-        chosen_by_bin[bin_numbers[index]] += piece.chosen_shares;
+    let mut devices = group_by_hardware(candidates);
+    let node_numbers = assign_key_numbers(devices.iter().map(|device| device.numa_node));
+    let bin_numbers = assign_key_numbers(devices.iter().map(|device| device.bin));
+    // The number of chosen shares on each NUMA node, and in each bin: the devices of one group on
+    // one node.
+    let (mut chosen_by_node, mut chosen_by_bin) = (vec![0; devices.len()], vec![0; devices.len()]);
+    for (index, device) in devices.iter().enumerate() {
+        chosen_by_node[node_numbers[index]] += device.chosen_shares;
+        chosen_by_bin[bin_numbers[index]] += device.chosen_shares;
     }
-    let compute_cost = |piece: &Hardware<'_>| {
+    let compute_cost = |device: &PhysicalDevice<'_>| {
         let priority_cost = match priority {
             SpreadPriority::SpreadOverHardware => 0,
-            SpreadPriority::BalanceUsedShares => piece.used_shares + piece.chosen_shares,
+            SpreadPriority::BalanceUsedShares => device.used_shares + device.chosen_shares,
         };
         Some((
             priority_cost,
-            piece.chosen_shares,
-            piece.used_shares,
-            *piece.free_shares.last()?,
+            device.chosen_shares,
+            device.used_shares,
+            *device.free_shares.last()?,
         ))
     };
     // For each bin, a queue orders its physical devices by cost. For each node, a queue orders its
     // bins by the cost of their first physical device. A choice on one node does not change the
     // order on another node.
-    let mut bin_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
-    let mut node_of_bin = vec![0; hardware.len()];
-    for (index, piece) in hardware.iter().enumerate() {
+    let mut bin_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); devices.len()];
+    let mut node_of_bin = vec![0; devices.len()];
+    for (index, device) in devices.iter().enumerate() {
         bin_queues[bin_numbers[index]]
-            .extend(compute_cost(piece).map(|cost| Reverse((cost, index))));
+            .extend(compute_cost(device).map(|cost| Reverse((cost, index))));
         node_of_bin[bin_numbers[index]] = node_numbers[index];
     }
-    let find_first_piece = |bin: usize, bin_queues: &[BinaryHeap<_>], chosen_by_bin: &[usize]| {
+    let find_first_device = |bin: usize, bin_queues: &[BinaryHeap<_>], chosen_by_bin: &[usize]| {
         let Reverse(((priority_cost, chosen_shares, used_shares, share), index)) =
             *bin_queues[bin].peek()?;
         Some(Reverse((
@@ -106,13 +106,13 @@ pub(super) fn choose_shares(
             index,
         )))
     };
-    let mut node_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
-    for bin in 0..hardware.len() {
-        node_queues[node_of_bin[bin]].extend(find_first_piece(bin, &bin_queues, &chosen_by_bin));
+    let mut node_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); devices.len()];
+    for bin in 0..devices.len() {
+        node_queues[node_of_bin[bin]].extend(find_first_device(bin, &bin_queues, &chosen_by_bin));
     }
     node_queues.retain(|queue| !queue.is_empty());
     while chosen_positions.len() < share_count {
-        let first_pieces = node_queues.iter_mut().filter_map(|queue| {
+        let first_devices = node_queues.iter_mut().filter_map(|queue| {
             let Reverse(((priority_cost, chosen_shares, bin, used_shares, share), index)) =
                 *queue.peek()?;
             let cost = (
@@ -125,46 +125,46 @@ pub(super) fn choose_shares(
             );
             Some((cost, index, queue))
         });
-        let Some((_, index, queue)) = first_pieces.min_by_key(|(cost, ..)| *cost) else {
+        let Some((_, index, queue)) = first_devices.min_by_key(|(cost, ..)| *cost) else {
             break;
         };
-        let (bin, piece) = (bin_numbers[index], &mut hardware[index]);
-        chosen_positions.extend(piece.free_shares.pop());
-        piece.chosen_shares += 1;
+        let (bin, device) = (bin_numbers[index], &mut devices[index]);
+        chosen_positions.extend(device.free_shares.pop());
+        device.chosen_shares += 1;
         chosen_by_node[node_numbers[index]] += 1;
         chosen_by_bin[bin] += 1;
         bin_queues[bin].pop();
-        bin_queues[bin].extend(compute_cost(piece).map(|cost| Reverse((cost, index))));
+        bin_queues[bin].extend(compute_cost(device).map(|cost| Reverse((cost, index))));
         queue.pop();
-        queue.extend(find_first_piece(bin, &bin_queues, &chosen_by_bin));
+        queue.extend(find_first_device(bin, &bin_queues, &chosen_by_bin));
     }
     chosen_positions
 }
 
-fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
-    let mut pieces: BTreeMap<usize, Hardware<'a>> = BTreeMap::new();
+fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<PhysicalDevice<'a>> {
+    let mut devices: BTreeMap<usize, PhysicalDevice<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
         let own_group = candidate
             .group
             .is_none()
             .then_some(candidate.hardware_number);
-        let new_piece = || Hardware {
+        let new_device = || PhysicalDevice {
             numa_node: candidate.numa_node,
             bin: (candidate.numa_node, candidate.group, own_group),
             free_shares: Vec::new(),
             chosen_shares: 0,
             used_shares: candidate.used_shares,
         };
-        let piece = pieces
+        let device = devices
             .entry(candidate.hardware_number)
-            .or_insert_with(new_piece);
+            .or_insert_with(new_device);
         if candidate.is_required {
-            piece.chosen_shares += 1;
+            device.chosen_shares += 1;
         } else {
-            piece.free_shares.push(candidate.position);
+            device.free_shares.push(candidate.position);
         }
     }
-    pieces.into_values().collect()
+    devices.into_values().collect()
 }
 
 /// Returns a number for each key, counted from 0 in the order of first appearance. Equal keys get

@@ -17,11 +17,10 @@ use super::line_difference::LineDifference;
 use crate::command::CommandError;
 use crate::command::finding::{Finding, Severity};
 
-/// In a golden file, the prefix of a line that contains the environment variables of a container.
-/// The lines after it describe the injection plan of this container.
+/// The prefix of each line of a golden file with the variables of a container, such as
+/// `$ DUMMY_VISIBLE_DEVICES=all`. The lines after it describe the injection plan of this container.
 const REQUEST_LINE_PREFIX: &str = "$ ";
 
-/// The result of comparing a class with a golden file.
 pub(super) struct GoldenComparison {
     pub(super) finding: Finding,
     /// The lines that differ. Lines of the golden file begin with `-`. Lines of the present result
@@ -102,7 +101,8 @@ impl GoldenComparison {
     }
 }
 
-/// Describes the devices of the class, and an injection plan for each request in `golden_text`.
+/// Returns the text of a golden file: the devices of the class, and an injection plan for each
+/// request in `golden_text`. If `golden_text` has no request, plans one for all devices.
 fn describe_class(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
     let inventory = discover::find_devices(class, host);
     let mut text = inventory.to_string();

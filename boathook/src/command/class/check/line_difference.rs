@@ -3,8 +3,9 @@
 /// The number of unchanged lines that are printed before and after changed lines.
 const CONTEXT_LINES: usize = 3;
 
-/// The greatest number of pairs of lines that are compared. Of longer texts, all lines between the
-/// first and the last difference count as changed.
+/// The maximum number of pairs of lines that are compared, which limits the memory for the
+/// comparison. In longer texts, all lines between the first and the last difference count as
+/// changed.
 const MAX_COMPARED_PAIRS: usize = 4 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,6 @@ impl Line<'_> {
     }
 }
 
-/// The differences between an old and a new text.
 #[derive(Debug)]
 pub(super) struct LineDifference<'a>(Vec<Line<'a>>);
 
@@ -68,8 +68,8 @@ impl<'a> LineDifference<'a> {
             .collect()
     }
 
-    /// Returns the changed lines with the lines around them. Before each group of lines is the number
-    /// of its first line in the old text.
+    /// Returns the changed lines with the lines around them. Before each group of lines is the
+    /// number of its first line in the old text.
     pub(super) fn list_lines_with_context(&self) -> Vec<String> {
         let lines = &self.0;
         let is_shown = |index: usize| {
@@ -100,33 +100,36 @@ fn compare_lines<'a>(old_lines: &[&'a str], new_lines: &[&'a str]) -> Vec<Line<'
         let added_lines = new_lines.iter().map(|line| Line::Added(line));
         return removed_lines.chain(added_lines).collect();
     }
-    // The entry for two positions is the greatest number of lines that the texts have in common from
-    // there on.
+    // `common_counts[old_index * width + new_index]` is the length of the longest common
+    // subsequence of `old_lines[old_index..]` and `new_lines[new_index..]`.
     let mut common_counts = vec![0_usize; (old_lines.len() + 1) * width];
-    for old in (0..old_lines.len()).rev() {
-        for new in (0..new_lines.len()).rev() {
-            common_counts[old * width + new] = if old_lines[old] == new_lines[new] {
-                common_counts[(old + 1) * width + new + 1] + 1
-            } else {
-                common_counts[(old + 1) * width + new].max(common_counts[old * width + new + 1])
-            };
+    for old_index in (0..old_lines.len()).rev() {
+        for new_index in (0..new_lines.len()).rev() {
+            common_counts[old_index * width + new_index] =
+                if old_lines[old_index] == new_lines[new_index] {
+                    common_counts[(old_index + 1) * width + new_index + 1] + 1
+                } else {
+                    common_counts[(old_index + 1) * width + new_index]
+                        .max(common_counts[old_index * width + new_index + 1])
+                };
         }
     }
-    let (mut lines, mut old, mut new) = (Vec::new(), 0, 0);
-    while old < old_lines.len() || new < new_lines.len() {
-        let has_both = old < old_lines.len() && new < new_lines.len();
-        if has_both && old_lines[old] == new_lines[new] {
-            lines.push(Line::Unchanged(old_lines[old]));
-            (old, new) = (old + 1, new + 1);
-        } else if new == new_lines.len()
+    let (mut lines, mut old_index, mut new_index) = (Vec::new(), 0, 0);
+    while old_index < old_lines.len() || new_index < new_lines.len() {
+        let has_both = old_index < old_lines.len() && new_index < new_lines.len();
+        if has_both && old_lines[old_index] == new_lines[new_index] {
+            lines.push(Line::Unchanged(old_lines[old_index]));
+            (old_index, new_index) = (old_index + 1, new_index + 1);
+        } else if new_index == new_lines.len()
             || has_both
-                && common_counts[(old + 1) * width + new] >= common_counts[old * width + new + 1]
+                && common_counts[(old_index + 1) * width + new_index]
+                    >= common_counts[old_index * width + new_index + 1]
         {
-            lines.push(Line::Removed(old_lines[old]));
-            old += 1;
+            lines.push(Line::Removed(old_lines[old_index]));
+            old_index += 1;
         } else {
-            lines.push(Line::Added(new_lines[new]));
-            new += 1;
+            lines.push(Line::Added(new_lines[new_index]));
+            new_index += 1;
         }
     }
     lines

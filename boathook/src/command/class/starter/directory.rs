@@ -9,15 +9,16 @@ use device_class::host::Entry;
 use super::Target;
 use super::toml_text::quote_toml;
 
-/// Returns the lines of a list `nodes` in a class file. The list contains the device nodes
-/// `node_names` of a directory. Names that differ only in their numbers have one common line,
-/// because another host may have other numbers.
+/// Returns the lines of the list `nodes` in a class file, for the device nodes `node_names` of a
+/// directory. Names that differ only in their numbers share one line, because other hosts may have
+/// other numbers.
 pub(super) fn format_node_lines(directory: &str, node_names: &[String]) -> String {
     let items = list_node_items(directory, node_names).into_iter();
     items.map(|item| format!("  {item},\n")).collect()
 }
 
-/// Returns the items of such a list.
+/// Returns the items of the list `nodes` in a class file, for the device nodes `node_names` of a
+/// directory. Names that differ only in their numbers share one item.
 pub(super) fn list_node_items(directory: &str, node_names: &[String]) -> BTreeSet<String> {
     let names = node_names.iter();
     names
@@ -25,7 +26,8 @@ pub(super) fn list_node_items(directory: &str, node_names: &[String]) -> BTreeSe
         .collect()
 }
 
-/// Returns the names of the device nodes in a directory of the host.
+/// Returns the names of the device nodes in a directory of the host. Leaves out names with
+/// characters that have a meaning in patterns of class files.
 pub(super) fn list_node_names(directory: &str, host: &dyn HostView) -> Vec<String> {
     let mut names = host.list(Path::new(directory)).unwrap_or_default();
     names.retain(|name| {
@@ -46,8 +48,10 @@ fn format_node_item(directory: &str, node_name: &str) -> String {
     format!("{{ for_each = {pattern}, path = {template} }}")
 }
 
-/// Returns the pattern that matches a name with other numbers, and the template of the name that it
-/// matches. A name without a number is returned unchanged.
+/// Returns the pattern that matches `node_name` and the same name with other numbers, and the
+/// template for the matched name: `{a:number}` and `{a}` for each number. For example, `pcmC0D3`
+/// gives `pcmC{a:number}D{b:number}` and `pcmC{a}D{b}`. A name without a number is returned
+/// unchanged.
 pub(super) fn replace_numbers(node_name: &str) -> (String, String) {
     let (mut pattern, mut template) = (String::new(), String::new());
     let mut capture_names = 'a'..='z';

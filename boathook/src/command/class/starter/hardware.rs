@@ -1,4 +1,4 @@
-//! Finds the hardware that a new class file describes, in the host's sysfs.
+//! Finds the hardware for which `boathook class new` writes a class file, in the host's sysfs.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,9 @@ use super::Target;
 /// The sysfs directory with a link for each USB device and each USB interface.
 const USB_DEVICE_DIR: &str = "/sys/bus/usb/devices";
 
-/// Returns the vendor and product ids of the USB device whose device node is `node_path`. Returns
-/// `None` if the path does not have the form /dev/bus/usb/BUS/NUMBER, or if no such device exists.
+/// Returns the vendor and product ids, such as `054c` and `06c1`, of the USB device whose device
+/// node is `node_path`. Returns `None` if the path does not have the form /dev/bus/usb/BUS/NUMBER,
+/// or if no such device exists.
 pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(String, String)> {
     let device_dir = find_usb_device_dir(node_path, host)?;
     let [vendor, product] =
@@ -21,7 +22,8 @@ pub(super) fn find_usb_ids(node_path: &str, host: &dyn HostView) -> Option<(Stri
     Some((vendor?, product?))
 }
 
-/// Returns the directory in sysfs of the USB device with the device node `node_path`.
+/// Returns the sysfs directory of the USB device with the device node `node_path`, such as
+/// /sys/bus/usb/devices/1-2 for /dev/bus/usb/001/004.
 fn find_usb_device_dir(node_path: &str, host: &dyn HostView) -> Option<PathBuf> {
     let (bus, number) = parse_usb_node_path(node_path)?;
     let entry_names = host.list(Path::new(USB_DEVICE_DIR)).ok()?;
@@ -35,23 +37,24 @@ fn find_usb_device_dir(node_path: &str, host: &dyn HostView) -> Option<PathBuf> 
     device_dirs.find(has_number)
 }
 
-/// Returns the argument of `boathook class new` for a device node: its path, or the ids of its USB
-/// device. Returns `None` for a USB hub, which no container needs.
+/// Returns the argument of `boathook class new` for a device node: its path, such as `/dev/npu0`,
+/// or the ids of its USB device, such as `usb:054c:06c1`. Returns `None` for a USB hub, which no
+/// container needs.
 pub(in crate::command) fn name_target(node: &Path, host: &dyn HostView) -> Option<String> {
     let path = node.to_str()?;
     let Some(directory) = find_usb_device_dir(path, host) else {
         return Some(path.to_owned());
     };
     let (vendor, product) = find_usb_ids(path, host)?;
-    // Class 09 of "USB Class Codes" (usb.org). The vendor of root hubs is the Linux Foundation
-    // (drivers/usb/core/hcd.c).
+    // USB hubs have the device class 09 (usb.org, "USB Class Codes"). The kernel's root hubs have
+    // the vendor id of the Linux Foundation (drivers/usb/core/hcd.c).
     let device_class = read_line(&directory.join("bDeviceClass"), host);
     let is_hub = device_class.as_deref() == Some("09") || vendor == "1d6b";
     (!is_hub).then(|| format!("usb:{vendor}:{product}"))
 }
 
-/// Parses the path of a USB device node, /dev/bus/usb/BUS/NUMBER. Returns the bus number and the
-/// device number.
+/// Parses the path of a USB device node. Returns the bus number and the device number, such as 1
+/// and 4 for /dev/bus/usb/001/004.
 pub(super) fn parse_usb_node_path(node_path: &str) -> Option<(u32, u32)> {
     let (bus, number) = node_path.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
     Some((bus.parse().ok()?, number.parse().ok()?))
@@ -63,7 +66,8 @@ fn read_line(path: &Path, host: &dyn HostView) -> Option<String> {
     Some(text.lines().next()?.trim().to_owned())
 }
 
-/// Returns the directory in sysfs of a device node's device, with all symbolic links resolved.
+/// Returns the sysfs directory of the device that has the device number `number`. The path contains
+/// no symbolic links, unlike /sys/dev/char/189:3, which is a link to such a directory.
 pub(super) fn find_sysfs_dir(number: DeviceNumber, host: &dyn HostView) -> Option<PathBuf> {
     let DeviceNumber { kind, major, minor } = number;
     let kind = match kind {
@@ -75,7 +79,7 @@ pub(super) fn find_sysfs_dir(number: DeviceNumber, host: &dyn HostView) -> Optio
 }
 
 /// Returns the vendor and product ids of the USB device to which the node `node_path` belongs, such
-/// as that of a serial port.
+/// as /dev/ttyUSB0. Its sysfs directory is below the directory with the ids.
 pub(in crate::command::class) fn find_usb_ids_of_node(
     node_path: &Path,
     host: &dyn HostView,
@@ -91,8 +95,8 @@ pub(in crate::command::class) fn find_usb_ids_of_node(
     })
 }
 
-/// Returns the directories in sysfs, with all symbolic links resolved, of the devices with the ids of
-/// a target. The result is empty for a target without ids.
+/// Returns the sysfs directories, without symbolic links in their paths, of the devices with the
+/// ids of `target`. The result is empty for a target without ids.
 pub(super) fn list_device_dirs(target: &Target, host: &dyn HostView) -> Vec<PathBuf> {
     let Target::BusIds {
         bus,
@@ -107,8 +111,8 @@ pub(super) fn list_device_dirs(target: &Target, host: &dyn HostView) -> Vec<Path
         _ => ("vendor", "device", "0x"),
     };
     let bus_dir = PathBuf::from(format!("/sys/bus/{bus}/devices"));
-    let names = host.list(&bus_dir).unwrap_or_default();
-    let device_dirs = names.iter().map(|name| bus_dir.join(name));
+    let entry_names = host.list(&bus_dir).unwrap_or_default();
+    let device_dirs = entry_names.iter().map(|name| bus_dir.join(name));
     let has_ids = |device_dir: &PathBuf| {
         [(vendor_file, vendor), (product_file, product)]
             .into_iter()
@@ -131,9 +135,9 @@ pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) variable: String,
 }
 
-/// Finds the devices of installed classes that are the target, at most one of each class. Such a
-/// device has the device node of the target. If the target is a pair of ids, the hardware of the
-/// device has these ids.
+/// Finds the devices of installed classes that are the same hardware as `target`, at most one for
+/// each class. Such a device has the device node of the target. If the target is a pair of ids, the
+/// device's hardware has these ids.
 pub(in crate::command::class) fn find_offered_devices(
     target: &Target,
     host: &dyn HostView,
@@ -161,7 +165,7 @@ pub(in crate::command::class) fn find_offered_devices(
     offered_devices
 }
 
-/// The hardware of the target. The device nodes of installed classes are compared with it.
+/// The hardware of a target. The device nodes of installed classes are compared with it.
 enum TargetHardware {
     NodeNumbers(Vec<DeviceNumber>),
     /// The sysfs directories of the devices, without symbolic links in their paths.
@@ -194,7 +198,6 @@ impl TargetHardware {
         }
     }
 
-    /// Returns whether the device node with the device number `number` belongs to this hardware.
     fn includes_node(&self, number: DeviceNumber, host: &dyn HostView) -> bool {
         match self {
             TargetHardware::NodeNumbers(numbers) => numbers.contains(&number),

@@ -12,7 +12,7 @@ use device_class::strict_toml::FileError;
 /// variable and of the resource name, which also have length limits.
 const MAX_NAME_BYTES: usize = 40;
 
-/// A shortened name ends with a hash, which has this many hexadecimal digits.
+/// The number of hexadecimal digits of the hash with which a shortened name ends.
 const HASH_DIGIT_COUNT: usize = 8;
 
 /// The domain of the resource name in a new class file. The file's author replaces it.
@@ -38,7 +38,7 @@ impl InstalledNames {
     }
 
     /// Returns the first free name of `preferred_name`, `my-NAME`, `my-NAME-2` and so on. A name is
-    /// free if no installed class uses it, and none uses the variable or the resource that is made
+    /// free if no installed class has this name, or the variable or the resource that is derived
     /// from it.
     pub(super) fn choose_name(&self, preferred_name: &str) -> String {
         let preferred_name = shorten_name(preferred_name);

@@ -1,6 +1,7 @@
-//! Writes values of a class file as TOML.
+//! Formats strings and lists as TOML, for the text of a class file.
 
-/// Returns the line of the key `nodes` with these items, or several lines if an item is a table.
+/// Returns the line of the TOML key `nodes` with these items, such as
+/// `nodes = ["/dev/npu{index}"]`. Returns several lines if an item is a table.
 pub(super) fn format_nodes_line(items: &[String]) -> String {
     if items.iter().any(|item| item.starts_with('{')) {
         let lines: String = items.iter().map(|item| format!("  {item},\n")).collect();
@@ -13,8 +14,8 @@ pub(super) fn quote_toml(text: &str) -> String {
     format!("\"{}\"", escape_toml(text))
 }
 
-/// Returns a text as a basic string of TOML contains it. A path that [`super::Target::parse`] accepts has no
-/// other character that needs a backslash.
+/// Escapes the backslashes of `text` for a basic string of TOML. Other characters that need a
+/// backslash do not occur, because [`super::Target::parse`] refuses paths that contain them.
 pub(super) fn escape_toml(text: &str) -> String {
     text.replace('\\', "\\\\")
 }
