@@ -32,7 +32,7 @@ pub(crate) use log::LogArguments;
 /// containers that run, and `cdi generate`, `class check --update`, `class record` and `facts`
 /// write files. `class test` starts a container of its own; the other commands only read.
 #[derive(Debug, Parser)]
-#[command(name = "boathook", version, after_help = HELP_END)]
+#[command(name = "boathook", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[arg(
         long = "config",
@@ -107,7 +107,7 @@ impl Cli {
     }
 }
 
-const HELP_END: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   boathook check                                 check the host's prerequisites, and show fixes
   boathook list                                  the devices, and the variables that request them
@@ -134,7 +134,7 @@ Exit codes:
   8  a device was detached, but its node stays in the container, where it cannot be opened
   10 and above: what `boathook doctor` found (`boathook doctor --help`)";
 
-const DOCTOR_END: &str = "\
+const DOCTOR_AFTER_HELP: &str = "\
 Examples:
   boathook doctor 4f1c2a
   boathook doctor --device example.com/gpu=all
@@ -228,7 +228,7 @@ pub(crate) enum Command {
         state_root: Option<PathBuf>,
     },
     /// Show why a container has no device, and how to fix it
-    #[command(after_help = DOCTOR_END)]
+    #[command(after_help = DOCTOR_AFTER_HELP)]
     Doctor {
         #[command(flatten)]
         selector: ContainerSelector,

@@ -40,13 +40,13 @@ impl EndSignals {
 /// The receiver of SIGHUP, which asks a program to read its class files again.
 #[cfg(feature = "inventory")]
 #[derive(Debug)]
-pub struct HangUps(Signal);
+pub struct HangupSignals(Signal);
 
 #[cfg(feature = "inventory")]
-impl HangUps {
+impl HangupSignals {
     /// Installs the handler. From then on the signal does not end this process.
     pub fn new() -> anyhow::Result<Self> {
-        install_handler(SignalKind::hangup()).map(HangUps)
+        install_handler(SignalKind::hangup()).map(HangupSignals)
     }
 
     /// Notifies `reload` of each SIGHUP, so that the class files are read again.

@@ -34,7 +34,7 @@ pub use host::HostView;
 /// Collects items into a set or map by inserting them one at a time. The hook uses it instead of
 /// `collect`, which sorts the items first and needs 5 kB of machine code for each item type.
 /// Inserting is fast enough for a few items and for sorted items.
-pub fn inserted<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
+pub fn collect_by_insertion<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut collection = C::default();
     collection.extend(items);
     collection

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 /// The directory `blobs/sha256` of a layout. Each file in the directory has its own SHA-256 digest
 /// as its name.
-pub(crate) struct Blobs(PathBuf);
+pub(crate) struct BlobDirectory(PathBuf);
 
-impl Blobs {
+impl BlobDirectory {
     pub(crate) fn from_layout(layout: &Path) -> Self {
         Self(layout.join("blobs/sha256"))
     }

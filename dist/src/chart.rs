@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::blobs::Blobs;
+use crate::blobs::BlobDirectory;
 use crate::image::{INDEX_MEDIA_TYPE, MANIFEST_MEDIA_TYPE};
 
 /// The media type under which a registry stores the metadata of a chart.
@@ -46,7 +46,7 @@ pub(crate) fn write_layout(dir: &Path, packed_chart: &PackedChart) -> Result<Str
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    let blobs = Blobs::create(dir)?;
+    let blobs = BlobDirectory::create(dir)?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST_MEDIA_TYPE,

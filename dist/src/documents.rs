@@ -9,7 +9,7 @@ use crate::completions::{self, create_dir};
 
 /// Writes the manual pages and the shell completions below `dir/share`. Packages install them below
 /// `/usr/share`.
-pub(crate) fn write_pages(dir: &Path) -> Result<()> {
+pub(crate) fn write_manuals_and_completions(dir: &Path) -> Result<()> {
     let share = dir.join("share");
     for command in build_command_lines() {
         write_manual_pages(&command, &share.join("man/man1"))?;

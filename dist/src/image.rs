@@ -12,7 +12,7 @@ use clap::Args;
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 
-use crate::blobs::{Blobs, compute_digest};
+use crate::blobs::{BlobDirectory, compute_digest};
 
 pub(crate) const INDEX_MEDIA_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -78,7 +78,7 @@ impl ImageDescription {
 /// Writes the contents of the archive to `dir`. `scripts/dist` then packs them.
 pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
     let name = &image.name;
-    let blobs = Blobs::create(dir)?;
+    let blobs = BlobDirectory::create(dir)?;
     let mut manifests = Vec::new();
     let mut docker_entries = Vec::new();
     for layer in &image.layers {
@@ -117,7 +117,7 @@ pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
 /// Writes the blobs of a platform. Returns the descriptor of the platform's manifest, and the
 /// platform's entry in `manifest.json`.
 fn write_platform(
-    blobs: &Blobs,
+    blobs: &BlobDirectory,
     (architecture, layer_path): &PlatformLayer,
     image: &ImageDescription,
 ) -> Result<(Value, Value)> {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::blobs::Blobs;
+use crate::blobs::BlobDirectory;
 
 /// The properties that the image of a release must have.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct ExpectedImage {
 /// digest of the image, which does not change when the image is pushed to a registry.
 pub(crate) fn check_image(expected_image: &ExpectedImage) -> Result<String> {
     let top_index = read_top_index(&expected_image.dir)?;
-    let blobs = Blobs::from_layout(&expected_image.dir);
+    let blobs = BlobDirectory::from_layout(&expected_image.dir);
     let index_descriptor = &top_index["manifests"][0];
     let tag = &index_descriptor["annotations"]["org.opencontainers.image.ref.name"];
     ensure!(
@@ -86,7 +86,7 @@ fn read_top_index(dir: &Path) -> Result<Value> {
     serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))
 }
 
-fn read_json(blobs: &Blobs, descriptor: &Value) -> Result<Value> {
+fn read_json(blobs: &BlobDirectory, descriptor: &Value) -> Result<Value> {
     let contents = blobs.read_blob(descriptor)?;
     serde_json::from_slice(&contents)
         .with_context(|| format!("the blob {} is not JSON", descriptor["digest"]))

@@ -128,7 +128,7 @@ enum Command {
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Documents { dir } => {
-            documents::write_pages(&dir)?;
+            documents::write_manuals_and_completions(&dir)?;
             // The current directory must be the top of the source tree.
             texts::write_documents(Path::new("."), &dir)
         }

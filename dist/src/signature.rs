@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::blobs::Blobs;
+use crate::blobs::BlobDirectory;
 use crate::image::{INDEX_MEDIA_TYPE, MANIFEST_MEDIA_TYPE};
 
 /// The media type under which a registry stores the signed payload.
@@ -76,7 +76,7 @@ pub(crate) fn write_layout(dir: &Path, signature: &ImageSignature) -> Result<Str
     ensure!(!signature.signature.is_empty(), "the signature is empty");
     let tag = format!("{}.sig", digest.replace(':', "-"));
 
-    let blobs = Blobs::create(dir)?;
+    let blobs = BlobDirectory::create(dir)?;
     let mut layer = blobs.add_blob(PAYLOAD_MEDIA_TYPE, &payload)?;
     let config = json!({
         "architecture": "", "os": "", "config": {},

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::api_error;
-use crate::claim::{ClaimUid, NodeClaims, Record, list_allocated_devices};
+use crate::claim::{ClaimPreparer, ClaimUid, Record, list_allocated_devices};
 use crate::claim_api::build_claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
@@ -28,7 +28,7 @@ const SPECIFICATION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// restart of the node all are missing, because their directory is a tmpfs. Returns if the
 /// directory was removed on the host while it is mounted in this container.
 pub(crate) async fn restore_specifications(
-    claims: NodeClaims,
+    claims: ClaimPreparer,
     inventory: watch::Receiver<Inventory>,
 ) {
     let mut reported_problems = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) async fn restore_specifications(
 /// cancelled.
 pub(crate) async fn run(
     client: Client,
-    claims: NodeClaims,
+    claims: ClaimPreparer,
     claim_users: ClaimUsers,
     inventory: watch::Receiver<Inventory>,
 ) {
@@ -108,7 +108,7 @@ pub(crate) async fn run(
 /// that is in use or cannot be checked.
 pub(crate) async fn unprepare_unused_claims(
     client: &Client,
-    claims: &NodeClaims,
+    claims: &ClaimPreparer,
     claim_users: &ClaimUsers,
     uids: &[ClaimUid],
     inventory: &Inventory,
@@ -130,7 +130,7 @@ pub(crate) async fn unprepare_unused_claims(
 /// pods in the record.
 async fn unprepare_claim_if_unused(
     client: &Client,
-    claims: &NodeClaims,
+    claims: &ClaimPreparer,
     claim_users: &ClaimUsers,
     record: &Record,
     inventory: &Inventory,

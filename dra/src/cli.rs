@@ -12,13 +12,13 @@ use crate::names::is_dns_subdomain;
 
 /// Offer this node's devices to resource claims, as the device classes describe them.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-dra", version, after_help = HELP_END)]
+#[command(name = "boathook-dra", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
-const HELP_END: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   boathook-dra run --node-name worker-1 --host-root /host  in a container
   boathook-dra device-class dummy-npu                      the DeviceClass, for kubectl apply

@@ -23,7 +23,7 @@ pub fn build_manifests(
 ) -> Result<String, anyhow::Error> {
     let loaded_config =
         Config::load_in_container(config_path, Some(host_root)).context("configuration")?;
-    let config = loaded_config.mounted_at(host_root);
+    let config = loaded_config.with_root_prefix(host_root);
     let mut manifests = String::new();
     for name in class_names {
         let sources = load::read_each_source(&config.classes)?;

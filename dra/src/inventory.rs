@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::host_inventory::{ClassScan, HostScan, HostWatcher, Notifications, WatcherTask};
+use daemon::host_inventory::{ClassScan, DueWork, HostScan, HostWatcher, Notifications};
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::{Device, FoundClass, FoundEdits, Health};
@@ -99,7 +99,7 @@ impl Scanner {
                 .host_watcher
                 .wait_for_change(scan_interval, None, &mut reload_notifications)
                 .await
-                == WatcherTask::LoadClasses
+                == DueWork::LoadClasses
             {
                 self.host_watcher.load_classes();
             }

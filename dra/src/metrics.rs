@@ -82,7 +82,7 @@ impl Metrics {
         let driver_metrics = registry.sub_registry_with_prefix("boathook_dra");
         driver_metrics.register(
             "claims",
-            "NodeClaims of the kubelet's calls",
+            "Claims of the kubelet's calls",
             self.claim_calls.clone(),
         );
         driver_metrics.register(

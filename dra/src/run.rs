@@ -10,7 +10,7 @@ use daemon::kubelet_api::WatcherStream;
 use daemon::kubelet_api::dra::{v1, v1beta1};
 use daemon::kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
 use daemon::kubelet_api::pluginregistration::registration_server::RegistrationServer;
-use daemon::signals::{EndSignals, HangUps};
+use daemon::signals::{EndSignals, HangupSignals};
 use host_files::release_lock::NodeReleaseLock;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::claim::{ClaimStore, NodeClaims, PartMaker};
+use crate::claim::{ClaimPreparer, ClaimStore, PartCreator};
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
 use crate::cli::RunOptions;
@@ -38,7 +38,7 @@ const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the driver until SIGTERM, SIGINT or SIGQUIT. Fails if one of its tasks ends before.
 pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
-    let (mut end_signals, hang_ups) = (EndSignals::new()?, HangUps::new()?);
+    let (mut end_signals, hang_ups) = (EndSignals::new()?, HangupSignals::new()?);
     let node_options = options.node_options;
     let socket_paths = SocketPaths::new(&node_options.kubelet_dir, options.pod_uid.as_deref())?;
     let (config_path, host_root_path) = (
@@ -65,14 +65,14 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     );
     let allocations =
         PluginAllocations::new(&node_options.kubelet_dir, &config.host_root, driver_pod);
-    let claims = NodeClaims {
+    let claims = ClaimPreparer {
         node_name: options.node_name.clone(),
         store: store.clone(),
         cdi_directory: node_options.cdi_dir,
         hook_path: node_options.hook_path,
         hook_config_path: options.hook_config,
         host_root,
-        part_maker: PartMaker {
+        part_maker: PartCreator {
             host_root: config.host_root.clone(),
             allocations: allocations.clone(),
         },

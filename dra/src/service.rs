@@ -33,7 +33,7 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
 use crate::api_error;
-use crate::claim::{ClaimUid, Conflict, NodeClaims, PrepareError, Record};
+use crate::claim::{ClaimPreparer, ClaimUid, Conflict, PrepareError, Record};
 use crate::claim_api::build_claims_api;
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
@@ -56,7 +56,7 @@ const MAX_HEALTH_MESSAGE_BYTES: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) client: Client,
-    pub(crate) claims: NodeClaims,
+    pub(crate) claims: ClaimPreparer,
     pub(crate) claim_users: ClaimUsers,
     pub(crate) node_name: String,
     pub(crate) inventory: watch::Receiver<Inventory>,

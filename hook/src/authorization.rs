@@ -77,18 +77,18 @@ pub(crate) enum Decision {
     Ignored,
     /// The request itself is sufficient, so the kubelet's checkpoints are not read.
     Request {
-        reason: Reason,
+        reason: DecisionReason,
         /// True if the request may also name capabilities that the class lists as
         /// `trusted_capabilities`.
         allows_trusted_capabilities: bool,
     },
     /// The kubelet's checkpoints decide. One records the allocated devices, the other the resource
     /// claims.
-    KubeletRecords(CheckpointRule, ClaimSelection),
+    KubeletCheckpoints(CheckpointRule, ClaimSelection),
     /// The container starts, but gets no device for this request.
-    NoDevice(Reason),
+    NoDevice(DecisionReason),
     /// The container does not start. A user's command fails.
-    Refused(Reason),
+    Refused(DecisionReason),
 }
 
 /// Which resource claims are accepted as claims of the container's pod.
@@ -99,12 +99,12 @@ pub(crate) enum ClaimSelection {
     Recorded,
     /// The claims in the kubelet's checkpoint of resource claims, or all claims if this checkpoint
     /// does not exist: a kubelet with another root directory has its checkpoint elsewhere.
-    RecordedOrAll,
+    InCheckpointOrAll,
 }
 
 /// The reason of a [`Decision`], from which the text of messages is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum DecisionReason {
     NoPod,
     NotAllowed,
     Sandbox,
@@ -149,41 +149,41 @@ pub(crate) fn authorize(
         allows_trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
     };
     match (properties.origin, source) {
-        (Uncertain, _) => Decision::Refused(Reason::Uncertain),
+        (Uncertain, _) => Decision::Refused(DecisionReason::Uncertain),
         // Outside of pods, annotations authorize nothing, because podman copies annotations from an
         // image's manifest.
         (NoPod | Sandbox, Annotation) => Decision::Ignored,
-        (NoPod, Attach | ForcedAttach) => authorize_by_request(Reason::Administrator),
-        (_, ForcedAttach) => authorize_by_request(Reason::Force),
-        (NoPod, Cdi) => authorize_by_request(Reason::Specification),
+        (NoPod, Attach | ForcedAttach) => authorize_by_request(DecisionReason::Administrator),
+        (_, ForcedAttach) => authorize_by_request(DecisionReason::Force),
+        (NoPod, Cdi) => authorize_by_request(DecisionReason::Specification),
         (NoPod, Variable) if properties.allows_variable_requests => {
-            authorize_by_request(Reason::NoPod)
+            authorize_by_request(DecisionReason::NoPod)
         }
-        (NoPod, Variable) => Decision::NoDevice(Reason::NotAllowed),
-        (Sandbox, Variable) => Decision::NoDevice(Reason::Sandbox),
+        (NoPod, Variable) => Decision::NoDevice(DecisionReason::NotAllowed),
+        (Sandbox, Variable) => Decision::NoDevice(DecisionReason::Sandbox),
         // Ignoring the request would not be enough: the engine has already added the device nodes
         // to config.json, or a user waits for the result.
-        (Sandbox, Cdi | Attach) => Decision::Refused(Reason::Sandbox),
-        (Pod, _) if properties.is_trusted => authorize_by_request(Reason::TrustedPod),
+        (Sandbox, Cdi | Attach) => Decision::Refused(DecisionReason::Sandbox),
+        (Pod, _) if properties.is_trusted => authorize_by_request(DecisionReason::TrustedPod),
         (Pod, Variable) => {
-            Decision::KubeletRecords(CheckpointRule::LimitToRecorded, ClaimSelection::None)
+            Decision::KubeletCheckpoints(CheckpointRule::LimitToRecorded, ClaimSelection::None)
         }
         (Pod, Annotation) => {
-            Decision::KubeletRecords(CheckpointRule::RequireRecorded, ClaimSelection::None)
+            Decision::KubeletCheckpoints(CheckpointRule::RequireRecorded, ClaimSelection::None)
         }
         // Only root writes CDI specifications, but users may choose which devices in them a
         // container gets. CRI-O reads the device names from the annotations of the pod and of a
         // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 also reads them from a restored
         // image (GHSA-33vj-92qq-66hc), which config.json does not show.
         (Pod, Cdi) if properties.has_cdi_annotation => {
-            Decision::KubeletRecords(CheckpointRule::RefuseUnrecorded, ClaimSelection::Recorded)
+            Decision::KubeletCheckpoints(CheckpointRule::RefuseUnrecorded, ClaimSelection::Recorded)
         }
-        (Pod, Cdi) => Decision::KubeletRecords(
+        (Pod, Cdi) => Decision::KubeletCheckpoints(
             CheckpointRule::RefuseUnrecorded,
-            ClaimSelection::RecordedOrAll,
+            ClaimSelection::InCheckpointOrAll,
         ),
         (Pod, Attach) => {
-            Decision::KubeletRecords(CheckpointRule::GrantRequested, ClaimSelection::Recorded)
+            Decision::KubeletCheckpoints(CheckpointRule::GrantRequested, ClaimSelection::Recorded)
         }
     }
 }
@@ -274,24 +274,25 @@ mod tests {
         match decision {
             Decision::Ignored => "-",
             Decision::Request { .. } => "request",
-            Decision::KubeletRecords(CheckpointRule::LimitToRecorded, ClaimSelection::None) => {
+            Decision::KubeletCheckpoints(CheckpointRule::LimitToRecorded, ClaimSelection::None) => {
                 "record"
             }
-            Decision::KubeletRecords(CheckpointRule::RequireRecorded, ClaimSelection::None) => {
+            Decision::KubeletCheckpoints(CheckpointRule::RequireRecorded, ClaimSelection::None) => {
                 "promise"
             }
-            Decision::KubeletRecords(
+            Decision::KubeletCheckpoints(
                 CheckpointRule::RefuseUnrecorded,
                 ClaimSelection::Recorded,
             ) => "exact",
-            Decision::KubeletRecords(
+            Decision::KubeletCheckpoints(
                 CheckpointRule::RefuseUnrecorded,
-                ClaimSelection::RecordedOrAll,
+                ClaimSelection::InCheckpointOrAll,
             ) => "exact, all claims",
-            Decision::KubeletRecords(CheckpointRule::GrantRequested, ClaimSelection::Recorded) => {
-                "part"
-            }
-            Decision::KubeletRecords(..) => "a use that the table does not have",
+            Decision::KubeletCheckpoints(
+                CheckpointRule::GrantRequested,
+                ClaimSelection::Recorded,
+            ) => "part",
+            Decision::KubeletCheckpoints(..) => "a use that the table does not have",
             Decision::NoDevice(_) => "no device",
             Decision::Refused(_) => "refused",
         }

@@ -53,7 +53,7 @@ impl<'a> MountLine<'a> {
         decode_octal_escapes(self.root)
     }
 
-    pub(crate) fn point_path(&self) -> PathBuf {
+    pub(crate) fn mount_point_path(&self) -> PathBuf {
         decode_octal_escapes(self.point)
     }
 }
@@ -163,7 +163,7 @@ pub(crate) mod fuzzing {
         for line in lines {
             assert!(table.get(line.id).is_some());
             assert!(table.has_children(line.parent_id));
-            let (root, point) = (line.root_path(), line.point_path());
+            let (root, point) = (line.root_path(), line.mount_point_path());
             assert!(root.as_os_str().len() <= line.root.len());
             assert!(point.as_os_str().len() <= line.point.len());
         }

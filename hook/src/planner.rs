@@ -133,7 +133,7 @@ pub fn plan_container_injection(
         // It is uncertain whether the container belongs to a pod. The container is refused only if
         // it requests devices.
         Err(error) => {
-            let properties = trust::collect_properties(bundle, None, &[], &config.trust);
+            let properties = trust::collect_container_properties(bundle, None, &[], &config.trust);
             let annotation_source =
                 trust::may_have_plugin_annotations(bundle).then_some(SourceKind::Annotation);
             let mut sources = requests
@@ -267,8 +267,8 @@ fn plan_for_bundle(
     if let Some(value) = bundle.env.get(LIBRARY_PATH_ENV) {
         plan.add_library_path_dirs(value);
     }
-    spec_device_links::show_spec_devices(&mut plan, &bundle.spec_devices, host);
-    image_modules::place_modules(&mut plan, &bundle.rootfs);
+    spec_device_links::unmask_spec_devices(&mut plan, &bundle.spec_devices, host);
+    image_modules::relocate_image_modules(&mut plan, &bundle.rootfs);
     Ok(plan)
 }
 
@@ -283,7 +283,8 @@ fn find_authority(
     config: &Config,
 ) -> Result<Option<Authority>, TrustError> {
     let trusted_pods = &class.settings.trusted_pods;
-    let properties = trust::collect_properties(bundle, Some(origin), trusted_pods, &config.trust);
+    let properties =
+        trust::collect_container_properties(bundle, Some(origin), trusted_pods, &config.trust);
     let decision = authorize(caller, source, &properties);
     trust::determine_authority(decision, origin, &class.name, bundle, &config.trust)
 }
@@ -358,7 +359,7 @@ pub fn complete_device_masks<'l>(
     config: &Config,
 ) -> Result<(), PlannerError> {
     spec_device_links::add_masks_without_devices(plan, classes);
-    spec_device_links::show_spec_devices(plan, spec_devices, &open_host(config)?);
+    spec_device_links::unmask_spec_devices(plan, spec_devices, &open_host(config)?);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ const MAX_LINE_LENGTH: usize = 4096;
 /// The format of an output. It determines whether line feeds are escaped, and how control
 /// characters are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputForm {
+pub enum OutputFormat {
     /// Each write is one line. A line feed at its end is kept; all others are escaped.
     Line,
     /// Each write may have several lines. Line feeds are not escaped.
@@ -29,7 +29,10 @@ pub enum OutputForm {
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
-    let mut escaped_line = escape(characters.by_ref().take(MAX_LINE_LENGTH), OutputForm::Line);
+    let mut escaped_line = escape(
+        characters.by_ref().take(MAX_LINE_LENGTH),
+        OutputFormat::Line,
+    );
     if characters.next().is_some() {
         escaped_line.push('…');
     }
@@ -40,19 +43,21 @@ pub fn line(text: &str) -> String {
 /// are escaped.
 #[must_use]
 pub fn json(document: &str) -> String {
-    escape(document.chars(), OutputForm::Json)
+    escape(document.chars(), OutputFormat::Json)
 }
 
-fn escape(characters: impl Iterator<Item = char>, form: OutputForm) -> String {
+fn escape(characters: impl Iterator<Item = char>, form: OutputFormat) -> String {
     let mut escaped_text = String::new();
     for character in characters {
         match form {
             _ if is_printable(character) => escaped_text.push(character),
-            OutputForm::Lines | OutputForm::Json if character == '\n' => {
+            OutputFormat::Lines | OutputFormat::Json if character == '\n' => {
                 escaped_text.push(character)
             }
-            OutputForm::Line | OutputForm::Lines => escaped_text.extend(character.escape_default()),
-            OutputForm::Json => {
+            OutputFormat::Line | OutputFormat::Lines => {
+                escaped_text.extend(character.escape_default())
+            }
+            OutputFormat::Json => {
                 let mut units = [0; 2];
                 let units = character.encode_utf16(&mut units).iter();
                 escaped_text.extend(units.map(|unit| format!("\\u{unit:04x}")));
@@ -77,12 +82,12 @@ fn is_printable(character: char) -> bool {
 #[derive(Debug)]
 pub struct Printable<W> {
     inner: W,
-    form: OutputForm,
+    form: OutputFormat,
 }
 
 impl<W: Write> Printable<W> {
     /// Returns a writer that passes escaped text to `inner`.
-    pub fn new(inner: W, form: OutputForm) -> Self {
+    pub fn new(inner: W, form: OutputFormat) -> Self {
         Self { inner, form }
     }
 }
@@ -134,9 +139,9 @@ mod tests {
     #[test]
     fn line_feeds_are_escaped_only_in_the_form_of_one_line() {
         for (form, expected) in [
-            (OutputForm::Line, "a\\u{1b}[0m\\nb\n"),
-            (OutputForm::Lines, "a\\u{1b}[0m\nb\n"),
-            (OutputForm::Json, "a\\u001b[0m\nb\n"),
+            (OutputFormat::Line, "a\\u{1b}[0m\\nb\n"),
+            (OutputFormat::Lines, "a\\u{1b}[0m\nb\n"),
+            (OutputFormat::Json, "a\\u001b[0m\nb\n"),
         ] {
             let mut out = Printable::new(Vec::new(), form);
             out.write_all(b"a\x1b[0m\nb\n").unwrap();

@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use device_class::class::{Compatibility, DeviceClass};
 use device_class::discover;
 use device_class::host::RealHost;
-use runtime_config::{Engine, HANDLER, OCI_RUNTIME_NAMES, program_directories};
+use runtime_config::{Engine, OCI_RUNTIME_NAMES, RUNTIME_HANDLER_NAME, program_directories};
 
 use crate::host::Host;
 use crate::layout::PROGRAM_LINKS_DIR;
@@ -69,7 +69,11 @@ impl OfferedNames {
 
     /// Collects the names for an upgrade: each engine keeps the names of the toolkits that the
     /// manifest records for it.
-    pub fn find_recorded(host: &Host, payload: &Payload, manifest: &Manifest) -> Result<Self> {
+    pub fn find_recorded_names(
+        host: &Host,
+        payload: &Payload,
+        manifest: &Manifest,
+    ) -> Result<Self> {
         let mut names = Self::find(host, payload, &manifest.toolkits)?;
         names.toolkits_by_engine = manifest.list_toolkits_by_engine();
         let docker_toolkits = names.toolkits_of_engine(Engine::Docker).to_vec();
@@ -79,7 +83,7 @@ impl OfferedNames {
 
     /// Keeps the names that an earlier installation offers through engines that this run does not
     /// configure. `engines` are the engines that this run configures.
-    pub fn keep_other_engines(&mut self, old_manifest: &Manifest, engines: &[Engine]) {
+    pub fn keep_names_of_other_engines(&mut self, old_manifest: &Manifest, engines: &[Engine]) {
         self.kept_toolkits = old_manifest.list_toolkits_by_engine();
         self.kept_toolkits
             .retain(|engine, toolkits| !engines.contains(engine) && !toolkits.is_empty());
@@ -94,7 +98,7 @@ impl OfferedNames {
 
     /// Returns the toolkits that the manifest records: those of this run, and those of engines that
     /// this run does not configure.
-    pub(crate) fn list_toolkits_with_kept(&self) -> Vec<String> {
+    pub(crate) fn list_toolkits_to_record(&self) -> Vec<String> {
         let mut toolkits = self.toolkits.clone();
         for toolkit in self.kept_toolkits.values().flatten() {
             if !toolkits.contains(toolkit) {
@@ -114,7 +118,7 @@ impl OfferedNames {
     fn add_toolkit_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
-                runtime != HANDLER && !OCI_RUNTIME_NAMES.contains(&runtime),
+                runtime != RUNTIME_HANDLER_NAME && !OCI_RUNTIME_NAMES.contains(&runtime),
                 "--as {}: [compatibility] of its class has the runtime `{runtime}`, a name that \
                  engines have already; take it out",
                 table.name

@@ -24,24 +24,27 @@ const ARCHITECTURES: &[(u16, &str)] = &[
 
 /// Returns an error unless the file at `path` is an ELF program for the architecture of this
 /// machine. An engine could not execute any other file (ENOEXEC).
-pub fn check_machine(path: &Path) -> Result<()> {
+pub fn check_elf_architecture(path: &Path) -> Result<()> {
     let mut header = [0_u8; 20];
     let result = open_regular_file(path).and_then(|mut file| file.read_exact(&mut header));
     match result {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            bail!(describe_refusal(path, "it is too short to be a program"));
+            bail!(describe_unusable_file(
+                path,
+                "it is too short to be a program"
+            ));
         }
         result => result.map_err(runtime_config::Error::io("read", path))?,
     }
     ensure!(
         header.starts_with(b"\x7fELF"),
-        describe_refusal(path, "it is no ELF program")
+        describe_unusable_file(path, "it is no ELF program")
     );
     // The byte EI_DATA is 1 for little-endian and 2 for big-endian files.
     let machine = match header[5] {
         1 => u16::from_le_bytes([header[18], header[19]]),
         2 => u16::from_be_bytes([header[18], header[19]]),
-        _ => bail!(describe_refusal(path, "its byte order is unknown")),
+        _ => bail!(describe_unusable_file(path, "its byte order is unknown")),
     };
     let known_machine = ARCHITECTURES.iter().find(|(number, _)| *number == machine);
     if known_machine.is_some_and(|(_, name)| *name == HOST_ARCHITECTURE) {
@@ -59,7 +62,7 @@ pub fn check_machine(path: &Path) -> Result<()> {
 
 /// Returns the error message for a file of a release that cannot be installed. `problem` is the
 /// reason, such as `it is no ELF program`.
-pub(crate) fn describe_refusal(path: &Path, problem: &str) -> String {
+pub(crate) fn describe_unusable_file(path: &Path, problem: &str) -> String {
     format!(
         "{} cannot be installed: {problem}; use the image or archive of this release",
         path.display()

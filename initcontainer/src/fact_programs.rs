@@ -21,7 +21,7 @@ const KUBELET_PLUGINS_DIR: &str = "/var/lib/kubelet/device-plugins";
 /// does so on a host without a kubelet if the host has devices and a program that reports facts
 /// about them. On a node of a cluster the plugin runs these programs. A timer that cannot be
 /// enabled, for example without systemd, is no error, because no option asked for it.
-pub fn is_timer_needed(
+pub fn is_facts_timer_needed(
     host: &Host,
     payload: &Payload,
     engines: &[Engine],

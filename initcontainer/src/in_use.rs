@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use device_class::name::shorten_container_id;
 use runtime_config::{
-    Engine, Error, HANDLER, HostEntry, Process, find_docker_config_path, find_processes,
+    Engine, Error, HostEntry, Process, RUNTIME_HANDLER_NAME, find_docker_config_path,
+    find_processes,
 };
 use serde_json::Value;
 
@@ -124,7 +125,8 @@ pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
         let container_dir = containers_dir.join(id);
         let host_config = read_json(host, &container_dir.join("hostconfig.json"))?;
         let runtime = host_config["Runtime"].as_str().unwrap_or_default();
-        let has_boathook_runtime = runtime == HANDLER || boathook_runtimes.contains(&runtime);
+        let has_boathook_runtime =
+            runtime == RUNTIME_HANDLER_NAME || boathook_runtimes.contains(&runtime);
         has_boathook_runtime.then_some(())?;
         let name = read_docker_name(host, &container_dir);
         Some(name.unwrap_or_else(|| shorten_container_id(&id.to_string_lossy())))

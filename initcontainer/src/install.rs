@@ -123,7 +123,7 @@ pub fn plan(
     notes.extend(dropped_notes);
     // Until the dropped services are disabled, the host has the old manifest, which lists them. If
     // this run is killed, the next run completes its work.
-    let mut steps = services::plan_disabling(host, &dropped_services)?;
+    let mut steps = services::plan_service_disabling(host, &dropped_services)?;
     steps.extend(directories::plan_directories_record(host)?);
     let delivery = find_hook_delivery(host, engines)?;
     let file_steps = services::plan_files(host, services, delivery)?;
@@ -164,7 +164,7 @@ pub fn plan(
     let toolkit_links = compatibility::plan_links(host, &old_manifest, names, offered_links)?;
     let offered_paths = offered_links.iter().map(|(link, _)| link);
     let needs_docker_restart =
-        !toolkit_links.is_empty() || runtime_config::is_docker_older_than(host, offered_paths);
+        !toolkit_links.is_empty() || runtime_config::was_docker_started_before(host, offered_paths);
     steps.extend(toolkit_links);
     steps.extend(plan_old_link_removal(host, payload)?);
     for link in links {

@@ -15,7 +15,7 @@ use device_class::strict_toml::FileError;
 use host_files::rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
 
-use crate::elf::{self, describe_refusal};
+use crate::elf::{self, describe_unusable_file};
 use crate::layout::LOCAL_DIR;
 use crate::recorded_options::RecordedOptions;
 use crate::service::Service;
@@ -121,7 +121,7 @@ impl Payload {
                 .all(|c| c.is_ascii_alphanumeric() || ".+~-".contains(c));
         ensure!(
             is_valid,
-            describe_refusal(&version_path, "it has no version, such as 1.2.3")
+            describe_unusable_file(&version_path, "it has no version, such as 1.2.3")
         );
         Ok(Some(version.to_owned()))
     }
@@ -282,7 +282,7 @@ impl Payload {
 /// built for this machine.
 fn read_program(programs_dir: &Path, name: &str) -> Result<PayloadFile> {
     let source_path = check_regular_file(programs_dir.join(name))?;
-    elf::check_machine(&source_path)?;
+    elf::check_elf_architecture(&source_path)?;
     Ok(PayloadFile {
         source_path,
         dir: PROGRAMS_DIR,
@@ -405,7 +405,7 @@ fn read_class_files(
     let problem = format!("it holds more than {MAX_CLASS_FILES} class files");
     ensure!(
         files.len() <= MAX_CLASS_FILES,
-        describe_refusal(dir, &problem)
+        describe_unusable_file(dir, &problem)
     );
     Ok(files)
 }
@@ -415,7 +415,7 @@ fn check_regular_file(path: PathBuf) -> Result<PathBuf> {
     let metadata = path.metadata().map_err(HostError::io("read", &path))?;
     ensure!(
         metadata.is_file(),
-        describe_refusal(&path, "it is not a regular file")
+        describe_unusable_file(&path, "it is not a regular file")
     );
     Ok(path)
 }

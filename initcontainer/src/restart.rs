@@ -81,7 +81,7 @@ pub(crate) fn restart_engines(
 
 /// Returns an error that lists the failures of all engines, or success if there are none. A command
 /// calls this last, so that its other work is done.
-pub(crate) fn report_failures(failures: Vec<Error>) -> Result<()> {
+pub(crate) fn combine_failures(failures: Vec<Error>) -> Result<()> {
     let descriptions: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
     if !descriptions.is_empty() {
         bail!("{}", descriptions.join("; "));
@@ -96,7 +96,7 @@ fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
     let command = format_restart_command(Engine::Docker, true);
     let describe_failure =
         || format!("docker is not restarted, and may lack the option --gpus; run `{command}`");
-    enter_root(host).with_context(describe_failure)?;
+    chroot_to_host(host).with_context(describe_failure)?;
     let reason = match describe_missing_live_restore(&LiveRestore::find(host)) {
         Some(cause) => format!("its containers would end, because {cause}"),
         None if !has_systemd() => "systemd does not run here".to_owned(),
@@ -194,13 +194,13 @@ pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String
 
 /// Makes a running engine stop using the wrapper runtime, before its configuration is restored.
 /// Only Docker needs this. Returns `false` if the engine does not use the wrapper runtime.
-pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
+pub(crate) fn unload_runtime(host: &Host, engine: Engine) -> Result<bool> {
     if find_runtime_use(host, engine) == RuntimeUse::None {
         return Ok(false);
     }
     let record = InstallationRecord::load(host, &host.record_path(engine))?;
     let snapshot = engine.read_snapshot(host, record.as_ref())?;
-    let Some(plan) = engine.plan_runtime_drop(&snapshot, record.as_ref())? else {
+    let Some(plan) = engine.plan_runtime_unload(&snapshot, record.as_ref())? else {
         return Ok(false);
     };
     let steps = install::plan_engine_steps(host, &plan)?;
@@ -220,13 +220,13 @@ pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
 /// Reloads an engine. First changes the root directory of this process to that of the host, because
 /// systemctl and the pid files are there.
 fn reload_engine(host: &Host, engine: Engine) -> Result<String, runtime_config::Error> {
-    enter_root(host)?;
+    chroot_to_host(host)?;
     runtime_config::reload_engine(engine)
 }
 
 /// Changes the root directory of this process to the host's root directory (chroot(2)), so that it
 /// executes the host's programs. Does nothing if the process is there already.
-pub(crate) fn enter_root(host: &Host) -> Result<(), runtime_config::Error> {
+pub(crate) fn chroot_to_host(host: &Host) -> Result<(), runtime_config::Error> {
     let root = host.as_path();
     let to_error = |error| runtime_config::Error::io("enter", root)(error);
     let current_root = std::fs::metadata("/").map_err(to_error)?;

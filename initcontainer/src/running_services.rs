@@ -11,7 +11,7 @@ use initcontainer::step::Step;
 use runtime_config::run_systemctl;
 
 use crate::output::Output;
-use crate::restart::enter_root;
+use crate::restart::chroot_to_host;
 
 /// A directory that exists only if systemd is running (sd_booted(3)).
 const SYSTEMD_RUN_DIR: &str = "/run/systemd/system";
@@ -27,7 +27,7 @@ pub(crate) fn start_services(
     if steps.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         return Ok(());
     }
-    enter_root(host)?;
+    chroot_to_host(host)?;
     let mut enabled_units = Vec::new();
     for service in services {
         if is_service_enabled(host, *service)? {
@@ -104,7 +104,7 @@ pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         return Ok(());
     }
-    enter_root(host)?;
+    chroot_to_host(host)?;
     let (facts_units, other_units): (Vec<&str>, Vec<&str>) = units
         .into_iter()
         .partition(|unit| unit.starts_with("boathook-facts."));
@@ -119,12 +119,12 @@ pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
 }
 
 /// Makes systemd read its units again if steps have removed or changed units.
-pub(crate) fn forget_units(host: &Host, steps: &[Step], output: &mut Output) -> Result<()> {
+pub(crate) fn reload_changed_units(host: &Host, steps: &[Step], output: &mut Output) -> Result<()> {
     let changes_units = steps
         .iter()
         .any(|step| step.path().starts_with(SYSTEMD_UNITS_DIR));
     if changes_units && host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
-        enter_root(host)?;
+        chroot_to_host(host)?;
         if let Err(error) = run_systemctl("daemon-reload", &[]) {
             output.report_note(&error.to_string());
         }

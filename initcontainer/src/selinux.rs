@@ -10,7 +10,7 @@ use initcontainer::host::Host;
 use initcontainer::step::Step;
 
 use crate::output::Output;
-use crate::restart::enter_root;
+use crate::restart::chroot_to_host;
 
 /// The file that exists where SELinux is enabled (selinux(8)).
 const SELINUX_ENFORCE_PATH: &str = "/sys/fs/selinux/enforce";
@@ -24,7 +24,7 @@ const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Sets the SELinux types of the files that an installation of `version` has made. If this fails,
 /// only a note is reported, because the installation is complete.
-pub(crate) fn label_files(
+pub(crate) fn set_selinux_types(
     host: &Host,
     version: &str,
     steps: &[Step],
@@ -34,7 +34,7 @@ pub(crate) fn label_files(
     if steps.is_empty() || !are_programs_visible || !host.exists(Path::new(SELINUX_ENFORCE_PATH)) {
         return Ok(());
     }
-    enter_root(host)?;
+    chroot_to_host(host)?;
     let directories = host.directories();
     let mut restorecon = Command::new("restorecon");
     restorecon.args(["-R", "-i"]);

@@ -260,7 +260,7 @@ pub(crate) fn plan_links(
 
 /// Plans the removal of the links that enable the services. The links may be in any `.wants` or
 /// `.requires` directory.
-pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<Step>> {
+pub(crate) fn plan_service_disabling(host: &Host, services: &[Service]) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for directory in host.list(Path::new(SYSTEMD_UNITS_DIR))? {
         let directory = Path::new(SYSTEMD_UNITS_DIR).join(directory);
@@ -287,7 +287,7 @@ pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<St
 
 /// Plans the steps that disable all services and remove all files that an installation has written.
 pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
-    let mut steps = plan_disabling(host, &Service::ALL)?;
+    let mut steps = plan_service_disabling(host, &Service::ALL)?;
     for file in &SERVICE_FILES {
         let own_text = file.read_own_text(host)?;
         // If an installation was killed while it wrote the file, a scratch file is left beside the
@@ -390,7 +390,7 @@ fn is_writable_dir(host: &Host, directory: &Path) -> bool {
 /// Returns whether a link in a `.wants` or `.requires` directory enables a service, no matter who
 /// made the link.
 pub fn is_service_enabled(host: &Host, service: Service) -> Result<bool> {
-    Ok(!plan_disabling(host, &[service])?.is_empty())
+    Ok(!plan_service_disabling(host, &[service])?.is_empty())
 }
 
 /// Returns the names of the systemd units on the host that an installation or a package has

@@ -19,7 +19,7 @@ use crate::server::RegistrationMethod;
     name = "boathook-plugin",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = HELP_END
+    after_help = AFTER_HELP
 )]
 pub struct Cli {
     /// The command; the default is `run`.
@@ -31,7 +31,7 @@ pub struct Cli {
     pub run: RunOptions,
 }
 
-const HELP_END: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   boathook-plugin list                       the devices that would be advertised
   boathook-plugin run --host-root /host      in a container with the host mounted at /host

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
-use daemon::host_inventory::{Classes, ScanMemory, scan_host};
+use daemon::host_inventory::{Classes, ScanState, scan_host};
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::Health;
@@ -48,7 +48,7 @@ impl Listing {
         // readable, because an unreadable file may define a class that seems to be missing.
         let known_classes = classes.sources.iter().map(|source| source.name.as_str());
         let warnings = if classes.errors.is_empty() {
-            config.warn_of_unknown_classes(known_classes).collect()
+            config.describe_unknown_classes(known_classes).collect()
         } else {
             Vec::new()
         };
@@ -58,7 +58,7 @@ impl Listing {
         let root = &config.host_root;
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
-        let mut memory = ScanMemory::with_unmounted_classes(classes.unmounted_classes);
+        let mut memory = ScanState::with_unmounted_classes(classes.unmounted_classes);
         let host_scan = scan_host(&selected_classes, &host, &mut memory, Instant::now());
         let errors = host_scan.class_errors.iter();
         problems.extend(errors.map(|error| error.message.clone()));

@@ -48,7 +48,7 @@ fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
     let (config_path, host_root) = (options.config.as_deref(), options.host_root.as_deref());
     let mut config = Config::load_in_container(config_path, host_root).context("configuration")?;
     if let Some(host_root) = host_root {
-        config = config.mounted_at(host_root);
+        config = config.with_root_prefix(host_root);
     }
     let listing = Listing::scan(&config, &options.kubelet_dir, &options.classes)?;
     if options.json {

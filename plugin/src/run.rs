@@ -15,7 +15,7 @@ use daemon::host_inventory::{
 use daemon::http_server;
 use daemon::http_server::Limits;
 use daemon::kubelet_api::KUBELET_SOCKET_NAME;
-use daemon::signals::{EndSignals, HangUps};
+use daemon::signals::{EndSignals, HangupSignals};
 use host_files::release_lock::NodeReleaseLock;
 use injection_plan::kubelet_checkpoint;
 use tokio::net::TcpListener;
@@ -50,7 +50,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let release = options.release.as_ref();
     let lock = release.map(|release| NodeReleaseLock::acquire_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
-    let (mut end_signals, hang_ups) = (EndSignals::new()?, HangUps::new()?);
+    let (mut end_signals, hang_ups) = (EndSignals::new()?, HangupSignals::new()?);
 
     let socket_directories = [
         kubelet_dir.device_plugins_dir(),

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use toml_edit::{Item, Table};
 
 use crate::daemon_options::{Daemon, DaemonOption};
-use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
+use crate::default_runtime::{DefaultRuntime, refuse_overriding_setting};
 use crate::drop_in::{self, DROP_IN_HEADER};
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::key_case;
@@ -82,7 +82,7 @@ pub(crate) fn plan_files(
         text.push_str(&line);
     }
     if options.set_default {
-        text += &format!("default_runtime = \"{HANDLER}\"\n");
+        text += &format!("default_runtime = \"{RUNTIME_HANDLER_NAME}\"\n");
     }
     let inherited_settings = collect_inherited_settings(snapshot, &config_paths)?;
     for name in options.names() {
@@ -131,7 +131,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
         let table = get_item(&doc, &["crio", "runtime"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("default_runtime")) {
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));
-            refuse_later_setting(Path::new(DROP_IN_PATH), path, line)?;
+            refuse_overriding_setting(Path::new(DROP_IN_PATH), path, line)?;
         }
     }
     let (default_name, runtimes) = merge_runtimes(snapshot, &config_paths)?;

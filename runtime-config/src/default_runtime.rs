@@ -164,7 +164,7 @@ fn refers_to_executable(program: &Path, configured_path: &Path) -> bool {
 
 /// Returns an error if the engine reads the file `path` after Boathook's file `own_drop_in`. `path`
 /// sets a default runtime, and the engine would use this later setting.
-pub(crate) fn refuse_later_setting(
+pub(crate) fn refuse_overriding_setting(
     own_drop_in: &Path,
     path: &Path,
     line: usize,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::daemon_options::{Daemon, DaemonOption};
 use crate::default_runtime::DefaultRuntime;
-use crate::engine_properties::{HANDLER, PROGRAM_DIRECTORIES};
+use crate::engine_properties::{PROGRAM_DIRECTORIES, RUNTIME_HANDLER_NAME};
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::json_text;
@@ -170,7 +170,7 @@ pub(crate) fn plan_files(
     }
     if options.set_default {
         let top_object_range = json_text::find_value(&new_text, &[]).unwrap_or_default();
-        let value = json_text::quote(HANDLER);
+        let value = json_text::quote(RUNTIME_HANDLER_NAME);
         new_text = json_text::set_member(&new_text, top_object_range, "default-runtime", &value);
     }
     json_text::check_object(path, &new_text)?;
@@ -248,7 +248,7 @@ fn add_runtime_entry(path: &Path, text: &str, name: &str, entry: &str) -> Result
 /// dockerd drops Boathook's runtime. At a reload dockerd ignores absent keys, so the text has both
 /// `runtimes` and `default-runtime`. After the reload, the administrator's daemon.json replaces
 /// this text.
-pub(crate) fn plan_runtime_drop_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
+pub(crate) fn plan_runtime_unload_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = get_config_path(snapshot);
     let (byte_order_mark, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
@@ -275,7 +275,7 @@ pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationReco
     let recorded_json: serde_json::Value = recorded_text
         .and_then(|text| serde_json::from_str(split_byte_order_mark(text).1).ok())
         .unwrap_or_default();
-    let is_default = recorded_json["default-runtime"].as_str() == Some(HANDLER);
+    let is_default = recorded_json["default-runtime"].as_str() == Some(RUNTIME_HANDLER_NAME);
     let mut boathook_runtimes = find_boathook_runtimes(&recorded_json).peekable();
     boathook_runtimes.peek().is_some()
         && boathook_runtimes.all(|(name, path)| {
@@ -332,7 +332,7 @@ fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&Recorde
         json_text::find_value(old_text, &["default-runtime"]).map(|value| &old_text[value]);
     match (default_runtime, json_text::find_value(&text, &[])) {
         (Some(value), Some(top_object_range))
-            if text[value.clone()] == json_text::quote(HANDLER) =>
+            if text[value.clone()] == json_text::quote(RUNTIME_HANDLER_NAME) =>
         {
             match old_default {
                 Some(value) => {
@@ -356,7 +356,7 @@ fn find_installed_runtime_names(
         |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap_or_default() };
     let daemon_json = parse_json(text);
     let is_installed = |name: &str| match recorded_file {
-        _ if name == HANDLER => true,
+        _ if name == RUNTIME_HANDLER_NAME => true,
         Some(file) => {
             let has_runtime =
                 |text: &str| !parse_json(split_byte_order_mark(text).1)["runtimes"][name].is_null();

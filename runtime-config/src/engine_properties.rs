@@ -75,7 +75,7 @@ pub struct EngineProperties {
 
 /// The name of Boathook's runtime handler. A RuntimeClass for Boathook has this name as its
 /// `handler`.
-pub const HANDLER: &str = "boathook";
+pub const RUNTIME_HANDLER_NAME: &str = "boathook";
 
 /// The pattern of the container annotations that containerd copies to the OCI specification.
 ///
@@ -95,7 +95,8 @@ pub const HOOK_TIMEOUT_SECONDS: u32 = 110;
 
 /// The environment that engines set for the hook. It is not empty, because runc would replace an
 /// empty environment with its own environment.
-pub const HOOK_ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const HOOK_ENVIRONMENT: &str =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The directories in which distributions and installers put programs. They are the directories of
 /// file-hierarchy(7), and those of snaps and of immutable hosts.

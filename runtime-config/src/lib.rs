@@ -80,9 +80,9 @@ pub use default_runtime::{ReplacedRuntime, find_common_runtime};
 #[cfg(feature = "configure")]
 pub use docker::{LiveRestore, find_docker_config_path, find_docker_snap};
 pub use engine_properties::{
-    ANNOTATION_PATTERN, Engine, EngineProperties, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS,
-    INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, ReloadMethod,
-    program_directories,
+    ANNOTATION_PATTERN, Engine, EngineProperties, HOOK_ENVIRONMENT, HOOK_TIMEOUT_SECONDS,
+    INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, RUNTIME_HANDLER_NAME,
+    ReloadMethod, program_directories,
 };
 #[cfg(feature = "configure")]
 pub use error::Error;
@@ -100,8 +100,8 @@ pub use record::InstallationRecord;
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
 pub use state::{
-    LoadState, RuntimeUse, find_load_state, find_runtime_use, has_systemd, is_docker_older_than,
-    is_running, reload_engine, run_systemctl, wait_for_reload,
+    LoadState, RuntimeUse, find_load_state, find_runtime_use, has_systemd, is_running,
+    reload_engine, run_systemctl, wait_for_reload, was_docker_started_before,
 };
 pub use versions::{
     PACKAGED_VERSION_PATH, RunningProgram, VersionMismatch, compare_versions, find_running_programs,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::engine_properties::{HOOK_ENV, HOOK_TIMEOUT_SECONDS};
+use crate::engine_properties::{HOOK_ENVIRONMENT, HOOK_TIMEOUT_SECONDS};
 use crate::error::Error;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
@@ -22,7 +22,7 @@ pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
     json!({
         "path": options.hook_path,
         "args": ["boathook-hook", "prestart"],
-        "env": [HOOK_ENV],
+        "env": [HOOK_ENVIRONMENT],
         "timeout": HOOK_TIMEOUT_SECONDS,
     })
 }

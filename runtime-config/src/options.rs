@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 
 /// The options with which an installation configures an engine. The paths are paths of the host,
 /// although the installer may run in a container.
@@ -13,7 +13,7 @@ pub struct Options {
     /// The absolute path of the wrapper runtime, `boathook-runtime`, on the host.
     pub runtime_path: PathBuf,
     /// More names of Boathook's runtime, such as the name of a vendor's runtime. The engine gets a
-    /// runtime or handler with each of these names, in addition to [`HANDLER`].
+    /// runtime or handler with each of these names, in addition to [`RUNTIME_HANDLER_NAME`].
     pub additional_names: Vec<String>,
     /// Whether Boathook's handler becomes the engine's default. Pods and containers that name no
     /// runtime then use it as well.
@@ -28,9 +28,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns all names of Boathook's runtime. The first one is always [`HANDLER`].
+    /// Returns all names of Boathook's runtime. The first one is always [`RUNTIME_HANDLER_NAME`].
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let additional_names = self.additional_names.iter().map(String::as_str);
-        std::iter::once(HANDLER).chain(additional_names)
+        std::iter::once(RUNTIME_HANDLER_NAME).chain(additional_names)
     }
 }

@@ -135,7 +135,7 @@ impl Engine {
     /// Plans a temporary change, after which the running engine drops Boathook's runtime at a
     /// reload. The change is made before the changes of [`Engine::plan_undo`]. Only Docker needs
     /// it. Returns `None` for all other engines.
-    pub fn plan_runtime_drop(
+    pub fn plan_runtime_unload(
         self,
         current_snapshot: &Snapshot,
         record: Option<&InstallationRecord>,
@@ -144,7 +144,7 @@ impl Engine {
             return Ok(None);
         }
         let original_snapshot = remove_installation(current_snapshot, record);
-        let (path, text) = docker::plan_runtime_drop_file(&original_snapshot)?;
+        let (path, text) = docker::plan_runtime_unload_file(&original_snapshot)?;
         let mut new_record = record
             .cloned()
             .unwrap_or_else(|| InstallationRecord::new(self));

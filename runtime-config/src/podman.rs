@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{Item, TableLike};
 
-use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
+use crate::default_runtime::{DefaultRuntime, refuse_overriding_setting};
 use crate::drop_in::{self, DROP_IN_HEADER};
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::key_case;
@@ -84,7 +84,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
         let table = get_item(&doc, &["engine"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("runtime")) {
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));
-            refuse_later_setting(Path::new(DROP_IN_PATH), path, line)?;
+            refuse_overriding_setting(Path::new(DROP_IN_PATH), path, line)?;
         }
     }
     let (default_name, runtimes) = merge_runtimes(snapshot, &config_paths)?;
@@ -187,7 +187,7 @@ pub(crate) fn plan_files(
         text.push_str(&line);
     }
     if options.set_default {
-        text += &format!("runtime = \"{HANDLER}\"\n");
+        text += &format!("runtime = \"{RUNTIME_HANDLER_NAME}\"\n");
     }
     let runtime = quote(&options.runtime_path.to_string_lossy());
     text += "\n[engine.runtimes]\n";

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::docker;
 use crate::docker::Runtimes;
-use crate::engine_properties::{Engine, HANDLER, LoadCheck, ReloadMethod};
+use crate::engine_properties::{Engine, LoadCheck, RUNTIME_HANDLER_NAME, ReloadMethod};
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::processes::find_processes;
@@ -110,7 +110,7 @@ fn get_change_time(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
 
 /// Returns whether dockerd was started before one of the links `paths` was made. dockerd writes its
 /// pid file each time it starts. Without a pid file at the default path the result is `false`.
-pub fn is_docker_older_than<'p>(
+pub fn was_docker_started_before<'p>(
     host: &HostRoot,
     mut paths: impl Iterator<Item = &'p PathBuf>,
 ) -> bool {
@@ -147,7 +147,7 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     }
     match Runtimes::query_daemon(host) {
         Some(runtimes) if runtimes.is_boathook_default() => RuntimeUse::DefaultRuntime,
-        Some(runtimes) if runtimes.has_runtime(HANDLER) => RuntimeUse::Runtime,
+        Some(runtimes) if runtimes.has_runtime(RUNTIME_HANDLER_NAME) => RuntimeUse::Runtime,
         _ => RuntimeUse::None,
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum ClassCommand {
     /// Check a class file, and show what it matches on this host
     ///
     /// The names of its variable and resource are compared with those of the installed classes.
-    #[command(after_help = CHECK_END)]
+    #[command(after_help = CHECK_AFTER_HELP)]
     Check(CheckArguments),
     /// Print a first class file for a device, with comments
     New {
@@ -54,7 +54,7 @@ pub(crate) enum ClassCommand {
     },
 }
 
-const CHECK_END: &str = "\
+const CHECK_AFTER_HELP: &str = "\
 Examples:
   boathook class check mychip.toml
   boathook class check --strict --expect 2 mychip.toml

@@ -14,7 +14,7 @@ use hook::exit::ExitCode;
 use hook::log;
 use hook::oci::CdiGrant;
 use hook::sys::deadline::{self, Deadline};
-use host_files::printable::{OutputForm, Printable};
+use host_files::printable::{OutputFormat, Printable};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -96,11 +96,11 @@ pub(super) fn attach(
         }
         if !plan.steps.is_empty() {
             log::enable_action_log(&config.host_root);
-            log::record_action(&format!("container {}: {devices}, attached", location.id));
+            log::log_container_change(&format!("container {}: {devices}, attached", location.id));
         }
         attachment::prune_records(&config.host_root);
     }
-    let mut out = Printable::new(io::stdout().lock(), OutputForm::Lines);
+    let mut out = Printable::new(io::stdout().lock(), OutputFormat::Lines);
     if *is_dry_run && !as_json && !plan.steps.is_empty() {
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
@@ -153,7 +153,7 @@ pub(super) fn detach(
     log::enable_action_log(&config.host_root);
     for device in &devices {
         let (name, class) = (&device.device_id, &device.class);
-        log::record_action(&format!("container {id}: {name} of {class}, detached"));
+        log::log_container_change(&format!("container {id}: {name} of {class}, detached"));
     }
     for process in &holders {
         log::warning(&process.to_string());
@@ -181,7 +181,7 @@ pub(super) fn detach(
         log_output_failure(print_json_result(&changed_container, &result));
         return Ok(code);
     }
-    let mut out = Printable::new(io::stdout().lock(), OutputForm::Lines);
+    let mut out = Printable::new(io::stdout().lock(), OutputFormat::Lines);
     for device in &devices {
         let (name, class) = (&device.device_id, &device.class);
         log_output_failure(
@@ -251,12 +251,12 @@ pub(super) fn refresh(
         if !plan.steps.is_empty() {
             log::enable_action_log(&config.host_root);
             let id = &location.id;
-            log::record_action(&format!(
+            log::log_container_change(&format!(
                 "container {id}: it has the host's driver files again"
             ));
         }
     }
-    let mut out = Printable::new(io::stdout().lock(), OutputForm::Lines);
+    let mut out = Printable::new(io::stdout().lock(), OutputFormat::Lines);
     log_output_failure(match (as_json, plan.steps.is_empty(), arguments.is_dry_run) {
         (true, ..) => print_json_result(&changed_container, &plan),
         (false, true, _) => writeln!(out, "{changed_container} has no file that the host has replaced since")
@@ -289,7 +289,7 @@ fn find_container(
     } = selector;
     let container =
         containers::find_by_id_or_name(id_or_name, state_root.clone(), &config.host_root)
-            .map_err(CommandError::from_unknown_container)?;
+            .map_err(CommandError::from_container_lookup_error)?;
     let changed_container = ChangedContainer {
         id: container.id.clone(),
         name: container.name(&config.host_root),

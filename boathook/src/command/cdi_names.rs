@@ -1,6 +1,6 @@
 //! Implements `boathook cdi list`, which prints the CDI device names that engines can resolve.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -106,7 +106,7 @@ fn find_specification_paths(directory: &Path) -> BTreeSet<PathBuf> {
         let extension = path.extension().and_then(|extension| extension.to_str());
         matches!(extension, Some("json" | "yaml"))
     };
-    inserted(entries.map(|entry| entry.path()).filter(is_specification))
+    collect_by_insertion(entries.map(|entry| entry.path()).filter(is_specification))
 }
 
 /// Reads a CDI specification in JSON or YAML. Returns `None` if the file has another format.

@@ -15,7 +15,7 @@ mod state;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use device_class::name::{SHORT_ID_CHARS, excerpt};
 use hook::attachment;
 use hook::container::read_start_time;
@@ -53,7 +53,7 @@ pub(super) struct Container {
 }
 
 /// The error if an argument does not identify exactly one container.
-pub(super) struct UnknownContainer {
+pub(super) struct ContainerLookupError {
     pub(super) name: String,
     pub(super) reason: String,
     pub(super) fix: String,
@@ -158,7 +158,7 @@ pub(super) fn find_selected_containers(
     selector: &ContainerSelector,
     state_root: Option<PathBuf>,
     host_root: &Path,
-) -> Result<Vec<Container>, UnknownContainer> {
+) -> Result<Vec<Container>, ContainerLookupError> {
     if !selector.env.is_empty() {
         return Ok(vec![Container::default()]);
     }
@@ -200,7 +200,7 @@ fn find_running_or_ended(
     id_or_name: &str,
     state_root: Option<PathBuf>,
     host_root: &Path,
-) -> Result<Container, UnknownContainer> {
+) -> Result<Container, ContainerLookupError> {
     // A container that Docker starts again and again may start after its processes were searched,
     // and before Docker's files are read. It is then found by a second search.
     find_by_id_or_name(id_or_name, state_root.clone(), host_root)
@@ -208,7 +208,7 @@ fn find_running_or_ended(
         .or_else(|_| find_by_id_or_name(id_or_name, state_root, host_root))
         .map_err(
             |unknown| match nerdctl::find_nerdctl_container(id_or_name, host_root) {
-                Some(container) => container.into_unknown_container(),
+                Some(container) => container.into_lookup_error(),
                 None => {
                     podman::explain_unstarted_container(id_or_name, host_root).unwrap_or(unknown)
                 }
@@ -247,7 +247,7 @@ pub(super) fn find_by_id_or_name(
     id_or_name: &str,
     state_root: Option<PathBuf>,
     host_root: &Path,
-) -> Result<Container, UnknownContainer> {
+) -> Result<Container, ContainerLookupError> {
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(state_root.clone(), host_root, &processes);
     select_by_id_or_name(
@@ -273,7 +273,7 @@ pub(super) fn find_container_id(id_or_name: &str, host_root: &Path) -> Option<St
 
 /// Returns the ids of all containers that are found on this host, including those of Docker and
 /// nerdctl that do not run.
-pub(super) fn list_ids(host_root: &Path) -> BTreeSet<String> {
+pub(super) fn list_container_ids(host_root: &Path) -> BTreeSet<String> {
     let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let nerdctl_containers = nerdctl::read_all_containers(host_root);
     let ids = containers.map(|container| container.id);
@@ -283,7 +283,7 @@ pub(super) fn list_ids(host_root: &Path) -> BTreeSet<String> {
 }
 
 /// Returns the names of the running containers of this host, and the ids of those without a name.
-pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
+pub(super) fn list_running_container_names(host_root: &Path) -> Vec<String> {
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(None, host_root, &processes).into_iter();
     let running_containers = all_containers.filter(|container| {
@@ -297,7 +297,7 @@ pub(super) fn list_running_names(host_root: &Path) -> Vec<String> {
 
 /// Returns the names of all containers that are found on this host, by container id. The name of a
 /// container in a pod includes the pod's name, as in `app of pod default/training`.
-pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
+pub(super) fn read_container_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
     let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let container_names = containers.filter_map(|container| {
         let name = container
@@ -307,7 +307,7 @@ pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
     });
     let nerdctl_names =
         nerdctl::read_all_containers(host_root).map(|container| (container.id, container.name));
-    inserted(
+    collect_by_insertion(
         nerdctl_names
             .chain(ended::read_container_names(host_root))
             .chain(container_names),
@@ -330,7 +330,7 @@ fn read_pod_name(container: &Container) -> Option<String> {
 fn find_by_pod(
     pod_name: &str,
     containers: Vec<Container>,
-) -> Result<Vec<Container>, UnknownContainer> {
+) -> Result<Vec<Container>, ContainerLookupError> {
     let is_in_pod = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
         let Some(Ok(bundle)) = bundle else {
@@ -343,7 +343,7 @@ fn find_by_pod(
     if !containers.is_empty() {
         return Ok(containers);
     }
-    Err(UnknownContainer {
+    Err(ContainerLookupError {
         name: pod_name.to_owned(),
         reason: format!("no container of pod {} on this node", excerpt(pod_name)),
         fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
@@ -358,9 +358,9 @@ fn find_by_process(
     pid: i32,
     processes: &ProcessSnapshot,
     containers: &[Container],
-) -> Result<Container, UnknownContainer> {
+) -> Result<Container, ContainerLookupError> {
     let Some(process_cgroups) = processes.cgroup_lines(pid) else {
-        return Err(UnknownContainer {
+        return Err(ContainerLookupError {
             name: pid.to_string(),
             reason: format!("no process {pid}"),
             fix: "give the id of a process as the host counts it (docker inspect -f \

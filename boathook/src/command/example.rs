@@ -11,7 +11,7 @@ use super::devices::ListedDevice;
 
 /// Returns a healthy device of this host as an example. Tries the classes in the order of their
 /// `class_rank`. If two classes have the same rank, the order of their kinds decides.
-pub(super) fn find_example<K: Ord>(
+pub(super) fn find_example_device<K: Ord>(
     classes: &[DeviceClass],
     class_rank: impl Fn(&DeviceClass) -> K,
     config: &Config,

@@ -28,7 +28,7 @@ pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode
     log::label_containers_in_actions(create_label_formatter(config));
     let mut follower = Follower::new(retry_seconds, event_receiver, config)?;
     let _lock = acquire_follower_lock(config);
-    follower.update_all();
+    follower.update_all_containers();
     // A test or a service manager waits for this line. After it, no device change is missed.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
@@ -43,7 +43,7 @@ fn create_label_formatter(config: &Config) -> impl Fn(&str) -> String + Send + S
     let names_by_id = OnceLock::new();
     move |id| {
         let names_by_id: &BTreeMap<String, String> =
-            names_by_id.get_or_init(|| containers::read_names_by_id(&host_root));
+            names_by_id.get_or_init(|| containers::read_container_names_by_id(&host_root));
         containers::format_label(id, names_by_id.get(id).map(String::as_str))
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the containers that hold a device. They are found in the kubelet checkpoint and in the
 //! attachment records, or by inspecting all running containers.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -415,7 +415,7 @@ impl ContainerInspection {
         config: &Config,
     ) -> Result<(), CommandError> {
         let mut bundle = Bundle::read(bundle_dir)?;
-        bundle.use_running_root(root.pid);
+        bundle.use_root_of_process(root.pid);
         if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
             self.pod = Some(pod.pod_and_container_names());
         }
@@ -478,7 +478,7 @@ fn read_pod_names(log_dir: &Path) -> BTreeMap<String, String> {
         let pod = excerpt(&format!("{namespace}/{pod}"));
         name_parts.next().is_none().then(|| (uid.to_owned(), pod))
     });
-    inserted(names_by_uid)
+    collect_by_insertion(names_by_uid)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::config::{Config, InstalledDirectories};
 use device_class::name::LinuxCapability;
 use hook::oci::read_json;
-use runtime_config::{Engine, HANDLER, program_directories};
+use runtime_config::{Engine, RUNTIME_HANDLER_NAME, program_directories};
 use serde_json::Value;
 
 use super::cdi_names;
@@ -37,7 +37,7 @@ impl DeliveryMethods {
         let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
         let docker_config: Value =
             read_json(&host_root.join(DOCKER_CONFIG_PATH)).unwrap_or_default();
-        let has_docker_runtime = docker_config["runtimes"][HANDLER].is_object();
+        let has_docker_runtime = docker_config["runtimes"][RUNTIME_HANDLER_NAME].is_object();
         // `boathook-init` writes a record file for each engine that it configures. For Docker, a
         // user may have added the runtime to daemon.json without `boathook-init`.
         let is_configured = |engine: &Engine| {
@@ -109,14 +109,14 @@ impl Launcher {
         match self {
             Launcher::Pod => format!("`resources: {{limits: {{{resource}: 1}}}}` in the pod"),
             Launcher::Docker => format!(
-                "`docker run --runtime {HANDLER} -e {variable}={quoted_value} IMAGE`, with compose \
-                 `runtime: {HANDLER}` and `{variable}: {}` below `environment:`",
+                "`docker run --runtime {RUNTIME_HANDLER_NAME} -e {variable}={quoted_value} IMAGE`, with compose \
+                 `runtime: {RUNTIME_HANDLER_NAME}` and `{variable}: {}` below `environment:`",
                 quote_for_compose(value)
             ),
             Launcher::Podman => format!("`podman run -e {variable}={quoted_value} IMAGE`"),
             Launcher::RuntimeHandler => {
                 format!(
-                    "the runtime handler {HANDLER} and the variable `{variable}={quoted_value}`"
+                    "the runtime handler {RUNTIME_HANDLER_NAME} and the variable `{variable}={quoted_value}`"
                 )
             }
             Launcher::OciRuntime => format!("`{variable}={value}` in process.env of config.json"),
@@ -125,24 +125,24 @@ impl Launcher {
 
     /// Describes how to create a container so that the hook is called, as with
     /// `docker run --runtime boathook`.
-    pub(super) fn describe_creation(self) -> String {
+    pub(super) fn describe_container_creation(self) -> String {
         match self {
             Launcher::Pod => format!(
                 "give the pod's container a limit of the resource and create the pod again; with \
                  containerd 1.x, or where only a variable names the devices, also set \
-                 `runtimeClassName: {HANDLER}`. `boathook check` says what brings the hook on \
+                 `runtimeClassName: {RUNTIME_HANDLER_NAME}`. `boathook check` says what brings the hook on \
                  this node"
             ),
             Launcher::Docker => format!(
-                "create the container with `docker run --runtime {HANDLER} ...`, with compose \
-                 `runtime: {HANDLER}` in the service, or make it the default with `boathook-init \
+                "create the container with `docker run --runtime {RUNTIME_HANDLER_NAME} ...`, with compose \
+                 `runtime: {RUNTIME_HANDLER_NAME}` in the service, or make it the default with `boathook-init \
                  install --engine docker --set-default`"
             ),
             Launcher::Podman => "install the hook with `boathook-init install --engine podman`, \
                                  then create the container again"
                 .to_owned(),
             Launcher::RuntimeHandler => format!(
-                "create the container with the runtime handler {HANDLER}; `boathook-init status` \
+                "create the container with the runtime handler {RUNTIME_HANDLER_NAME}; `boathook-init status` \
                  shows whether the engine has it"
             ),
             Launcher::OciRuntime => "add the hook to config.json, or create the container with \
@@ -161,15 +161,19 @@ impl Launcher {
                 "have the hook called (`boathook check` says what brings it on this node)"
                     .to_owned(),
             ),
-            Launcher::Docker => ("`--device`", format!("use the runtime {HANDLER}")),
+            Launcher::Docker => (
+                "`--device`",
+                format!("use the runtime {RUNTIME_HANDLER_NAME}"),
+            ),
             Launcher::Podman => (
                 "`--device`, or of `AddDevice=` of a quadlet",
                 "have the hook installed for podman (`boathook-init install --engine podman`)"
                     .to_owned(),
             ),
-            Launcher::RuntimeHandler => {
-                ("`--device`", format!("use the runtime handler {HANDLER}"))
-            }
+            Launcher::RuntimeHandler => (
+                "`--device`",
+                format!("use the runtime handler {RUNTIME_HANDLER_NAME}"),
+            ),
             Launcher::OciRuntime => (
                 "the node in config.json",
                 "create the container with `boathook-runtime` in place of the runtime".to_owned(),
@@ -186,10 +190,10 @@ impl Launcher {
             }
             Launcher::Docker => format!(
                 "add `--group-add {gid}` (compose: `group_add: [\"{gid}\"]`), or use the \
-                 runtime {HANDLER}, which adds the node's group"
+                 runtime {RUNTIME_HANDLER_NAME}, which adds the node's group"
             ),
             Launcher::Podman => format!(
-                "add `--group-add {gid}`, or use `--runtime {HANDLER}`, which adds the node's \
+                "add `--group-add {gid}`, or use `--runtime {RUNTIME_HANDLER_NAME}`, which adds the node's \
                  group"
             ),
             Launcher::RuntimeHandler | Launcher::OciRuntime => {
@@ -259,7 +263,7 @@ impl Launcher {
         }
     }
 
-    pub(super) fn describe_replacement(self) -> &'static str {
+    pub(super) fn describe_container_replacement(self) -> &'static str {
         match self {
             Launcher::Pod => "delete the pod, so that a new one is created",
             Launcher::Docker => {
@@ -347,7 +351,7 @@ mod tests {
                 &["docker", "podman", "compose", "pod "],
             ),
         ] {
-            let text = launcher.describe_creation();
+            let text = launcher.describe_container_creation();
             for word in has {
                 assert!(text.contains(word), "{launcher:?}: no {word} in {text}");
             }

@@ -9,7 +9,7 @@ use device_class::discover::{Device, FoundClass, Inventory};
 use device_class::host::{Entry, HostView};
 use device_class::name::excerpt;
 
-use super::class::name_target;
+use super::class::find_class_new_argument;
 
 /// The maximum number of nodes that the message for a directory lists.
 const MAX_LISTED_NODES: usize = 8;
@@ -49,7 +49,7 @@ pub(super) fn describe_unclaimed_nodes(
     // Several USB devices may have the same ids, such as `usb:054c:06c1`, which are listed once.
     let targets: BTreeSet<String> = unclaimed_nodes
         .iter()
-        .filter_map(|node| name_target(node, host))
+        .filter_map(|node| find_class_new_argument(node, host))
         .collect();
     let targets: Vec<String> = targets.into_iter().collect();
     let (first, more_targets) = targets.split_first()?;

@@ -35,7 +35,7 @@ pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let waiting_containers = crate::live::find_unfulfilled_requests(&records, config)
         .into_iter()
         .filter(|(_, requests)| !requests.is_empty());
-    let names_by_id = containers::read_names_by_id(&config.host_root);
+    let names_by_id = containers::read_container_names_by_id(&config.host_root);
     let labels: Vec<String> = waiting_containers
         .map(|(id, _)| {
             let name = names_by_id.get(&id).map(String::as_str);

@@ -46,7 +46,7 @@ use hook::oci::{Bundle, BundleError};
 use hook::planner::{self, Caller, PlannerError};
 use hook::start::{self, StartError};
 use host_files::printable;
-use host_files::printable::{OutputForm, Printable};
+use host_files::printable::{OutputFormat, Printable};
 use injection_plan::plan::{Grant, InjectionPlan, Note};
 use serde::Serialize;
 
@@ -130,7 +130,7 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    fn from_unknown_container(unknown: containers::UnknownContainer) -> Self {
+    fn from_container_lookup_error(unknown: containers::ContainerLookupError) -> Self {
         CommandError::NoContainer {
             reason: unknown.reason,
             hint: unknown.fix,
@@ -412,7 +412,7 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
         // Control characters are escaped, because the plan contains texts that the image's author
         // chose.
         write!(
-            Printable::new(io::stdout().lock(), OutputForm::Lines),
+            Printable::new(io::stdout().lock(), OutputFormat::Lines),
             "{plan}"
         )?;
     }
@@ -421,7 +421,7 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
 
 /// Prints the names of the running containers. Shell completions use the output.
 fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let names = containers::list_running_names(&config.host_root);
+    let names = containers::list_running_container_names(&config.host_root);
     if as_json {
         print_json(&serde_json::json!({ "containers": names }))?;
     } else {

@@ -64,7 +64,7 @@ impl<'a> ContainerNames<'a> {
     fn insert_names(&mut self, lines: &mut [String]) {
         let mut ids = lines.iter().filter_map(|line| find_container_id(line));
         if ids.any(|id| !self.names_by_id.contains_key(id)) {
-            self.names_by_id = containers::read_names_by_id(self.host_root);
+            self.names_by_id = containers::read_container_names_by_id(self.host_root);
         }
         for line in lines {
             let named_line = find_container_id(line).and_then(|id| {

@@ -11,7 +11,7 @@ use hook::oci::Bundle;
 use hook::planner::{self, Caller};
 
 use super::containers::{self, EndedContainer};
-use super::doctor::device_requests::{self, ExaminedRequest};
+use super::doctor::device_requests::{self, ExaminedDeviceRequest};
 
 /// A container that Docker will start again after a pause.
 pub(super) struct RestartingContainer {
@@ -43,7 +43,7 @@ fn find_awaited_requests(ended_container: &EndedContainer, config: &Config) -> V
     if ended_container.has_runtime_without_hook() {
         return Vec::new();
     }
-    let requests = ExaminedRequest::examine_all(&ended_container.device_requests, config);
+    let requests = ExaminedDeviceRequest::examine_all(&ended_container.device_requests, config);
     let requested_variables = device_requests::list_variables(&requests);
     // Docker appends the variables, and the last value of a variable counts.
     let variables = [&*ended_container.env, &requested_variables].concat();

@@ -133,7 +133,7 @@ impl PlannedAttachment {
         {
             return Err(LiveError::NetInterface(step.owner_labels.clone()));
         }
-        let final_rules = apply::list_rules(&plan);
+        let final_rules = apply::list_planned_rules(&plan);
         let final_steps = plan.steps.clone();
         locked_container.retain_missing_steps(
             &mut plan,

@@ -79,7 +79,7 @@ pub(crate) fn detach(
     let mut remaining_record = record.clone();
     let mut detached_record =
         remaining_record.remove_devices(|device| devices.contains(&device.device_ref()));
-    remaining_record.end_requests(&cancelled_requests, &detached_record.devices);
+    remaining_record.cancel_requests(&cancelled_requests, &detached_record.devices);
     detached_record.awaited_requests = cancelled_requests;
     if !detached_record.has_content() {
         return Ok(DetachResult::default());
@@ -108,7 +108,7 @@ pub(crate) fn detach(
     // removed from the container.
     let detach_without_files = |record: &mut AttachmentRecord| {
         record.remove_devices(|device| devices.contains(&device.device_ref()));
-        record.end_requests(&detached_record.awaited_requests, &detached_record.devices);
+        record.cancel_requests(&detached_record.awaited_requests, &detached_record.devices);
         record.remove_revoked_rules(&detached_record.rules);
         record.add_content(Vec::new(), Vec::new(), detached_record.files.clone());
     };

@@ -129,7 +129,7 @@ impl<'c> Follower<'c> {
     }
 
     /// Updates all containers once, without waiting for an event.
-    pub(crate) fn update_all(&mut self) {
+    pub(crate) fn update_all_containers(&mut self) {
         self.restore_rules(ReportedContainers::default());
         self.update_changed_containers();
     }

@@ -19,13 +19,13 @@ use crate::{pages, process};
 
 /// An extender of kube-scheduler that prefers nodes whose devices are partly used
 #[derive(Debug, Parser)]
-#[command(name = "boathook-scheduler", version, after_help = HELP_END)]
+#[command(name = "boathook-scheduler", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const HELP_END: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   boathook-scheduler run --tls-dir /etc/tls       serve kube-scheduler by HTTPS
   boathook-scheduler run --listen 127.0.0.1:8888  serve a kube-scheduler on this machine

@@ -19,13 +19,13 @@ use crate::{pages, process};
 
 /// Replace the names by which pods request FPGAs with the device plugin's resources.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-webhook", version, after_help = HELP_END)]
+#[command(name = "boathook-webhook", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const HELP_END: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   boathook-webhook run                      serve the API server, with the certificate in /tls
   boathook-webhook run --tls-dir /etc/tls   with another one

@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::{Args, ValueEnum};
-use host_files::printable::{OutputForm, Printable};
+use host_files::printable::{OutputFormat, Printable};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The options for the level and the format of the log.
@@ -47,11 +47,11 @@ enum LogLevel {
 impl LogOptions {
     /// Starts the log of this process with these options. Panics if the log was already started.
     pub fn start(&self) {
-        // The log library writes each event with one call, as `OutputForm::Line` requires, which
+        // The log library writes each event with one call, as `OutputFormat::Line` requires, which
         // treats each write as one line.
         let form = match self.log_format {
-            LogFormat::Text => OutputForm::Line,
-            LogFormat::Json => OutputForm::Json,
+            LogFormat::Text => OutputFormat::Line,
+            LogFormat::Json => OutputFormat::Json,
         };
         let log = tracing_subscriber::fmt()
             .with_writer(move || Printable::new(io::stderr(), form))

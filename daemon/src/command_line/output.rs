@@ -3,23 +3,23 @@
 
 use std::io::{self, ErrorKind, Write};
 
-use host_files::printable::{OutputForm, Printable};
+use host_files::printable::{OutputFormat, Printable};
 use serde::Serialize;
 
 /// Prints lines on stdout. A closed pipe is not an error: readers such as `head` close the pipe
 /// when they have read enough.
 pub fn print_lines(lines: &str) -> io::Result<()> {
-    write_escaped(lines, OutputForm::Lines)
+    write_escaped(lines, OutputFormat::Lines)
 }
 
 /// Prints a value as a JSON document on stdout. A closed pipe is not an error, as for
 /// [`print_lines`].
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     let document = serde_json::to_string_pretty(value)?;
-    write_escaped(&(document + "\n"), OutputForm::Json)
+    write_escaped(&(document + "\n"), OutputFormat::Json)
 }
 
-fn write_escaped(text: &str, form: OutputForm) -> io::Result<()> {
+fn write_escaped(text: &str, form: OutputFormat) -> io::Result<()> {
     match Printable::new(io::stdout(), form).write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(io::Error::new(

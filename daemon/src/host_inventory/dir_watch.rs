@@ -41,7 +41,7 @@ const CREATION_EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFl
 const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify instance that watches directories. A directory may be created later than its watch.
-pub(crate) struct DirWatch {
+pub(crate) struct DirectoryWatch {
     directories: Vec<PathBuf>,
     events: AddWatchFlags,
     queue: AsyncFd<InotifyQueue>,
@@ -64,7 +64,7 @@ impl AsRawFd for InotifyQueue {
     }
 }
 
-impl DirWatch {
+impl DirectoryWatch {
     /// Starts to watch `directories`, some of which may not exist yet.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl DirWatch {
             reason = "what replaces it is unsafe; `InotifyQueue` owns its descriptor and never changes it"
         )]
         let queue = AsyncFd::new(InotifyQueue(queue))?;
-        let mut watch = DirWatch {
+        let mut watch = DirectoryWatch {
             directories,
             events,
             queue,
@@ -203,7 +203,7 @@ mod tests {
     async fn a_directory_is_watched_through_its_end_and_its_return() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("a/b");
-        let watch = DirWatch::new(vec![directory.clone()], WatchedEvents::Entries).unwrap();
+        let watch = DirectoryWatch::new(vec![directory.clone()], WatchedEvents::Entries).unwrap();
         let (tell, mut told_of) = mpsc::unbounded_channel();
         let watching = watch.run(|notice| {
             let _ = tell.send(match notice {

@@ -65,8 +65,8 @@ pub struct ClassScan<'a> {
 /// The state that one scan passes to the next one: values that health checks compare over time, and
 /// the programs that run in the background.
 #[derive(Debug, Default)]
-pub struct ScanMemory {
-    classes: BTreeMap<ClassName, ClassMemory>,
+pub struct ScanState {
+    classes: BTreeMap<ClassName, ClassScanState>,
     /// The classes that read a path which is not mounted in this container, each with the error.
     pub(crate) unmounted_classes: Arc<UnmountedClasses>,
     /// The checks of device files that are repeated every second in the time between two scans.
@@ -82,9 +82,9 @@ pub struct ScanMemory {
     pub(crate) waits_for_driver_properties: bool,
 }
 
-/// The state of one class in [`ScanMemory`].
+/// The state of one class in [`ScanState`].
 #[derive(Debug, Default)]
-struct ClassMemory {
+struct ClassScanState {
     health_history: HealthHistory,
     log: Option<KernelLog>,
     /// The log records that were read after the last scan. They are kept for the next scan.
@@ -100,7 +100,7 @@ struct ClassMemory {
 /// a loop does not fill the memory.
 const MAX_PENDING_RECORDS: usize = 65_536;
 
-impl ScanMemory {
+impl ScanState {
     /// Returns the earliest time at which the health of a device can change without an event. This
     /// is possible because a health rule can have a minimum duration.
     pub(crate) fn next_due_time(&self) -> Option<Instant> {
@@ -121,10 +121,10 @@ impl ScanMemory {
 
     /// Reads the new records of the kernel's log, without waiting for more. Returns whether one of
     /// them concerns a device.
-    pub(crate) fn has_relevant_log_record(&mut self) -> bool {
+    pub(crate) fn poll_kernel_log(&mut self) -> bool {
         let mut has_relevant_record = false;
         for class in self.classes.values_mut() {
-            has_relevant_record |= class.has_relevant_log_record();
+            has_relevant_record |= class.poll_kernel_log();
         }
         has_relevant_record
     }
@@ -138,7 +138,7 @@ impl ScanMemory {
     /// Creates a memory for a single scan. This scan reports the errors of the classes in
     /// `unmounted_classes`, which read a path that is not mounted.
     pub fn with_unmounted_classes(unmounted_classes: UnmountedClasses) -> Self {
-        ScanMemory {
+        ScanState {
             unmounted_classes: Arc::new(unmounted_classes),
             ..Self::default()
         }
@@ -147,14 +147,14 @@ impl ScanMemory {
     /// Creates an empty memory for repeated scans of the host whose root directory is `host_root`.
     /// A scan with this memory reads the kernel's log and runs programs.
     pub fn for_host(host_root: &Path) -> Self {
-        ScanMemory {
+        ScanState {
             host_root: Some(host_root.to_owned()),
             ..Self::default()
         }
     }
 }
 
-impl ClassMemory {
+impl ClassScanState {
     fn read_new_records(&mut self, host_root: &Path) -> io::Result<Vec<KernelLogRecord>> {
         let log = match self.log.take() {
             Some(log) => log,
@@ -167,7 +167,7 @@ impl ClassMemory {
 
     /// Reads the log records since the last call. Returns whether one of them concerns a device. An
     /// error is ignored here, because the next scan reads the log again and reports the error.
-    fn has_relevant_log_record(&mut self) -> bool {
+    fn poll_kernel_log(&mut self) -> bool {
         let Some(Ok(records)) = self.log.as_mut().map(KernelLog::read_new_records) else {
             return false;
         };
@@ -194,7 +194,7 @@ impl ClassMemory {
 pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,
-    memory: &mut ScanMemory,
+    memory: &mut ScanState,
     now: Instant,
 ) -> HostScan<'a> {
     memory
@@ -275,11 +275,11 @@ pub fn scan_host<'a>(
         let devices = &mut inventory.devices;
         // The health of partitioned devices is determined as well, because a partition that does
         // not exist yet has the health of its device.
-        let divided_devices = inventory
-            .divided_devices
+        let partitioned_devices = inventory
+            .partitioned_devices
             .iter_mut()
             .chain(&mut inventory.parts_only_devices);
-        let all_devices = devices.iter_mut().chain(divided_devices);
+        let all_devices = devices.iter_mut().chain(partitioned_devices);
         class_memory
             .health_history
             .update_health_with_log(all_devices, now, &log_records);
@@ -329,7 +329,7 @@ pub fn scan_host<'a>(
         {
             inventory.mark_all_unhealthy(&reason);
         }
-        inventory.refuse_mixed_devices(class);
+        inventory.mark_mixed_devices_unhealthy(class);
         let mut conflicts: BTreeMap<ResourceName, (NameConflict, usize)> = BTreeMap::new();
         inventory.devices.retain(|device| {
             let claim = name_owners.claim_name(device.resource.as_str(), &class.name);
@@ -361,7 +361,7 @@ pub fn scan_host<'a>(
 fn has_hardware(inventory: &Inventory) -> bool {
     let devices = [
         &inventory.devices,
-        &inventory.divided_devices,
+        &inventory.partitioned_devices,
         &inventory.parts_only_devices,
     ];
     let has_device = devices.into_iter().any(|devices| !devices.is_empty());
@@ -409,7 +409,7 @@ mod tests {
             );
             let name = "x".to_owned().try_into().unwrap();
             let class = [DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap()];
-            let (mut memory, start) = (ScanMemory::new(), Instant::now());
+            let (mut memory, start) = (ScanState::new(), Instant::now());
             for (seconds, healthy) in [(0, true), (31, false)] {
                 let mut host = RecordedHost::default();
                 host.add_file("/sys/x/beat", "7");
@@ -419,7 +419,7 @@ mod tests {
                 let found = &scan.classes[0].inventory;
                 assert!(found.devices[0].health.is_healthy(), "{:?}", found.devices);
                 let whole = found
-                    .divided_devices
+                    .partitioned_devices
                     .first()
                     .or(found.parts_only_devices.first())
                     .unwrap();
@@ -435,7 +435,7 @@ mod tests {
                     device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
         let name = "x".to_owned().try_into().unwrap();
         let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
-        let (mut memory, start) = (ScanMemory::new(), Instant::now());
+        let (mut memory, start) = (ScanState::new(), Instant::now());
         for (seconds, beat, healthy) in [
             (0, "7", true),
             (30, "7", true),

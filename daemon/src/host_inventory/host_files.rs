@@ -28,7 +28,7 @@ mod tests {
     use device_class::host::RealHost;
     use device_class::ld_cache::{Abi, LdCache, NewEntry};
 
-    use crate::host_inventory::{ScanMemory, scan_host};
+    use crate::host_inventory::{ScanState, scan_host};
 
     use super::*;
 
@@ -43,7 +43,7 @@ mod tests {
         let library = Path::new("/usr/lib/libx.so.1");
         let health = || {
             let host = RealHost::open(root.path()).unwrap();
-            let scan = scan_host(&class, &host, &mut ScanMemory::new(), Instant::now());
+            let scan = scan_host(&class, &host, &mut ScanState::new(), Instant::now());
             scan.classes[0].inventory.devices[0].health.clone()
         };
         // The plugin's container has no loader cache of the host.

@@ -35,7 +35,7 @@ impl NodeConfig {
         }
         let host_root = config.host_root.clone();
         let config = match mounted_root {
-            Some(root) => config.mounted_at(root),
+            Some(root) => config.with_root_prefix(root),
             None => config,
         };
         Ok(NodeConfig { config, host_root })

@@ -20,7 +20,7 @@ use crate::host_inventory::hotplug::{self, WatchTask};
 use crate::host_inventory::response_check::has_changed_response;
 use crate::host_inventory::slow_scan::wait_for_scan;
 use crate::host_inventory::{
-    Classes, FaultLog, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
+    Classes, FaultLog, HostScan, Notifications, Notifier, ScanProgress, ScanState, scan_host,
 };
 
 /// The delay between the first event and the scan. Events that arrive during the delay need no
@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The work that is due after a change on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatcherTask {
+pub enum DueWork {
     /// Scan the host, because a device may have changed, or because the scan interval has passed.
     Scan,
     /// Read the class files and scan the host, because a class may have changed.
@@ -58,7 +58,7 @@ pub struct ScanOutcome<T> {
 pub struct HostWatcher {
     config: Config,
     server: Server,
-    memory: ScanMemory,
+    memory: ScanState,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
     /// Whether no class file could be read when the class files were last loaded.
@@ -104,7 +104,7 @@ impl HostWatcher {
     pub fn new(config: Config, server: Server) -> Self {
         let (program_notifier, program_notifications) = Notifier::new();
         let mut watcher = HostWatcher {
-            memory: ScanMemory::for_host(&config.host_root),
+            memory: ScanState::for_host(&config.host_root),
             program_notifier,
             program_notifications,
             config,
@@ -156,7 +156,7 @@ impl HostWatcher {
         period: Duration,
         directory: Option<PathBuf>,
         reload_notifications: &mut Notifications,
-    ) -> WatcherTask {
+    ) -> DueWork {
         if self.change_watcher.is_some() {
             tokio::time::sleep(MIN_SCAN_INTERVAL).await;
         }
@@ -182,22 +182,22 @@ impl HostWatcher {
         let (memory, host_root) = (&mut self.memory, &self.config.host_root);
         let poll_thread = &mut self.poll_thread;
         let task = tokio::select! {
-            () = tokio::time::sleep(period) => WatcherTask::Scan,
-            () = wait_for_health_change(memory, host_root, poll_thread) => WatcherTask::Scan,
-            () = change_watcher.device_notifications.wait() => WatcherTask::Scan,
-            () = self.program_notifications.wait() => WatcherTask::Scan,
-            () = change_watcher.class_file_notifications.wait() => WatcherTask::LoadClasses,
-            () = reload_notifications.wait() => WatcherTask::LoadClasses,
+            () = tokio::time::sleep(period) => DueWork::Scan,
+            () = wait_for_health_change(memory, host_root, poll_thread) => DueWork::Scan,
+            () = change_watcher.device_notifications.wait() => DueWork::Scan,
+            () = self.program_notifications.wait() => DueWork::Scan,
+            () = change_watcher.class_file_notifications.wait() => DueWork::LoadClasses,
+            () = reload_notifications.wait() => DueWork::LoadClasses,
         };
         // One scan should cover several events: a driver creates several device nodes in a row, and
         // an editor writes a file in several steps.
         tokio::time::sleep(EVENT_DELAY).await;
         change_watcher.device_notifications.clear();
         match task {
-            WatcherTask::Scan if !self.are_all_files_unreadable => WatcherTask::Scan,
+            DueWork::Scan if !self.are_all_files_unreadable => DueWork::Scan,
             _ => {
                 change_watcher.class_file_notifications.clear();
-                WatcherTask::LoadClasses
+                DueWork::LoadClasses
             }
         }
     }
@@ -242,7 +242,7 @@ impl HostWatcher {
         // configuration, because such a class may be in that file.
         if self.class_errors.count() == 0 {
             let class_names = sources.iter().map(|source| source.name.as_str());
-            let warnings = self.config.warn_of_unknown_classes(class_names);
+            let warnings = self.config.describe_unknown_classes(class_names);
             self.unknown_classes
                 .report_faults(warnings, |warning| tracing::warn!("{warning}"));
         }
@@ -293,7 +293,7 @@ impl HostWatcher {
     ) -> Option<T> {
         let classes = Arc::clone(&self.classes);
         let host_root = self.config.host_root.clone();
-        let mut memory = std::mem::replace(&mut self.memory, ScanMemory::for_host(&host_root));
+        let mut memory = std::mem::replace(&mut self.memory, ScanState::for_host(&host_root));
         memory.unmounted_classes = Arc::clone(&self.unmounted_classes);
         memory.notifier = Some(self.program_notifier.clone());
         // The DRA driver holds the locks of divisible devices only during a scan. A program that
@@ -341,7 +341,7 @@ impl HostWatcher {
 /// Waits until a device stops answering, until it answers again, or until a new record of the
 /// kernel's log concerns a device.
 async fn wait_for_health_change(
-    memory: &mut ScanMemory,
+    memory: &mut ScanState,
     host_root: &Path,
     poll_thread: &mut Option<JoinHandle<bool>>,
 ) {
@@ -351,7 +351,7 @@ async fn wait_for_health_change(
     }
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        if memory.has_relevant_log_record() {
+        if memory.poll_kernel_log() {
             return;
         }
         if checks.is_empty() {

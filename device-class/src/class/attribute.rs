@@ -1,6 +1,6 @@
 //! The entries of `attributes`: where the attributes of devices and of the host are read from.
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -35,7 +35,7 @@ pub enum Origin {
         text: Text,
         /// The regular expression that selects the value: its first group, or the whole match if it
         /// has no group. Without an expression, the value is the trimmed first line of the text.
-        regex: Option<Pattern>,
+        regex: Option<RegexPattern>,
     },
     /// A symbolic link. The value is the last component of the link's target, such as the name of a
     /// driver.
@@ -87,29 +87,29 @@ pub enum Text {
 /// expression is reported for its line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Pattern(pub(crate) regex_lite::Regex);
+pub struct RegexPattern(pub(crate) regex_lite::Regex);
 
-impl TryFrom<String> for Pattern {
+impl TryFrom<String> for RegexPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         let regex = regex_lite::Regex::new(&text);
         regex
-            .map(Pattern)
+            .map(RegexPattern)
             .map_err(|error| format!("bad regex `{text}`: {error}"))
     }
 }
 
 /// Compares the texts of the two expressions, because `regex_lite::Regex` has no `PartialEq`.
-impl PartialEq for Pattern {
+impl PartialEq for RegexPattern {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_str() == other.0.as_str()
     }
 }
 
-impl Eq for Pattern {}
+impl Eq for RegexPattern {}
 
-impl Pattern {
+impl RegexPattern {
     pub(crate) fn is_match(&self, text: &str) -> bool {
         self.0.is_match(text)
     }
@@ -199,7 +199,7 @@ pub(super) struct RawAttributeSource {
     key: Option<Template>,
     /// A regular expression that selects the value: its first group, or the whole match if it has
     /// no group. Default: the trimmed first line.
-    regex: Option<Pattern>,
+    regex: Option<RegexPattern>,
     /// A template for the value. It may use attributes that were read before this one.
     value: Option<Template>,
     /// A template for the key of a fact that a program of `[[facts]]` reports. The value is the
@@ -337,5 +337,5 @@ pub(super) fn fill_with_ones(template: &Template) -> Result<String, TemplateErro
     let ones = template
         .attributes()
         .map(|name| (name.clone(), "1".to_owned()));
-    template.fill(&inserted(ones))
+    template.fill(&collect_by_insertion(ones))
 }

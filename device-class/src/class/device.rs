@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 #[cfg(test)]
 use super::schema;
-use super::{Directory, File, HealthCheck, Links, NetDevice, Node, Unmask};
+use super::{Directory, File, HealthCheck, Links, NetDevice, Node, UnmaskedPath};
 use crate::name::EnvName;
 use crate::template::Template;
 
@@ -48,24 +48,24 @@ pub struct DeviceSpec {
     pub health: Vec<HealthCheck>,
     /// The nodes of the device: paths or tables.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<Node>>"))]
     pub nodes: Vec<Node>,
     /// The network interfaces of the device, which are moved into the container: a path or a table.
-    #[cfg_attr(test, schemars(with = "Option<schema::TextOr<NetDevice>>"))]
+    #[cfg_attr(test, schemars(with = "Option<schema::TextOrTable<NetDevice>>"))]
     pub netdev: Option<NetDevice>,
     /// Files and sockets that a container gets with the device: paths or tables.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<File>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<File>>"))]
     pub files: Vec<File>,
     /// Directories that a container gets with the device: paths or tables.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Directory>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<Directory>>"))]
     pub directories: Vec<Directory>,
     /// Templates for files and directories in masked directories that are visible to a container
     /// with the device.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
-    pub unmask: Vec<Unmask>,
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<UnmaskedPath>>"))]
+    pub unmask: Vec<UnmaskedPath>,
     /// Templates for environment variables that a container gets with the device. The plugin sets
     /// them or, outside Kubernetes, `boathook-runtime`; a hook cannot set variables. A variable
     /// that the container's configuration already sets is not changed. The plugin sets the request

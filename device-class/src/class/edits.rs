@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::image_libraries::ImageLibraries;
 use super::path_template::PathTemplate;
 #[cfg(test)]
-use super::schema::TextOr;
+use super::schema::TextOrTable;
 use super::{Directory, File, Library, LibraryNamePatterns, Node};
 use crate::name::CapabilityName;
 use crate::template::Template;
@@ -34,11 +34,11 @@ pub struct Edits {
     pub library_version: Option<Template>,
     /// Nodes that control the driver and belong to no single device, such as `/dev/vendorctl`.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<TextOr<Node>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<TextOrTable<Node>>"))]
     pub nodes: Vec<Node>,
     /// Shared libraries. A library is named by its soname.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<TextOr<Library>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<TextOrTable<Library>>"))]
     pub libraries: Vec<Library>,
     /// Patterns that select additional libraries by name, from the host's ld.so.cache and from
     /// `library_directories`. So a container also gets the libraries of drivers that are newer than
@@ -50,15 +50,15 @@ pub struct Edits {
     /// Programs. None of them is required: a container gets those that the host has at these paths
     /// or in `program_directories`.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<TextOrTable<File>>"))]
     pub binaries: Vec<File>,
     /// Other files.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<TextOrTable<File>>"))]
     pub files: Vec<File>,
     /// Directories that the container gets with everything in them.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<TextOr<Directory>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<TextOrTable<Directory>>"))]
     pub directories: Vec<Directory>,
     /// A template for the paths of list files on the host. `{list}` stands for a name in the
     /// variable `lists_env`. Each line of a list file is the absolute path of a file or directory

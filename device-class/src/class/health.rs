@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::attribute::{Pattern, fill_with_ones};
+use super::attribute::{RegexPattern, fill_with_ones};
 use super::condition::Expectation;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
@@ -63,10 +63,10 @@ pub struct LoggedFaults {
     pub codes: Vec<u32>,
     /// A pattern that a log line with one of `codes` must also match to count as a fault. `None`
     /// means that the number alone is enough.
-    pub fault_pattern: Option<Pattern>,
+    pub fault_pattern: Option<RegexPattern>,
     /// A pattern for the log lines that report the end of the fault. `None` means that the driver
     /// logs no such line.
-    pub recovery_pattern: Option<Pattern>,
+    pub recovery_pattern: Option<RegexPattern>,
 }
 
 /// A program of the host, such as the driver's own tool, that reports whether a device is healthy.
@@ -148,12 +148,12 @@ pub(super) struct RawHealthCheck {
     /// the expression. The expression must not match names that a local user chooses, such as names
     /// of processes.
     #[serde(rename = "words")]
-    fault_pattern: Option<Pattern>,
+    fault_pattern: Option<RegexPattern>,
     /// With `kernel_log`: a regular expression for the line with which the driver reports that the
     /// fault has ended. The line must begin with the text of `kernel_log`, and the rest of the line
     /// must match the expression.
     #[serde(rename = "repaired")]
-    recovery_pattern: Option<Pattern>,
+    recovery_pattern: Option<RegexPattern>,
     /// A program of the host: templates for its absolute path and its arguments. The device is
     /// healthy if the program exits with status 0 and prints what `equals`, `one_of` or
     /// `not_equals` requires. The plugin runs the program if config.toml has `health_programs =

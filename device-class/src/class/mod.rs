@@ -36,14 +36,14 @@ mod text_search;
 mod unmask;
 mod validate;
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
 
 pub use allocate::{Allocate, PlacementPolicy};
-pub use attribute::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
+pub use attribute::{AttributeSource, ExpectedContent, Origin, RegexPattern, Text};
 pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
 pub use device::DeviceSpec;
@@ -61,7 +61,7 @@ pub use library::{Library, LibraryNamePatterns, NamePattern, SoName, SoNameTempl
 pub use links::{LinkPeers, Links};
 pub use list_changes::ListChanges;
 pub use name_owners::{NameConflict, NameOwners};
-pub use need::Need;
+pub use need::NeededCapability;
 pub use net_device::NetDevice;
 pub use node::{Group, GroupId, Node, NodeCreation, NodeMode, PROC_DEVICES_PATH};
 pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
@@ -73,14 +73,14 @@ pub use prepare::{MAX_CONTAINER_START_TIME, Prepare, Timeout};
 pub use property_program::PropertyProgram;
 pub(crate) use property_program::list_word_attributes;
 pub use report_pattern::{ReportPattern, skip_report_patterns};
-pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
+pub use request::{EnvPairSpec, Normalization, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 #[cfg(test)]
 pub(crate) use schema::generator as schema_generator;
 pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub use source::{Source, SymlinkRule, UnclaimedHardware};
-pub use unmask::Unmask;
+pub use unmask::UnmaskedPath;
 
 use crate::name::{CapabilityName, ClassName, ResourceName};
 use crate::pattern::PathPattern;
@@ -155,8 +155,8 @@ pub struct ClassSpec {
     /// Linux capabilities that programs need to use the devices. Boathook reports if a container
     /// does not have them, but does not give them to any container.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Need>>"))]
-    pub needs: Vec<Need>,
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<NeededCapability>>"))]
+    pub needs: Vec<NeededCapability>,
     /// How a container requests devices of the class.
     pub request: RequestSpec,
     /// A template for the driver's root directory, if it is not the root of the host. It is a
@@ -211,7 +211,7 @@ pub struct ClassSpec {
     /// Labels of a Kubernetes node, which Node Feature Discovery sets. The key is the name of the
     /// label. Each resource also gets the label `RESOURCE.count` with the number of its devices.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "BTreeMap<String, schema::TextOr<Label>>"))]
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, schema::TextOrTable<Label>>"))]
     pub labels: BTreeMap<LabelName, Label>,
     /// What a device has for its `[[parts]]`, in addition to slots. The key is the name of a
     /// counter, such as `compute`. The value is a template for a number and may use the attributes
@@ -283,7 +283,7 @@ impl ClassSpec {
         let edits = self.edits.iter().map(|edits| &edits.capability);
         let names = edits.chain(nodes.map(|node| &node.capability));
         let names = names.chain([&self.request.capability_32bit]);
-        inserted(names.flatten().cloned())
+        collect_by_insertion(names.flatten().cloned())
     }
 
     /// Returns the capabilities that exclude: a container with one of them does not get the
@@ -293,7 +293,7 @@ impl ClassSpec {
             .edits
             .iter()
             .filter_map(|edits| edits.unless_capability.clone());
-        inserted(exceptions)
+        collect_by_insertion(exceptions)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::name::LinuxCapability;
 )]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "need"))]
-pub struct Need {
+pub struct NeededCapability {
     /// The name of the capability, as listed in capabilities(7).
     pub capability: LinuxCapability,
     /// What fails without the capability, such as `mounting`. Default: any use of the device.

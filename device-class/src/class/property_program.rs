@@ -1,7 +1,7 @@
 //! Programs of a driver that report properties of devices which cannot be read from files
 //! (`[[facts]]`).
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::Error;
@@ -172,7 +172,8 @@ impl PropertyProgram {
             .input_property_key
             .iter()
             .flat_map(|_| list_word_attributes());
-        let mut known_attributes: BTreeSet<_> = inserted(captures.cloned().chain(word_names));
+        let mut known_attributes: BTreeSet<_> =
+            collect_by_insertion(captures.cloned().chain(word_names));
         let mut arguments = self.command.iter();
         arguments.try_for_each(|argument| check_template(argument, &known_attributes))?;
         known_attributes.extend(

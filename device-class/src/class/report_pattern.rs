@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 
-use super::attribute::Pattern;
+use super::attribute::RegexPattern;
 
 static SKIPS_REPORT_PATTERNS: AtomicBool = AtomicBool::new(false);
 
@@ -35,7 +35,7 @@ impl TryFrom<String> for ReportPattern {
         if skips_report_patterns() {
             return Ok(ReportPattern(None));
         }
-        Pattern::try_from(text).map(|pattern| ReportPattern(Some(pattern.0)))
+        RegexPattern::try_from(text).map(|pattern| ReportPattern(Some(pattern.0)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a container requests devices, capabilities and files (`[request]`).
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
@@ -84,7 +84,7 @@ pub struct RequestSpec {
     /// The requirements that an image states about the host.
     pub requirements: Option<RequirementSpec>,
     /// Pairs of variables with which a container sets a value for a single device.
-    pub pairs: Option<PairSpec>,
+    pub pairs: Option<EnvPairSpec>,
 }
 
 impl RequestSpec {
@@ -98,13 +98,13 @@ impl RequestSpec {
     /// capabilities does not include them.
     pub fn switchable_capabilities(&self) -> BTreeSet<&CapabilityName> {
         let switches = self.switches.values();
-        inserted(switches.flat_map(BTreeMap::values))
+        collect_by_insertion(switches.flat_map(BTreeMap::values))
     }
 
     /// Returns the capabilities of a container that requests none: the default capabilities, and
     /// all capabilities that these imply.
     pub fn find_default_capabilities(&self) -> BTreeSet<CapabilityName> {
-        let capabilities = inserted(self.default_capabilities.iter().cloned());
+        let capabilities = collect_by_insertion(self.default_capabilities.iter().cloned());
         self.with_implied(&capabilities)
     }
 
@@ -184,7 +184,7 @@ impl RequirementSpec {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "pairs"))]
-pub struct PairSpec {
+pub struct EnvPairSpec {
     /// The prefix of the first variable of a pair, which selects the device. After the prefix comes
     /// the number of the pair.
     #[serde(rename = "select_env")]
@@ -202,7 +202,7 @@ pub struct PairSpec {
     /// How both variables and `select` are changed before they are compared. `lower` changes them
     /// to lower case; `hex` also removes dashes. Default `lower`.
     #[serde(default)]
-    pub normalize: Normalize,
+    pub normalize: Normalization,
 }
 
 /// How texts are changed before they are compared, so that different spellings of a value are
@@ -210,7 +210,7 @@ pub struct PairSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Normalize {
+pub enum Normalization {
     /// Texts are compared in lower case.
     #[default]
     Lower,
@@ -218,14 +218,14 @@ pub enum Normalize {
     Hex,
 }
 
-impl PairSpec {
+impl EnvPairSpec {
     /// Normalizes a value of `[request.pairs]` before it is compared, so that different spellings
     /// are equal. With `hex`, `A1-B2` becomes `a1b2`.
     pub fn normalize_value(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         match self.normalize {
-            Normalize::Lower => text,
-            Normalize::Hex => text.replace('-', ""),
+            Normalization::Lower => text,
+            Normalization::Hex => text.replace('-', ""),
         }
     }
 }

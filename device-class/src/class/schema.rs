@@ -11,7 +11,7 @@ pub const JSON_SCHEMA: &str = include_str!("../../schema.json");
 #[derive(schemars::JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
-pub(super) enum TextOr<T> {
+pub(super) enum TextOrTable<T> {
     Text(String),
     Table(T),
 }

@@ -67,7 +67,7 @@ pub struct ClassConfig {
     pub value_replacements: BTreeMap<AttributeName, BTreeMap<String, String>>,
     /// Additional directories of the host that every container with the class gets, such as a
     /// directory with the sockets of the driver's daemon.
-    #[cfg_attr(test, schemars(with = "Vec<super::schema::TextOr<Directory>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<super::schema::TextOrTable<Directory>>"))]
     pub directories: Vec<Directory>,
     /// The mode of the class's device nodes in containers. It overrides the class file, and the
     /// modes of the nodes on the host.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 #[cfg(test)]
 use super::schema;
-use super::{AttributeSource, Condition, HealthCheck, Node, Unmask};
+use super::{AttributeSource, Condition, HealthCheck, Node, UnmaskedPath};
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
@@ -46,13 +46,13 @@ pub struct Source {
     pub require: Vec<Condition>,
     /// Nodes of the devices that this table finds, in addition to `nodes` of `[device]`.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<Node>>"))]
     pub nodes: Vec<Node>,
     /// Files and directories in masked directories that are visible to containers with a device of
     /// this table.
     #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
-    pub unmask: Vec<Unmask>,
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOrTable<UnmaskedPath>>"))]
+    pub unmask: Vec<UnmaskedPath>,
     /// Health checks for the devices that this table finds, in addition to `health` of `[device]`.
     #[serde(default)]
     pub health: Vec<HealthCheck>,

@@ -18,7 +18,7 @@ use crate::pattern::PathPattern;
 )]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "unmask"))]
-pub struct Unmask {
+pub struct UnmaskedPath {
     /// A template for the path. The path is the same on the host and in the container.
     pub path: PathTemplate,
     /// A pattern of host paths. The container sees each matching path; it is not an error if none

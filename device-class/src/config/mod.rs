@@ -128,7 +128,7 @@ impl Default for Config {
 impl Config {
     /// Puts `root` in front of the host paths in the configuration, for a process in a container in
     /// which the host's root directory is mounted at `root`, such as `/host`.
-    pub fn mounted_at(mut self, root: &Path) -> Self {
+    pub fn with_root_prefix(mut self, root: &Path) -> Self {
         let to_mounted_path = |path: &Path| to_path_in_root(root, path);
         self.host_root = to_mounted_path(&self.host_root);
         self.classes = self
@@ -165,7 +165,7 @@ impl Config {
 
     /// Returns a warning for each table `[class.NAME]` whose class does not exist, with the class
     /// that was probably meant.
-    pub fn warn_of_unknown_classes<'a>(
+    pub fn describe_unknown_classes<'a>(
         &'a self,
         known_names: impl Iterator<Item = &'a str> + Clone,
     ) -> impl Iterator<Item = String> {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
-use crate::class::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
+use crate::class::{AttributeSource, ExpectedContent, Origin, RegexPattern, Text};
 use crate::driver_properties::DriverProperties;
 use crate::formula;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
@@ -171,7 +171,7 @@ fn read_source(
                 None => first_line(&text),
                 // The last line of a file of the kernel ends with a line feed, and a string of the
                 // device tree with a NUL byte, before which `$` does not match.
-                Some(Pattern(regex)) => regex
+                Some(RegexPattern(regex)) => regex
                     .captures(text.trim_end_matches(['\n', '\0']))
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())

@@ -2,7 +2,7 @@
 //! in the templates of the class with the candidate's attributes, and looks up the device's nodes
 //! and files on the host.
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -174,7 +174,7 @@ pub(super) fn build_device(
         files,
         directories,
         unmasked_entries,
-        env: inserted(env.collect::<Result<Vec<_>, DeviceError>>()?),
+        env: collect_by_insertion(env.collect::<Result<Vec<_>, DeviceError>>()?),
         state,
         attributes: attributes.clone(),
     })

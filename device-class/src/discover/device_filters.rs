@@ -42,7 +42,7 @@ pub(super) fn take_hidden_devices(
 /// Returns a warning for each entry of `only` and `except` that matches no device of this host. If
 /// the host has no devices of the class, there are no warnings, because several hosts may share the
 /// same config.toml.
-pub(super) fn warn_about_unmatched_filters(
+pub(super) fn describe_unmatched_filters(
     settings: &ClassConfig,
     devices: &[&[Device]],
     host: &dyn HostView,

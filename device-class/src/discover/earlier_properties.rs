@@ -28,7 +28,10 @@ pub fn keep_earlier_properties(
 ) {
     let (attribute_keys, link_keys) = list_device_keys(class);
     let inventory = scan_with_properties(class, host, Some(&earlier_properties));
-    let devices = inventory.devices.iter().chain(&inventory.divided_devices);
+    let devices = inventory
+        .devices
+        .iter()
+        .chain(&inventory.partitioned_devices);
     let devices: Vec<&Device> = devices.chain(&inventory.parts_only_devices).collect();
     let mut kept_keys = BTreeSet::new();
     for device in &devices {

@@ -35,7 +35,7 @@ pub struct EditSelection<'a> {
 /// so that it searches links to only these devices.
 pub trait RequestedDevices: fmt::Debug {
     /// Returns the ids of the devices in the inventory that the container can get.
-    fn find_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId>;
+    fn find_requested_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId>;
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
@@ -213,13 +213,13 @@ pub(super) fn find_symlink_directory_masks(
         select_edits(class, capabilities).flat_map(|selected_edits| &selected_edits.edits.masks);
     let masks = masks.map(|spec| mask::find_mask(spec, attributes, host));
     let mut masks = masks.collect::<Result<Vec<_>, _>>()?;
-    masks.retain(|mask| mask::has_only_links(&mask.path));
+    masks.retain(|mask| mask::is_sysfs_link_directory(&mask.path));
     Ok(masks)
 }
 
 /// Looks up the device nodes of `[[edits]]`, for a report about missing nodes. Leaves out a node if
 /// its look-up fails.
-pub(super) fn find_readable_nodes(
+pub(super) fn find_nodes_without_errors(
     class: &DeviceClass,
     selection: EditSelection<'_>,
     attributes: &Attributes,

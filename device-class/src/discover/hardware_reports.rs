@@ -78,7 +78,7 @@ pub fn describe_missing_nodes<'a>(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Vec<String> {
-    let nodes = edits::find_readable_nodes(class, selection.into(), attributes, host);
+    let nodes = edits::find_nodes_without_errors(class, selection.into(), attributes, host);
     let absences = nodes.into_iter().filter_map(|node| node.absence);
     absences.map(|absence| absence.message).collect()
 }

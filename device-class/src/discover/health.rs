@@ -9,8 +9,8 @@ use super::{Device, FoundNode, Inventory, Presence, attributes, search};
 use crate::class::{
     DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
 };
+use crate::collect_by_insertion;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
-use crate::inserted;
 use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
 
@@ -241,7 +241,7 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
         } => Some(name),
         _ => None,
     });
-    let properties: BTreeSet<&AttributeName> = inserted(properties);
+    let properties: BTreeSet<&AttributeName> = collect_by_insertion(properties);
     let source_checks = sources.iter().flat_map(|source| &source.health);
     let mut checks = class.spec.device.health.iter().chain(source_checks);
     checks.any(|check| match &check.test {

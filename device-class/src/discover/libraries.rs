@@ -1,7 +1,7 @@
 //! Finds the libraries of a class in a host's ld.so.cache, and in the directories that the class
 //! names.
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ impl LibrarySearch<'_> {
     ) -> Result<Vec<SoName>, DeviceError> {
         let cached_names = self.driver_root.view.library_names(abi);
         let cached_names = cached_names.map_err(|error| DeviceError::io(LD_CACHE_PATH, &error))?;
-        let mut candidate_names: BTreeSet<String> = inserted(cached_names);
+        let mut candidate_names: BTreeSet<String> = collect_by_insertion(cached_names);
         if abi == ProgramAbi::Native {
             for directory in &self.directories {
                 let is_match = |name: &str| names.matches_name(name);
@@ -236,7 +236,7 @@ impl LibrarySearch<'_> {
             }
         };
         let mut links: BTreeSet<String> =
-            inserted(links.iter().map(|name| name.as_str().to_owned()));
+            collect_by_insertion(links.iter().map(|name| name.as_str().to_owned()));
         links.insert(soname.clone());
         let mut image_links = links.clone();
         image_links.retain(|link| abi == ProgramAbi::Native && self.has_image_link(link));

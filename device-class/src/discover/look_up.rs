@@ -101,7 +101,10 @@ fn look_up_device_paths(
     if paths.is_empty() {
         return Vec::new();
     }
-    let requestable_devices = inventory.devices.iter().chain(&inventory.divided_devices);
+    let requestable_devices = inventory
+        .devices
+        .iter()
+        .chain(&inventory.partitioned_devices);
     let nodes = NodePaths::new(requestable_devices, host);
     let paths = paths.iter();
     paths.map(|path| (path.clone(), nodes.find(path))).collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::found::{BitmaskFile, FoundCopy, FoundMask, Presence, UnmaskedEntry};
 use super::paths::look_up_path;
 use super::{DeviceError, attributes};
-use crate::class::{Mask, Unmask};
+use crate::class::{Mask, UnmaskedPath};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE_BYTES};
 use crate::template::Attributes;
 
@@ -38,7 +38,7 @@ pub(super) fn find_mask(
 /// Looks up a file or directory that stays visible to a container with the device although it is in
 /// a masked directory.
 pub(super) fn find_unmasked_entry(
-    spec: &Unmask,
+    spec: &UnmaskedPath,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<UnmaskedEntry, DeviceError> {
@@ -61,7 +61,7 @@ pub(super) fn find_unmasked_entry(
 /// same kernel. A mount of the target directory in place of the link would break relative links in
 /// the directory, such as `device`.
 fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
-    if !has_only_links(path) || !host.is_link(path) {
+    if !is_sysfs_link_directory(path) || !host.is_link(path) {
         return None;
     }
     host.read_link(path).ok()
@@ -70,7 +70,7 @@ fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
 /// Returns whether the kernel has only symbolic links to directories in /sys/devices below `path`,
 /// such as /sys/class/npu. A mask over such a path keeps programs from listing other devices, but
 /// hides no secrets: the directories in /sys/devices stay visible.
-pub fn has_only_links(path: &Path) -> bool {
+pub fn is_sysfs_link_directory(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
 

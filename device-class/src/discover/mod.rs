@@ -64,7 +64,7 @@ pub use inaccessible_devices::InaccessibleDevice;
 pub use kernel_log::KernelLogRecord;
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, find_refusal_reason, look_up_class, look_up_nodes};
-pub use mask::has_only_links;
+pub use mask::is_sysfs_link_directory;
 pub use names::{DeviceNames, NameKind};
 pub use naming::NameOrigin;
 pub use net_devices::{NetInterface, NetInterfaceSearch};
@@ -93,7 +93,7 @@ pub struct Inventory {
     pub devices: Vec<Device>,
     /// Devices that are divided into partitions and therefore not offered. A request may still name
     /// such a device, and gets the whole device without its partitions.
-    pub divided_devices: Vec<Device>,
+    pub partitioned_devices: Vec<Device>,
     /// Devices that are divided into partitions and that no request may name. Containers get only
     /// the partitions.
     pub parts_only_devices: Vec<Device>,
@@ -142,7 +142,7 @@ impl Inventory {
 
     /// Marks all devices of a resource as unhealthy if their values of `uniform` in `[device]`
     /// differ. A container that requests the resource could not choose among such devices.
-    pub fn refuse_mixed_devices(&mut self, class: &DeviceClass) {
+    pub fn mark_mixed_devices_unhealthy(&mut self, class: &DeviceClass) {
         let Some(uniform) = &class.spec.device.uniform else {
             return;
         };
@@ -257,11 +257,11 @@ pub struct StateFile {
 /// cannot be read is left out with a warning, because hardware can disappear during the scan.
 pub fn find_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = scan_devices(class, host);
-    let divided_devices = inventory
-        .divided_devices
+    let partitioned_devices = inventory
+        .partitioned_devices
         .iter_mut()
         .chain(&mut inventory.parts_only_devices);
-    let devices = inventory.devices.iter_mut().chain(divided_devices);
+    let devices = inventory.devices.iter_mut().chain(partitioned_devices);
     HealthHistory::default().update_health_with_log(devices, Instant::now(), &[]);
     inventory
 }
@@ -334,24 +334,24 @@ fn scan_with_properties(
     }
     order::remove_duplicate_devices(&mut inventory);
     inaccessible_devices::take_inaccessible_devices(&mut inventory, host);
-    (inventory.divided_devices, inventory.parts_only_devices) =
+    (inventory.partitioned_devices, inventory.parts_only_devices) =
         order::take_divided_devices(&mut inventory.devices);
     let settings = &class.settings;
     let device_lists = [
         &inventory.devices[..],
-        &inventory.divided_devices,
+        &inventory.partitioned_devices,
         &inventory.parts_only_devices,
     ];
-    let warnings = device_filters::warn_about_unmatched_filters(settings, &device_lists, host);
+    let warnings = device_filters::describe_unmatched_filters(settings, &device_lists, host);
     inventory.warnings.extend(warnings);
     let hidden_devices =
         device_filters::take_hidden_devices(&mut inventory.devices, settings, host).into_iter();
     inventory.hidden_ids = hidden_devices.map(|device| device.id).collect();
-    for divided_devices in [
-        &mut inventory.divided_devices,
+    for partitioned_devices in [
+        &mut inventory.partitioned_devices,
         &mut inventory.parts_only_devices,
     ] {
-        device_filters::take_hidden_devices(divided_devices, settings, host);
+        device_filters::take_hidden_devices(partitioned_devices, settings, host);
     }
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine_devices(sharing, &mut inventory);

@@ -1,7 +1,7 @@
 //! Sorts and numbers the devices of a class. Removes duplicates, and devices that are divided into
 //! partitions.
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Device, Inventory};
@@ -32,7 +32,7 @@ fn sort_key(device: &Device) -> SortKey {
 pub(super) fn sort_devices(devices: &mut [Device]) {
     let whole_devices = devices.iter().filter(|device| device.part_of.is_none());
     let keys: BTreeMap<DeviceId, SortKey> =
-        inserted(whole_devices.map(|d| (d.id.clone(), sort_key(d))));
+        collect_by_insertion(whole_devices.map(|d| (d.id.clone(), sort_key(d))));
     devices.sort_by_cached_key(|device| {
         let whole_key = device
             .part_of
@@ -77,12 +77,12 @@ pub(super) fn take_divided_devices(devices: &mut Vec<Device>) -> (Vec<Device>, V
     let parts = devices.iter();
     let divided_ids =
         parts.filter_map(|part| Some((part.part_of.clone()?, part.can_request_whole_device)));
-    let requestable_by_id: BTreeMap<DeviceId, bool> = inserted(divided_ids);
+    let requestable_by_id: BTreeMap<DeviceId, bool> = collect_by_insertion(divided_ids);
     let is_divided = |device: &mut Device| {
         device.part_of.is_none() && requestable_by_id.contains_key(&device.id)
     };
-    let divided_devices = devices.extract_if(.., is_divided);
-    divided_devices.partition(|device| requestable_by_id.get(&device.id) == Some(&true))
+    let partitioned_devices = devices.extract_if(.., is_divided);
+    partitioned_devices.partition(|device| requestable_by_id.get(&device.id) == Some(&true))
 }
 
 /// Removes each device that has the same id as an earlier device, and adds a warning. A request

@@ -100,7 +100,7 @@ pub fn list_divisible_devices(
         .devices
         .iter()
         .filter(|device| device.part_of.is_none())
-        .chain(&inventory.divided_devices)
+        .chain(&inventory.partitioned_devices)
         .chain(&inventory.parts_only_devices)
         .filter(|whole_device| whole_device.replicas.is_none());
     for whole_device in whole_devices {

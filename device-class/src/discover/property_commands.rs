@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::search;
 use crate::class::{PropertyProgram, list_word_attributes};
+use crate::collect_by_insertion;
 use crate::host::HostView;
-use crate::inserted;
 use crate::template::Attributes;
 
 /// The maximum number of times that one program is run. Further paths and properties are ignored.
@@ -28,7 +28,8 @@ pub fn build_property_commands(
         }
         (None, Some(property_key)) => {
             let values = properties.iter().filter(|(key, _)| key == property_key);
-            let values: BTreeSet<&str> = inserted(values.map(|(_, value)| value.as_str()));
+            let values: BTreeSet<&str> =
+                collect_by_insertion(values.map(|(_, value)| value.as_str()));
             let to_attributes = |value: &str| {
                 let words = value.split(' ').map(str::to_owned);
                 list_word_attributes().zip(words).collect::<Attributes>()

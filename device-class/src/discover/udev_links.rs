@@ -21,14 +21,17 @@ pub(super) fn add_device_links(
     requested_devices: Option<&dyn RequestedDevices>,
     host: &dyn HostView,
 ) {
-    let devices = inventory.devices.iter().chain(&inventory.divided_devices);
+    let devices = inventory
+        .devices
+        .iter()
+        .chain(&inventory.partitioned_devices);
     let mut nodes = devices.flat_map(|device| &device.nodes);
     if !nodes.any(|node| node.has_udev_links) {
         return;
     }
-    let ids = requested_devices.map(|devices| devices.find_ids(class, inventory));
+    let ids = requested_devices.map(|devices| devices.find_requested_ids(class, inventory));
     let devices = inventory.devices.iter_mut();
-    for device in devices.chain(&mut inventory.divided_devices) {
+    for device in devices.chain(&mut inventory.partitioned_devices) {
         if ids.as_ref().is_some_and(|ids| !ids.contains(&device.id)) {
             continue;
         }

@@ -16,7 +16,7 @@ pub use groups::GROUP_FILE_PATH;
 pub use real::RealHost;
 pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
-pub use view::View;
+pub use view::HostViewCow;
 
 /// The maximum number of bytes that are read from a file for an attribute. A file in sysfs has at
 /// most one memory page, and the files in procfs that classes read are also smaller than this

@@ -1,7 +1,7 @@
 //! Reads the files of the running host, or of a host whose root directory is mounted at another
 //! path.
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -299,7 +299,7 @@ impl HostView for RealHost {
         let entries = cache.entries.iter();
         let entries = entries.filter(|entry| entry.hwcap == 0 && cache_abi.accepts(entry.flags));
         let names = entries.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
-        let names: BTreeSet<String> = inserted(names);
+        let names: BTreeSet<String> = collect_by_insertion(names);
         Ok(names.into_iter().collect())
     }
 

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use host_files::rooted_path::MAX_LINKS;
 
 use super::recorded::{LibraryPaths, RecordedEntry};
-use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, ProgramAbi, View};
+use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, HostViewCow, ProgramAbi};
 use crate::ownership::OwnershipError;
 
 /// A [`HostView`] that passes all calls to another view, and records the files, links and libraries
 /// that were read.
 pub struct Recording<'a> {
-    view: View<'a>,
+    view: HostViewCow<'a>,
     /// The path that the root directory of `view` has in the recorded host: `/`, or that of a
     /// driver root.
     root: PathBuf,
@@ -37,7 +37,7 @@ struct RecordedFiles {
 impl<'a> Recording<'a> {
     pub fn new(view: &'a dyn HostView) -> Self {
         Recording {
-            view: View::Borrowed(view),
+            view: HostViewCow::Borrowed(view),
             root: "/".into(),
             recorded_files: Rc::default(),
         }
@@ -228,7 +228,7 @@ impl HostView for Recording<'_> {
         self.record_path(path);
         Ok(Box::new(Recording {
             root: self.to_recorded_path(&self.view.canonicalize(path)?),
-            view: View::Owned(view),
+            view: HostViewCow::Owned(view),
             recorded_files: Rc::clone(&self.recorded_files),
         }))
     }

@@ -6,18 +6,18 @@ use super::HostView;
 
 /// A borrowed [`HostView`], or an owned one of a driver root, as [`HostView::open_driver_root`]
 /// returns it.
-pub enum View<'a> {
+pub enum HostViewCow<'a> {
     Borrowed(&'a dyn HostView),
     Owned(Box<dyn HostView + 'a>),
 }
 
-impl<'a> Deref for View<'a> {
+impl<'a> Deref for HostViewCow<'a> {
     type Target = dyn HostView + 'a;
 
     fn deref(&self) -> &Self::Target {
         match self {
-            View::Borrowed(view) => *view,
-            View::Owned(view) => &**view,
+            HostViewCow::Borrowed(view) => *view,
+            HostViewCow::Owned(view) => &**view,
         }
     }
 }

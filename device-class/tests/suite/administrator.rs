@@ -47,7 +47,7 @@ fn devices_that_differ_do_not_share_a_name() {
         let host = RecordedHost::parse(&recording).unwrap();
         let adapted = adapted(class, config).unwrap();
         let mut found = discover::find_devices(&adapted, &host);
-        found.refuse_mixed_devices(&adapted);
+        found.mark_mixed_devices_unhealthy(&adapted);
         for device in &found.devices {
             let health = device.health.to_string();
             match differ {

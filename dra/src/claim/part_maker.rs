@@ -56,7 +56,7 @@ pub enum PartError {
 
 /// Creates and removes parts of devices on one host, by programs and files that the class names.
 #[derive(Debug, Clone)]
-pub struct PartMaker {
+pub struct PartCreator {
     /// The path at which this process sees the host's root directory.
     pub host_root: PathBuf,
     pub allocations: PluginAllocations,
@@ -85,7 +85,7 @@ impl OtherClaims {
     }
 }
 
-impl PartMaker {
+impl PartCreator {
     /// Searches the host for the devices of a class, because parts may have been created since the
     /// last scan.
     pub(super) fn discover_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {

@@ -20,7 +20,7 @@ use super::allocation::{
 };
 use super::conflicts::{self, Conflict};
 use super::parameters::ParameterError;
-use super::part_maker::{OtherClaims, PartError, PartMaker};
+use super::part_maker::{OtherClaims, PartCreator, PartError};
 use super::record::{ClaimUid, PreparedDevice, Record};
 use super::resolved_device::ResolvedDevice;
 use super::specification::{self, SpecificationError};
@@ -65,7 +65,7 @@ pub enum UnprepareError {
 /// Prepares and unprepares the claims of this node. The kubelet requires the preparation of a claim
 /// before it starts a container that uses the claim.
 #[derive(Debug, Clone)]
-pub struct NodeClaims {
+pub struct ClaimPreparer {
     pub node_name: String,
     /// The directory with the records of prepared claims.
     pub store: ClaimStore,
@@ -77,10 +77,10 @@ pub struct NodeClaims {
     pub hook_config_path: Option<PathBuf>,
     /// The path at which container engines see the host's root directory, which is usually `/`.
     pub host_root: PathBuf,
-    pub part_maker: PartMaker,
+    pub part_maker: PartCreator,
 }
 
-impl NodeClaims {
+impl ClaimPreparer {
     fn specification_form(&self) -> SpecificationForm<'_> {
         SpecificationForm {
             hook: Some(ThinHook {

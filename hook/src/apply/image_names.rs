@@ -97,7 +97,7 @@ type NameProblems = Vec<(PathBuf, String)>;
 /// Makes the names of injected libraries, such as `libx.so.1`, lead to these libraries in the
 /// directories of the image: by symbolic links, or by mounts over files of the image. Adds one
 /// warning about all names for which this fails.
-pub(super) fn add_library_name_files(
+pub(super) fn add_library_names(
     root: &ContainerRoot,
     mounter: &mut Mounter,
     libraries: &[LibraryNames<'_>],

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use device_class::discover::has_only_links;
+use device_class::discover::is_sysfs_link_directory;
 use injection_plan::plan::{Action, InjectionPlan};
 use nix::sys::stat::Mode;
 
@@ -112,7 +112,8 @@ impl Mask<'_> {
         }
         // If the mask contains only device links, it must not list other names, such as those of
         // devices that were unplugged.
-        Ok(!has_only_links(self.path) || self.list_entry_names(root)? == self.list_planned_names())
+        Ok(!is_sysfs_link_directory(self.path)
+            || self.list_entry_names(root)? == self.list_planned_names())
     }
 
     /// Unmounts the existing mask of a running container if it lists other devices than this mask.
@@ -121,7 +122,7 @@ impl Mask<'_> {
     /// A mask that hides files, and not only links, is never unmounted, because the hidden files
     /// would be visible until the new mask is mounted.
     pub(crate) fn remove_outdated_mask(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
-        if !has_only_links(self.path) {
+        if !is_sysfs_link_directory(self.path) {
             return Ok(());
         }
         let target = root.open_mount_point(self.path, FileKind::Directory)?;
@@ -170,7 +171,7 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action
-            && !has_only_links(path)
+            && !is_sysfs_link_directory(path)
         {
             return Err(ApplyError::RemovableMask { path: path.clone() }
                 .with_owner_labels(&step.owner_labels));

@@ -43,7 +43,7 @@ pub(crate) use image_directory::IMAGE_LIBRARY_DIRS;
 pub use image_directory::find_image_directory;
 pub use image_names::{MAX_LINK_DEPTH, is_same_library};
 pub use injected_dir::InjectedDir;
-pub use rules::list_rules;
+pub use rules::list_planned_rules;
 pub use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
 pub use targets::{attach_steps, remove_outdated_masks};
@@ -114,8 +114,8 @@ impl ApplyError {
 
     /// Reports whether the error means that the container cannot have a file at the planned path,
     /// for example because a directory is at this path.
-    fn means_no_place(&self) -> bool {
-        matches!(self, ApplyError::Container(error) if error.means_no_place())
+    fn is_path_unusable(&self) -> bool {
+        matches!(self, ApplyError::Container(error) if error.is_path_unusable())
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) fn allow_devices(
     container_namespace: &ContainerNamespace,
     bundle: &Bundle,
 ) -> Result<Vec<String>, ApplyError> {
-    let rules = list_rules(plan);
+    let rules = list_planned_rules(plan);
     if rules.is_empty() {
         return Ok(Vec::new());
     }
@@ -51,7 +51,7 @@ pub(super) fn allow_devices(
 }
 
 /// Returns the device rules that a plan adds to the container's cgroup, such as `c 10:183 rw`.
-pub fn list_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
+pub fn list_planned_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),
         _ => None,

@@ -87,7 +87,7 @@ pub fn attach_steps(
                     &mut injected_dir,
                 );
                 match result {
-                    Err(error) if is_optional && error.means_no_place() => {
+                    Err(error) if is_optional && error.is_path_unusable() => {
                         let reason = format_error_chain(&error);
                         warnings.push(format!(
                             "{owner_labels}: {reason}; the container starts without this file, \
@@ -127,13 +127,7 @@ pub fn attach_steps(
             directory_32bit: search.directory_32bit,
             newer_library_dirs: loader::configure_loaders(root, search, warnings)?,
         };
-        image_names::add_library_name_files(
-            root,
-            &mut mounter,
-            &libraries,
-            &directories,
-            warnings,
-        )?;
+        image_names::add_library_names(root, &mut mounter, &libraries, &directories, warnings)?;
     }
     Ok(())
 }

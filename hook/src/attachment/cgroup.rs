@@ -9,7 +9,7 @@ impl AttachmentRecord {
     /// Records the path and the inode number of the container's cgroup. `cgroup` is the cgroup of
     /// the container's first process, which may have moved to a cgroup below the container's.
     pub fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
-        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
+        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::into_runtime_cgroup) else {
             return;
         };
         self.cgroup_path = cgroup.path().to_owned();
@@ -105,6 +105,6 @@ impl AttachmentRecord {
                 cgroup: self.cgroup_path.clone(),
             });
         }
-        Ok(process_cgroup?.map(|cgroup| cgroup.move_to_ancestor(&self.cgroup_path)))
+        Ok(process_cgroup?.map(|cgroup| cgroup.into_ancestor(&self.cgroup_path)))
     }
 }

@@ -92,12 +92,12 @@ impl DeviceCgroup {
     }
 
     /// Allows the devices of `rules` in the systemd units and in the cgroup. On cgroup v2, the new
-    /// device programs also deny the devices of `withdrawn_rules`. Cgroup v1 ignores
-    /// `withdrawn_rules`.
+    /// device programs also deny the devices of `revoked_rules`. Cgroup v1 ignores
+    /// `revoked_rules`.
     fn change_rules(
         &self,
         systemd: HostSystemd,
-        withdrawn_rules: &[DeviceRule],
+        revoked_rules: &[DeviceRule],
         rules: &[DeviceRule],
         spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
@@ -134,7 +134,7 @@ impl DeviceCgroup {
                 }
                 report.units = allow_in_units(&report.rules);
                 report.cgroups =
-                    v2::change_programs(cgroup, withdrawn_rules, &report.rules, spec_rules)?;
+                    v2::change_programs(cgroup, revoked_rules, &report.rules, spec_rules)?;
             }
         }
         Ok(report)

@@ -1,6 +1,6 @@
 //! Finds the cgroup that controls the devices of a process, on hosts with cgroup v1 or v2.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -158,13 +158,14 @@ impl CgroupMount {
 /// because it may hide the earlier one.
 fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
-    let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(index_from_end, line)| {
-        let mount = parse_mount(line, hierarchy)?;
-        Some((
-            (mount.visible_root.components().count(), index_from_end),
-            mount,
-        ))
-    }));
+    let by_depth: BTreeMap<_, _> =
+        collect_by_insertion(lines.filter_map(|(index_from_end, line)| {
+            let mount = parse_mount(line, hierarchy)?;
+            Some((
+                (mount.visible_root.components().count(), index_from_end),
+                mount,
+            ))
+        }));
     by_depth.into_values().collect()
 }
 
@@ -179,7 +180,7 @@ fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     };
     is_match.then(|| CgroupMount {
         visible_root: line.root_path(),
-        mount_point: line.point_path(),
+        mount_point: line.mount_point_path(),
     })
 }
 

@@ -22,7 +22,7 @@ impl DeviceCgroup {
     /// A process may have moved to a descendant of the container's cgroup, but the device rules are
     /// set in the container's cgroup.
     #[must_use]
-    pub(crate) fn move_to_ancestor(mut self, path: &Path) -> Self {
+    pub(crate) fn into_ancestor(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
         if !path.as_os_str().is_empty() && cgroup.path.starts_with(path) {
             while cgroup.path != path && cgroup.dir != cgroup.mount {
@@ -39,7 +39,7 @@ impl DeviceCgroup {
     /// Programs in the container may have created cgroups below it. No rules are set there, because
     /// a process can leave such a cgroup.
     #[must_use]
-    pub(crate) fn move_to_runtime_cgroup(mut self) -> Self {
+    pub(crate) fn into_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
             let mut own_cgroups = cgroup
                 .self_and_ancestors()

@@ -70,7 +70,7 @@ impl SpecRules {
 
     /// Returns those of `rules` whose device this list allows by a rule of its own. A rule with a
     /// wildcard, such as `c 136:* rwm`, does not count.
-    pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
+    pub(super) fn filter_rules_allowed_by_number(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
             let rule = SpecRule::from(*rule);
             let mut allowing_rules = self.0.iter().filter(|listed| listed.is_allowed);

@@ -58,7 +58,7 @@ impl FileOwner {
         if self == Self::ROOT {
             return Ok(None);
         }
-        let to_error = |reason: String| Error::Creator {
+        let to_error = |reason: String| Error::FileOwnerNotSet {
             uid: self.uid,
             gid: self.gid,
             reason,

@@ -19,7 +19,7 @@ pub enum Error {
         path.display(),
         missing_path.display()
     )]
-    Dangling {
+    DanglingSymlink {
         path: PathBuf,
         missing_path: PathBuf,
     },
@@ -28,7 +28,7 @@ pub enum Error {
          the image",
         path.display()
     )]
-    LinkAtLeaf { path: PathBuf },
+    SymlinkAtMountPoint { path: PathBuf },
     #[error("{} is {found_kind}, and not {expected_kind}", path.display())]
     WrongKind {
         path: PathBuf,
@@ -61,19 +61,19 @@ pub enum Error {
     #[error(
         "process {pid} is not the one that the container was started with: the container has ended"
     )]
-    OtherProcess { pid: i32 },
+    ProcessIdReused { pid: i32 },
     #[error(
         "the container's first process, {pid}, has another root than {}: a container that changes \
          its root cannot be changed",
         path.display()
     )]
-    OtherRoot { pid: i32, path: PathBuf },
+    UnexpectedProcessRoot { pid: i32, path: PathBuf },
     #[error("{} has more than {max_entries} entries", path.display())]
     TooManyEntries { path: PathBuf, max_entries: usize },
     #[error("{} is larger than {max_bytes} bytes", path.display())]
     TooLarge { path: PathBuf, max_bytes: usize },
     #[error("/proc is not a proc file system: mount one")]
-    NotProc,
+    ProcfsNotMounted,
     #[error(
         "process {pid} is in this process's own mount namespace: mounts for the container would \
          be the host's"
@@ -92,7 +92,7 @@ pub enum Error {
         reason: IdMapError,
     },
     #[error("cannot create files as the container's root, {uid}:{gid} on the host: {reason}")]
-    Creator { uid: u32, gid: u32, reason: String },
+    FileOwnerNotSet { uid: u32, gid: u32, reason: String },
 }
 
 impl Error {
@@ -107,7 +107,7 @@ impl Error {
     pub fn is_not_directory_error(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
-            Self::Dangling { .. } | Self::WrongKind { .. } => true,
+            Self::DanglingSymlink { .. } | Self::WrongKind { .. } => true,
             _ => false,
         }
     }
@@ -115,11 +115,11 @@ impl Error {
     /// Reports whether the container cannot have a file at a path: another file is there, a
     /// directory of the path is a file, or the path is on a mount such as the host's `/nix/store`,
     /// to which the hook must not write.
-    pub fn means_no_place(&self) -> bool {
+    pub fn is_path_unusable(&self) -> bool {
         match self {
             Self::WrongKind { .. }
             | Self::Occupied { .. }
-            | Self::Dangling { .. }
+            | Self::DanglingSymlink { .. }
             | Self::ReadOnly { .. }
             | Self::NotWritable { .. } => true,
             error => error.is_below_file(),

@@ -97,7 +97,7 @@ impl ContainerNamespace {
     /// `start_time`.
     ///
     /// # Errors
-    /// The errors of [`Self::from_pid`], [`Error::OtherProcess`] and [`Error::OtherRoot`].
+    /// The errors of [`Self::from_pid`], [`Error::ProcessIdReused`] and [`Error::UnexpectedProcessRoot`].
     pub fn from_running(
         pid: i32,
         start_time: Option<u64>,
@@ -109,7 +109,7 @@ impl ContainerNamespace {
         if start_time.is_some_and(|start_time| {
             read_process_start_time(&process_dir, pid).ok() != Some(start_time)
         }) {
-            return Err(Error::OtherProcess { pid });
+            return Err(Error::ProcessIdReused { pid });
         }
         let thread_dir = find_living_thread_of_zombie(&process_dir, pid)?;
         Self::open(
@@ -132,7 +132,7 @@ impl ContainerNamespace {
                         root_in_container,
                     ))
                 } else {
-                    Err(Error::OtherRoot {
+                    Err(Error::UnexpectedProcessRoot {
                         pid,
                         path: rootfs.to_owned(),
                     })

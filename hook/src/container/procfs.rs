@@ -43,7 +43,7 @@ impl Procfs {
             open("/proc", flags, Mode::empty()).map_err(|errno| open_error("/proc", errno))?;
         let file_system = fstatfs(&proc_dir).map_err(|errno| open_error("/proc", errno))?;
         if file_system.filesystem_type() != PROC_SUPER_MAGIC {
-            return Err(Error::NotProc);
+            return Err(Error::ProcfsNotMounted);
         }
         let self_dir = openat(&proc_dir, "self", flags, Mode::empty())
             .map_err(|errno| open_error("/proc/self", errno))?;
@@ -85,7 +85,7 @@ impl Procfs {
     /// Makes `/proc/self/fd` the working directory. After that, the number of a descriptor is a
     /// path of its open file. mount(2) and umount2(2) take paths, so this is the only way to pass
     /// handles to them.
-    pub(crate) fn enter_descriptors(&self) -> Result<()> {
+    pub(crate) fn enter_fd_directory(&self) -> Result<()> {
         fchdir(&self.fd_dir)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }

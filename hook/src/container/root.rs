@@ -209,7 +209,7 @@ impl ContainerRoot {
     /// # Errors
     ///
     /// [`Error::NotWritable`] if the file is on a mount to which the hook may not write, or is
-    /// itself a mount point; [`Error::Dangling`] if a link leads to a missing file;
+    /// itself a mount point; [`Error::DanglingSymlink`] if a link leads to a missing file;
     /// [`Error::WrongKind`] if the path is a directory.
     pub fn open_writable_file(&self, path: &Path) -> Result<WritableFile> {
         let ResolvedPath {
@@ -300,7 +300,7 @@ impl ContainerRoot {
     fn resolve_for_creation(&self, path: &Path) -> Result<ResolvedPath> {
         let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match resolved_path.missing_names.first() {
-            Some(missing_name) if resolved_path.is_dangling => Err(Error::Dangling {
+            Some(missing_name) if resolved_path.is_dangling => Err(Error::DanglingSymlink {
                 path: path.to_owned(),
                 missing_path: missing_name.into(),
             }),

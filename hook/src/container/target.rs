@@ -96,7 +96,7 @@ impl WritableDirectory {
     ///
     /// # Errors
     ///
-    /// [`Error::LinkAtLeaf`] if the entry is a symbolic link, which is never followed;
+    /// [`Error::SymlinkAtMountPoint`] if the entry is a symbolic link, which is never followed;
     /// [`Error::WrongKind`] if a source of this kind cannot be mounted on the existing file;
     /// [`Error::ReadOnly`] if a file must be created and the file system is read-only.
     pub fn open_or_create_mount_point(
@@ -148,7 +148,7 @@ impl Directory {
     fn check_target(&self, name: Name<'_>, entry: Handle, source_kind: FileKind) -> Result<Target> {
         let path = || self.entry_path(name);
         match entry.kind() {
-            FileKind::Symlink => Err(Error::LinkAtLeaf { path: path() }),
+            FileKind::Symlink => Err(Error::SymlinkAtMountPoint { path: path() }),
             kind if can_mount_over(source_kind, kind) => Ok(Target {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),

@@ -17,7 +17,7 @@ pub(crate) mod musl;
 #[cfg(test)]
 mod tests;
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
@@ -65,6 +65,6 @@ impl Loader {
 pub(crate) fn find_loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
     let names = names.into_iter();
     let loaders: BTreeSet<Loader> =
-        inserted(names.filter_map(|name| Loader::from_file_name(name.as_ref())));
+        collect_by_insertion(names.filter_map(|name| Loader::from_file_name(name.as_ref())));
     loaders.into_iter().collect()
 }

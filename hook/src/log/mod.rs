@@ -91,7 +91,7 @@ pub fn info(message: impl FnOnce() -> String) {
 /// the hook.
 static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
-/// After this call, [`report_action`] and [`record_action`] also write to the log of the host whose
+/// After this call, [`log_service_action`] and [`log_container_change`] also write to the log of the host whose
 /// root directory is `host_root`. Both functions must be called in the host's mount namespace.
 pub fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
@@ -103,7 +103,7 @@ type ContainerLabel = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 static ACTION_LABEL: OnceLock<ContainerLabel> = OnceLock::new();
 
-/// After this call, [`report_action`] writes the result of `label` to stderr in place of a
+/// After this call, [`log_service_action`] writes the result of `label` to stderr in place of a
 /// container's random id.
 pub fn label_containers_in_actions(label: impl Fn(&str) -> String + Send + Sync + 'static) {
     ACTION_LABEL.get_or_init(|| Box::new(label));
@@ -111,7 +111,7 @@ pub fn label_containers_in_actions(label: impl Fn(&str) -> String + Send + Sync 
 
 /// Logs a change that a service made without a command of a user. The message goes to stderr, and
 /// after [`enable_action_log`] also to the node's log. At the log level for errors, it is left out.
-pub fn report_action(message: &str) {
+pub fn log_service_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         match ACTION_LABEL.get() {
             Some(label) => write_to_all(LogLevel::Info, message, label),
@@ -124,7 +124,7 @@ pub fn report_action(message: &str) {
 /// Logs that a container was changed because a user requested it. `boathook log` shows the message.
 /// The message goes to stderr only at the log level for information, because the command prints its
 /// result itself.
-pub fn record_action(message: &str) {
+pub fn log_container_change(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
         LogLevel::Error => {}
@@ -132,7 +132,7 @@ pub fn record_action(message: &str) {
             write_to_node_log(LogLevel::Info, &format_line(LogLevel::Info, message));
             append_to_action_log(message);
         }
-        LogLevel::Info => report_action(message),
+        LogLevel::Info => log_service_action(message),
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn bind_mount(
     procfs: &Procfs,
 ) -> Result<()> {
     propagation.read_mounts()?;
-    procfs.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_fd_directory().map_err(Error::Host)?;
     let mut flags = MsFlags::MS_BIND;
     flags.set(MsFlags::MS_REC, depth == MountDepth::Recursive);
     mount(
@@ -52,7 +52,7 @@ pub(super) fn bind_mount(
     let mount_root = target.reopen_by_name().map_err(Error::Container)?;
     let mount_id = propagation.read_mount_id(&mount_root)?;
     if mount_root.identity() != source.identity() || propagation.is_known_mount(mount_id)? {
-        return Err(Error::Exchanged {
+        return Err(Error::TargetReplaced {
             path: target.path(),
         });
     }
@@ -88,7 +88,7 @@ pub(super) fn restrict_private_mount(
     syscall_support: SyscallSupport,
 ) -> Result<()> {
     let procfs = Rc::new(Procfs::open().map_err(Error::Host)?);
-    procfs.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_fd_directory().map_err(Error::Host)?;
     if attributes == Attributes::default() {
         return Ok(());
     }
@@ -118,7 +118,7 @@ pub(super) fn mount_tmpfs(
     procfs: &Procfs,
 ) -> Result<OwnedFd> {
     propagation.read_mounts()?;
-    procfs.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_fd_directory().map_err(Error::Host)?;
     let fs_type = Some("tmpfs");
     mount(
         fs_type,
@@ -131,7 +131,7 @@ pub(super) fn mount_tmpfs(
     let root = target.reopen_by_name().map_err(Error::Container)?;
     let mount_id = propagation.read_mount_id(&root)?;
     if propagation.is_known_mount(mount_id)? {
-        return Err(Error::Exchanged {
+        return Err(Error::TargetReplaced {
             path: target.path(),
         });
     }
@@ -143,13 +143,13 @@ pub(super) fn mount_tmpfs(
 /// Unmounts the mount whose root is `mount_root`, without waiting for programs that use it
 /// (`MNT_DETACH`). They can still use their open files.
 pub fn unmount(mount_root: &Handle, path: &Path, procfs: &Procfs) -> Result<()> {
-    procfs.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_fd_directory().map_err(Error::Host)?;
     umount2(&descriptor_path(mount_root)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))
 }
 
 pub(super) fn set_read_only(mount_root: &OwnedFd, path: &Path, procfs: &Procfs) -> Result<()> {
-    procfs.enter_descriptors().map_err(Error::Host)?;
+    procfs.enter_fd_directory().map_err(Error::Host)?;
     let read_only = Attributes {
         read_only: true,
         ..Attributes::default()

@@ -13,7 +13,7 @@ use crate::sys::mount as syscalls;
 
 /// Returns a detached copy of the mount that contains `file`, with `file` as its root. The copy has
 /// its attributes and private propagation before any other process can see it.
-pub(super) fn clone_mount(
+pub(super) fn create_detached_mount(
     file: &HostFile,
     attributes: Attributes,
     depth: MountDepth,
@@ -45,7 +45,7 @@ pub(super) fn clone_mount(
 
 /// Returns a detached copy of a mount that this process has made in the current mount namespace.
 /// The copy has the same attributes as the mount, and private propagation.
-pub(super) fn copy_own_mount(
+pub(super) fn copy_attached_mount(
     mounted_file: &Handle,
     path: &Path,
     syscall_support: SyscallSupport,

@@ -65,7 +65,7 @@ pub enum Error {
         target_path: PathBuf,
     },
     #[error("{} was replaced while something was mounted on it", path.display())]
-    Exchanged { path: PathBuf },
+    TargetReplaced { path: PathBuf },
     #[error(
         "{} has other mounts below it, which kernels before 5.12 cannot restrict along with it: \
          leave them out, or mount without restrictions",
@@ -73,7 +73,7 @@ pub enum Error {
     )]
     Submounts { path: PathBuf },
     #[error("{}: to mount anything in a container that runs takes Linux 5.2", path.display())]
-    TooOld { path: PathBuf },
+    KernelTooOld { path: PathBuf },
     #[error("the mount label {label:?} contains an invalid character")]
     Label { label: String },
 }

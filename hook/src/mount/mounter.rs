@@ -42,7 +42,7 @@ impl Mounter {
     ///
     /// # Errors
     /// [`Error::Shared`] if the mount would also appear on the host. On kernels without detached
-    /// mounts, also [`Error::Changed`], [`Error::Exchanged`] and [`Error::Submounts`]. On other
+    /// mounts, also [`Error::Changed`], [`Error::TargetReplaced`] and [`Error::Submounts`]. On other
     /// kernels, also [`Error::Removed`]. All other failures are [`Error::System`].
     pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
         self.propagation.check_target(target)?;
@@ -95,7 +95,8 @@ impl Mounter {
     ) -> Result<()> {
         self.propagation.check_target(target)?;
         if self.syscall_support.supports_detached_mounts() {
-            let mount_copy = detached::copy_own_mount(mounted_file, path, self.syscall_support)?;
+            let mount_copy =
+                detached::copy_attached_mount(mounted_file, path, self.syscall_support)?;
             return detached::attach(&mount_copy, target);
         }
         let (propagation, procfs) = (&mut self.propagation, &*self.procfs);

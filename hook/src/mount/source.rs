@@ -50,7 +50,7 @@ impl Source {
         syscall_support: SyscallSupport,
     ) -> Result<Self> {
         let handle = if syscall_support.supports_detached_mounts() {
-            SourceHandle::DetachedMount(detached::clone_mount(
+            SourceHandle::DetachedMount(detached::create_detached_mount(
                 file,
                 attributes,
                 depth,
@@ -58,7 +58,7 @@ impl Source {
             )?)
         } else if syscall_support.has_private_namespace {
             let path = file.path().to_owned();
-            return Err(Error::TooOld { path });
+            return Err(Error::KernelTooOld { path });
         } else {
             SourceHandle::PathInRoot {
                 root_path: Rc::clone(file.root_path()),

@@ -29,7 +29,7 @@ pub struct Bundle {
     /// The paths in the container at which the runtime mounts a new tmpfs.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
-    pub bound_nodes: Vec<BoundNode>,
+    pub bind_mounted_nodes: Vec<BindMountedNode>,
     /// The host's directory that is mounted at /dev. It is `None` if a new tmpfs is mounted there,
     /// as is usual.
     dev_source: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub struct Bundle {
 /// A file below the host's /dev that config.json mounts into the container. Rootless engines do
 /// this for `--device`, because they cannot create device nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BoundNode {
+pub struct BindMountedNode {
     /// The destination of the mount in the container, such as `/dev/fuse`.
     pub path: PathBuf,
     /// The source of the mount on the host, a path below /dev.
@@ -159,17 +159,17 @@ fn find_dev_source(mounts: &[Mount]) -> Option<PathBuf> {
     mount?.source.clone()
 }
 
-fn list_bound_nodes(mounts: &[Mount]) -> Vec<BoundNode> {
+fn list_bind_mounted_nodes(mounts: &[Mount]) -> Vec<BindMountedNode> {
     let bind_mounts = mounts.iter().filter(|mount| mount.is_bind_mount());
-    let bound_nodes = bind_mounts.filter_map(|mount| {
+    let bind_mounted_nodes = bind_mounts.filter_map(|mount| {
         let source = mount.source.as_ref()?;
         let is_below_dev = source.starts_with(DEV_DIR) && source != Path::new(DEV_DIR);
-        is_below_dev.then(|| BoundNode {
+        is_below_dev.then(|| BindMountedNode {
             path: mount.destination.clone(),
             source: source.clone(),
         })
     });
-    bound_nodes.collect()
+    bind_mounted_nodes.collect()
 }
 
 /// Returns the mount points at and below /dev. Leaves out /dev itself if a new tmpfs is mounted
@@ -321,7 +321,7 @@ impl Bundle {
     /// Makes the root of the running process `pid` the container's root file system. The host may
     /// not see the files at the path in config.json: rootless engines mount them in a namespace of
     /// their own.
-    pub fn use_running_root(&mut self, pid: i32) {
+    pub fn use_root_of_process(&mut self, pid: i32) {
         self.rootfs = Path::new("/proc").join(pid.to_string()).join("root");
     }
 
@@ -370,7 +370,7 @@ impl Bundle {
                 nodes: devices::convert_nodes(&linux.devices),
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
-            bound_nodes: list_bound_nodes(&config.mounts),
+            bind_mounted_nodes: list_bind_mounted_nodes(&config.mounts),
             dev_source: find_dev_source(&config.mounts),
             tmpfs_paths: config
                 .mounts

@@ -15,7 +15,7 @@ pub(crate) mod hooks;
 mod masked_paths;
 mod state;
 
-pub use bundle::{AttachRequest, BoundNode, Bundle, BundleError};
+pub use bundle::{AttachRequest, BindMountedNode, Bundle, BundleError};
 pub(crate) use devices::convert_rules as convert_device_rules;
 pub use hooks::{CdiGrant, Hooks};
 pub use masked_paths::MaskedPaths;

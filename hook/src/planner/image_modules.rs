@@ -13,7 +13,7 @@ use crate::container::{Directory, Resolver, RootDir};
 /// Moves the modules of the plan from the library directory of the host's distribution to that of
 /// the image at `rootfs`. Changes nothing if the image cannot be read or its root directory is
 /// empty: the image may not be mounted there, or only in the namespace of a rootless engine.
-pub(super) fn place_modules(plan: &mut InjectionPlan, rootfs: &Path) {
+pub(super) fn relocate_image_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     let has_modules = plan.steps.iter().any(|step| match &step.action {
         Action::File(mount) => mount.is_image_module,
         _ => false,
@@ -136,7 +136,7 @@ mod tests {
                 steps: vec![file(path, is_module), file("/etc/other", false)],
                 ..InjectionPlan::default()
             };
-            place_modules(&mut plan, rootfs.path());
+            relocate_image_modules(&mut plan, rootfs.path());
             let expected_steps = [expected, "/etc/other"];
             let paths = plan.steps.iter().map(|step| match &step.action {
                 Action::File(mount) => mount.path.display().to_string(),
@@ -157,12 +157,12 @@ mod tests {
             steps: paths.iter().map(|path| file(path, true)).collect(),
             ..InjectionPlan::default()
         };
-        place_modules(&mut plan, &rootfs.path().join("absent"));
+        relocate_image_modules(&mut plan, &rootfs.path().join("absent"));
         assert_eq!(plan.steps.len(), 2);
-        place_modules(&mut plan, rootfs.path());
+        relocate_image_modules(&mut plan, rootfs.path());
         assert_eq!(plan.steps.len(), 2, "{plan:?}");
         fs::create_dir(rootfs.path().join("usr")).unwrap();
-        place_modules(&mut plan, rootfs.path());
+        relocate_image_modules(&mut plan, rootfs.path());
         assert_eq!(plan.steps.len(), 1, "{plan:?}");
     }
 }

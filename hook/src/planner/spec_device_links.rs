@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{DeviceKind, DeviceNumber};
-use device_class::discover::has_only_links;
+use device_class::discover::is_sysfs_link_directory;
 use device_class::host::{Entry, HostView};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
 
@@ -21,21 +21,25 @@ const MAX_MOUNTED_NODES: usize = 256;
 /// devices, such as /sys/class/drm. Without this, a mask would hide a GPU that the engine gives to
 /// the container (`--device /dev/dri/card1`). Removes these masks if the host's whole /dev is
 /// mounted.
-pub(super) fn show_spec_devices(plan: &mut InjectionPlan, spec: &SpecDevices, host: &dyn HostView) {
+pub(super) fn unmask_spec_devices(
+    plan: &mut InjectionPlan,
+    spec: &SpecDevices,
+    host: &dyn HostView,
+) {
     if spec
         .mount_points
         .iter()
         .any(|path| path == Path::new(DEV_DIR))
     {
         plan.steps.retain(
-            |step| !matches!(&step.action, Action::Mask { path, .. } if has_only_links(path)),
+            |step| !matches!(&step.action, Action::Mask { path, .. } if is_sysfs_link_directory(path)),
         );
         return;
     }
     let mut device_paths = None;
     for step in &mut plan.steps {
         if let Action::Mask { path, links, .. } = &mut step.action
-            && has_only_links(path)
+            && is_sysfs_link_directory(path)
         {
             let device_paths =
                 device_paths.get_or_insert_with(|| find_spec_device_paths(spec, host));
@@ -58,7 +62,7 @@ pub(super) fn add_masks_without_devices<'l>(
             let is_planned = plan.steps.iter().any(
                 |step| matches!(&step.action, Action::Mask { path, .. } if *path == mask.path),
             );
-            if is_planned || !has_only_links(&mask.path) {
+            if is_planned || !is_sysfs_link_directory(&mask.path) {
                 continue;
             }
             let action = Action::Mask {
@@ -242,7 +246,7 @@ link /sys/dev/char/188:0 ../../devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0
                 steps: vec![mask("/sys/class/drm"), mask("/sys/bus/usb/devices")],
                 ..InjectionPlan::default()
             };
-            show_spec_devices(&mut plan, &spec, &host);
+            unmask_spec_devices(&mut plan, &spec, &host);
             let masks = plan.steps.iter().map(|step| {
                 let Action::Mask { path, links, .. } = &step.action else {
                     panic!("{step:?}");

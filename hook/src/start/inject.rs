@@ -148,7 +148,7 @@ fn inject_devices(
             };
             let authority = &grant.authorized_by;
             let id = &state.id;
-            log::record_action(&format!(
+            log::log_container_change(&format!(
                 "container {id}: {devices} of {class}, by {authority}"
             ));
         }

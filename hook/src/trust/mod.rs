@@ -26,7 +26,9 @@ pub use checkpoint::fuzzing::checkpoint;
 pub use fuzzing::forged_annotations;
 pub use origin::{Origin, OriginError, may_have_plugin_annotations};
 
-use crate::authorization::{ClaimSelection, ContainerProperties, Decision, OriginKind, Reason};
+use crate::authorization::{
+    ClaimSelection, ContainerProperties, Decision, DecisionReason, OriginKind,
+};
 use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
@@ -60,7 +62,7 @@ pub enum TrustError {
 
 /// Collects the properties of a container that affect the authorization of its requests.
 /// `class_patterns` describe the pods that the class trusts.
-pub(crate) fn collect_properties(
+pub(crate) fn collect_container_properties(
     bundle: &Bundle,
     origin: Option<&Origin>,
     class_patterns: &[PodPattern],
@@ -108,7 +110,7 @@ pub(crate) fn determine_authority(
             reason: describe_reason(reason, origin),
             allows_trusted_capabilities,
         })),
-        Decision::KubeletRecords(checkpoint_rule, claim_selection) => match origin {
+        Decision::KubeletCheckpoints(checkpoint_rule, claim_selection) => match origin {
             Origin::Pod(pod) => {
                 let recorded_devices = read_recorded_devices(
                     pod,
@@ -120,28 +122,30 @@ pub(crate) fn determine_authority(
                 );
                 Ok(Some(Authority::Kubelet(recorded_devices?)))
             }
-            Origin::NoPod | Origin::Sandbox => deny_request(Reason::Uncertain, true),
+            Origin::NoPod | Origin::Sandbox => deny_request(DecisionReason::Uncertain, true),
         },
         Decision::NoDevice(reason) => deny_request(reason, false),
         Decision::Refused(reason) => deny_request(reason, true),
     }
 }
 
-fn describe_reason(reason: Reason, origin: &Origin) -> String {
+fn describe_reason(reason: DecisionReason, origin: &Origin) -> String {
     match (reason, origin) {
-        (Reason::TrustedPod, Origin::Pod(pod)) => {
+        (DecisionReason::TrustedPod, Origin::Pod(pod)) => {
             return format!("trusted_pods in the configuration names this {pod}");
         }
-        (Reason::TrustedPod, _) => "trusted_pods in the configuration names it",
-        (Reason::NoPod, _) => "outside Kubernetes the variable is enough",
-        (Reason::NotAllowed, _) => "the configuration has allow_env_outside_kubernetes = false",
-        (Reason::Sandbox, _) => "it is the pod's sandbox, which uses none",
-        (Reason::Specification, _) => {
+        (DecisionReason::TrustedPod, _) => "trusted_pods in the configuration names it",
+        (DecisionReason::NoPod, _) => "outside Kubernetes the variable is enough",
+        (DecisionReason::NotAllowed, _) => {
+            "the configuration has allow_env_outside_kubernetes = false"
+        }
+        (DecisionReason::Sandbox, _) => "it is the pod's sandbox, which uses none",
+        (DecisionReason::Specification, _) => {
             "a CDI specification grants the devices, and only root can write one"
         }
-        (Reason::Administrator, _) => "`boathook attach` by the host's administrator",
-        (Reason::Force, _) => "`boathook attach --force`, beside the kubelet's record",
-        (Reason::Uncertain, _) => "it is not certain whether the container is a pod's",
+        (DecisionReason::Administrator, _) => "`boathook attach` by the host's administrator",
+        (DecisionReason::Force, _) => "`boathook attach --force`, beside the kubelet's record",
+        (DecisionReason::Uncertain, _) => "it is not certain whether the container is a pod's",
     }
     .to_owned()
 }
@@ -179,7 +183,7 @@ fn read_recorded_devices(
     let is_claims_file_optional = match claim_selection {
         ClaimSelection::None => return Ok(recorded_devices),
         ClaimSelection::Recorded => false,
-        ClaimSelection::RecordedOrAll => true,
+        ClaimSelection::InCheckpointOrAll => true,
     };
     let (claim_names, claimed_ids) =
         read_recorded_claims(class, bundle, pod, trust, is_claims_file_optional)?;

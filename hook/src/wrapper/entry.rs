@@ -8,7 +8,7 @@ use device_class::class::MAX_CONTAINER_START_TIME;
 use host_files::json_text;
 use host_files::json_text::EditError;
 use injection_plan::plan::{Action, InjectionPlan};
-use runtime_config::HOOK_ENV;
+use runtime_config::HOOK_ENVIRONMENT;
 use serde_json::json;
 
 use super::WrapperError;
@@ -120,7 +120,7 @@ impl HookEntry {
             args.extend([MASKED_PATH_OPTION, path]);
         }
         args.push("prestart");
-        json!({"path": self.path, "args": args, "env": [HOOK_ENV], "timeout": HOOK_TIMEOUT_SECONDS})
+        json!({"path": self.path, "args": args, "env": [HOOK_ENVIRONMENT], "timeout": HOOK_TIMEOUT_SECONDS})
             .to_string()
     }
 }
@@ -173,7 +173,7 @@ mod tests {
         let hook = json!([{
             "path": "/opt/boathook/1/boathook-hook",
             "args": ["boathook-hook", "--masked-path", "/sys/firmware", "prestart"],
-            "env": [HOOK_ENV],
+            "env": [HOOK_ENVIRONMENT],
             "timeout": HOOK_TIMEOUT_SECONDS,
         }]);
         let rules = json!([

@@ -72,7 +72,7 @@ pub(super) fn execute_request(
         release_installer_lock(lock, output);
     }
     print_link_count(&plan.steps, output);
-    selinux::label_files(host, &payload.version, &plan.steps, output)?;
+    selinux::set_selinux_types(host, &payload.version, &plan.steps, output)?;
     if let Err(error) = update_class_index(host, payload) {
         output.report_note(&format!(
             "no class index was written, so that containers with devices start some milliseconds \
@@ -91,7 +91,7 @@ pub(super) fn execute_request(
     let lines: String = commands.iter().map(|line| format!("  {line}\n")).collect();
     output.print_text(&format!("\nnext:\n{lines}"));
     output.set_next_commands(commands);
-    restart::report_failures(failures)
+    restart::combine_failures(failures)
 }
 
 /// Prints the planned steps of a dry run, or that there is nothing to do.

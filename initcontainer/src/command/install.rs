@@ -9,7 +9,7 @@ use initcontainer::cli::Install;
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::configuration;
 use initcontainer::directories::{self, RequestedDirectories};
-use initcontainer::fact_programs::is_timer_needed;
+use initcontainer::fact_programs::is_facts_timer_needed;
 use initcontainer::host::Host;
 use initcontainer::lock::InstallerLock;
 use initcontainer::manifest::Manifest;
@@ -67,12 +67,12 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
     let old_manifest = Manifest::load(host)?;
     if let Some(old_manifest) = &old_manifest {
-        names.keep_other_engines(old_manifest, &engines);
+        names.keep_names_of_other_engines(old_manifest, &engines);
     }
     let mut requested_services = args.enabled_services();
     if old_manifest.is_none()
         && args.keeps_service(Service::Facts)
-        && is_timer_needed(host, &payload, &engines, &requested_services)
+        && is_facts_timer_needed(host, &payload, &engines, &requested_services)
     {
         requested_services.push(Service::Facts);
     }

@@ -65,7 +65,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     uninstall::plan(host, engines, force)?;
     let mut engines_without_runtime = Vec::new();
     for engine in Engine::ALL {
-        if args.restart && restart::drop_runtime(host, engine)? {
+        if args.restart && restart::unload_runtime(host, engine)? {
             output.report_restart(engine, "dropped the runtime".to_owned());
             engines_without_runtime.push(engine);
         } else if !force && find_runtime_use(host, engine) == RuntimeUse::DefaultRuntime {
@@ -92,7 +92,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     if plan.steps.is_empty() {
         output.print_text("nothing to do\n");
     } else {
-        running_services::forget_units(host, &plan.steps, output)?;
+        running_services::reload_changed_units(host, &plan.steps, output)?;
         output.print_text("boathook is uninstalled\n");
     }
     let (mut next_commands, mut failures) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         }
     }
     output.set_next_commands(next_commands);
-    restart::report_failures(failures)
+    restart::combine_failures(failures)
 }
 
 fn report_stranded_containers(names: &[String], output: &mut Output) {

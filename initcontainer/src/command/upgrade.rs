@@ -42,7 +42,7 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         .transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
-    let names = OfferedNames::find_recorded(host, &payload, &manifest)?;
+    let names = OfferedNames::find_recorded_names(host, &payload, &manifest)?;
     let request = InstallRequest {
         engines: find_configured_engines(host, &payload, &manifest)?,
         payload,

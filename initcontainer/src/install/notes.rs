@@ -20,7 +20,7 @@ pub(super) fn describe_dropped_names(
     let dropped_toolkits: Vec<&str> = old_manifest
         .toolkits
         .iter()
-        .filter(|toolkit| !names.list_toolkits_with_kept().contains(toolkit))
+        .filter(|toolkit| !names.list_toolkits_to_record().contains(toolkit))
         .map(String::as_str)
         .collect();
     let list = dropped_toolkits.join(",");
@@ -46,7 +46,7 @@ pub(super) fn list_unknown_class_warnings(host: &Host, payload: &Payload) -> Res
     let known_names = file_names
         .iter()
         .filter_map(|name| name.strip_suffix(".toml"));
-    Ok(config.warn_of_unknown_classes(known_names).collect())
+    Ok(config.describe_unknown_classes(known_names).collect())
 }
 
 /// Returns a note if the wrapper replaces the default runtime of an engine. The note names the

@@ -71,7 +71,7 @@ pub(super) fn plan_manifest(
             manifest.links.push(link.clone());
         }
     }
-    manifest.toolkits = names.list_toolkits_with_kept();
+    manifest.toolkits = names.list_toolkits_to_record();
     // The manifest still lists the links of an earlier installation. If this run is killed before
     // it removes these links, the next run finds them in the manifest.
     for (link, _) in find_offered_links(names, engines) {

@@ -94,7 +94,7 @@ fn what_is_installed_is_where_hook_and_plugin_look() {
     ];
     let classes = classes.map(|path| on_host(&installed, path));
     assert_eq!(config.classes, classes);
-    for path in &config.mounted_at(Path::new("/host")).classes {
+    for path in &config.with_root_prefix(Path::new("/host")).classes {
         let path = path.to_str().unwrap();
         assert!(classes.contains(&on_host(&plugin, path)), "{path}");
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::config::InstalledDirectories;
-use runtime_config::{Change, Engine, HANDLER, HostRoot, LoadCheck, Options, scratch_path};
+use runtime_config::{
+    Change, Engine, HostRoot, LoadCheck, Options, RUNTIME_HANDLER_NAME, scratch_path,
+};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, list, mount_at, name, named, pod, text, words};
@@ -18,7 +20,11 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     let pod = objects.pod();
     let handlers = objects.of_kind("RuntimeClass").into_iter();
     let handlers: Vec<_> = handlers.map(|class| &class["handler"]).collect();
-    let wanted: &[&str] = if by_cdi(objects) { &[] } else { &[HANDLER] };
+    let wanted: &[&str] = if by_cdi(objects) {
+        &[]
+    } else {
+        &[RUNTIME_HANDLER_NAME]
+    };
     assert_eq!(handlers, wanted);
     let account = &objects.only("ServiceAccount")["metadata"]["name"];
     assert_eq!(*account, pod["serviceAccountName"]);

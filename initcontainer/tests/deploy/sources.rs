@@ -83,7 +83,7 @@ fn the_configurations_are_what_the_programs_read() {
     let plugin = Config::parse(Path::new("plugin.toml"), &plugin).unwrap();
     // The hook reads the same text on the host.
     assert_eq!(plugin.host_root, Path::new("/"));
-    let plugin = plugin.mounted_at(Path::new("/host"));
+    let plugin = plugin.with_root_prefix(Path::new("/host"));
     assert_eq!(plugin.host_root, Path::new("/host"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 
 use super::SpecifiedDevice;
 use super::spec::CdiMount;
@@ -15,7 +15,7 @@ use super::spec::CdiMount;
 /// An engine applies the edits of the specification before those of a device. A common mount
 /// therefore stays with the devices if its path is above or below the path of another mount of a
 /// device: in a different order, one of the two mounts could hide the other.
-pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
+pub(super) fn extract_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
     let [first_device, other_devices @ ..] = &*devices else {
         return Vec::new();
     };
@@ -24,17 +24,17 @@ pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMoun
     }
     let other_mount_sets = other_devices
         .iter()
-        .map(|device| inserted(&device.container_edits.mounts));
+        .map(|device| collect_by_insertion(&device.container_edits.mounts));
     let mount_sets: Vec<BTreeSet<&CdiMount>> = other_mount_sets.collect();
     let first_mounts = first_device.container_edits.mounts.iter();
     let mounts = first_mounts.filter(|mount| mount_sets.iter().all(|set| set.contains(mount)));
-    let mut shared_mounts: BTreeSet<CdiMount> = inserted(mounts.cloned());
+    let mut shared_mounts: BTreeSet<CdiMount> = collect_by_insertion(mounts.cloned());
     loop {
         let all_mounts = devices
             .iter()
             .flat_map(|device| &device.container_edits.mounts);
         let other_mounts = all_mounts.filter(|mount| !shared_mounts.contains(mount));
-        let device_mounts: BTreeSet<&CdiMount> = inserted(other_mounts);
+        let device_mounts: BTreeSet<&CdiMount> = collect_by_insertion(other_mounts);
         let previous_count = shared_mounts.len();
         let mut remaining_mounts = shared_mounts.clone();
         remaining_mounts.retain(|mount| !device_mounts.iter().any(|other| mount.overlaps(other)));
@@ -124,7 +124,7 @@ mod tests {
             ("a: node /x", "", "/x"),
         ] {
             let mut devices = devices(text);
-            let taken = take_common_mounts(&mut devices);
+            let taken = extract_common_mounts(&mut devices);
             assert_eq!(paths(&taken), shared_mounts, "{text}");
             let left = devices.iter().map(|it| paths(&it.container_edits.mounts));
             assert_eq!(left.collect::<Vec<_>>().join(" | "), alone, "{text}");

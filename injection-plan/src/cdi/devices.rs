@@ -1,6 +1,6 @@
 //! Builds the CDI devices of one class. CDI specifications are made from these devices.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -76,7 +76,7 @@ impl SpecificationForm<'_> {
         let ids = devices
             .iter()
             .map(|device| (&device.resource, device.id.as_str()));
-        let mut used_names: BTreeSet<(&ResourceName, &str)> = inserted(ids);
+        let mut used_names: BTreeSet<(&ResourceName, &str)> = collect_by_insertion(ids);
         for device in devices {
             let kind = &device.resource;
             let edits = match self.make_edits(class, found_class, &[device]) {

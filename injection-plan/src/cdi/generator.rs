@@ -1,6 +1,6 @@
 //! Generates the CDI specifications of all devices of a host.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::{DeviceClass, NameConflict, NameOwners};
@@ -237,7 +237,8 @@ impl Generator<'_> {
         host: &dyn HostView,
     ) -> Result<FoundClass, ClassError> {
         let default_capabilities = &class.spec.request.default_capabilities;
-        let capabilities: BTreeSet<CapabilityName> = inserted(default_capabilities.iter().cloned());
+        let capabilities: BTreeSet<CapabilityName> =
+            collect_by_insertion(default_capabilities.iter().cloned());
         Ok(match self.form.hook {
             None => discover::look_up_class(class, (&capabilities).into(), host)?,
             Some(_) => discover::look_up_nodes(class, &[], host)?,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use device_class::device::{Access, DeviceNumber};
 use serde::Serialize;
 
-use super::common_mounts::take_common_mounts;
+use super::common_mounts::extract_common_mounts;
 use super::devices::ALL_DEVICES_NAME;
 use crate::plan::{Action, BindMount, InjectionPlan};
 
@@ -305,7 +305,7 @@ impl Specification {
             "0.3.0"
         };
         let container_edits = ContainerEdits {
-            mounts: take_common_mounts(&mut devices),
+            mounts: extract_common_mounts(&mut devices),
             ..ContainerEdits::default()
         };
         Specification {

@@ -1,7 +1,7 @@
 //! Decides which devices a container gets for a request. The decision depends on who authorizes the
 //! request: the kubelet, or the user who starts the container.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
@@ -346,7 +346,8 @@ impl RecordedDevices {
         class: &DeviceClass,
         devices: &'a [Device],
     ) -> Result<Vec<&'a Device>, RequestError> {
-        let resources: BTreeSet<_> = inserted(devices.iter().map(|device| &device.resource));
+        let resources: BTreeSet<_> =
+            collect_by_insertion(devices.iter().map(|device| &device.resource));
         let positions_by_id: HashMap<_, _> = devices
             .iter()
             .zip(0..)
@@ -417,7 +418,7 @@ fn describe_unrecorded_devices(
         ));
     };
     let allocated_devices: BTreeSet<&DeviceId> =
-        inserted(allocated_devices.iter().map(|device| &device.id));
+        collect_by_insertion(allocated_devices.iter().map(|device| &device.id));
     let unrecorded_devices = requested_devices
         .iter()
         .filter(|device| !allocated_devices.contains(&device.id));

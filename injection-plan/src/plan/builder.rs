@@ -160,14 +160,14 @@ impl PlanBuilder {
         let warnings = inventory.warnings.iter();
         messages.extend(warnings.map(|warning| format!("{class_name}: {warning}")));
         let hidden_names = inventory.hidden_ids.iter().map(DeviceId::as_str);
-        self.note_restricted_names(class_name, "hidden", hidden_names);
+        self.add_restricted_names_note(class_name, "hidden", hidden_names);
         let forbidden_names = class
             .settings
             .forbidden_capabilities
             .iter()
             .map(|name| name.as_str());
-        self.note_restricted_names(class_name, "forbidden", forbidden_names);
-        self.note_unknown_capabilities(class, request);
+        self.add_restricted_names_note(class_name, "forbidden", forbidden_names);
+        self.add_unknown_capability_notes(class, request);
         self.warn_about_unhealthy_devices(request, inventory, &devices);
         self.warn_about_host_indexes(request, devices.len());
         for (device, action) in prepare::plan_preparations(class, request, &devices)? {
@@ -197,7 +197,7 @@ impl PlanBuilder {
             }
         }
         if !devices.is_empty() {
-            for need in CapabilityNeed::list_class_needs(class) {
+            for need in CapabilityNeed::list_needed_capabilities(class) {
                 if !self.needs.contains(&need) {
                     self.needs.push(need);
                 }

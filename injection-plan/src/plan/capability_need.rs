@@ -67,7 +67,7 @@ impl SpecCapabilities {
 impl CapabilityNeed {
     /// Returns the Linux capabilities that a class needs. `state_in_container` is `None` until
     /// [`InjectionPlan::set_capability_states`] sets it.
-    pub(super) fn list_class_needs(class: &DeviceClass) -> impl Iterator<Item = Self> {
+    pub(super) fn list_needed_capabilities(class: &DeviceClass) -> impl Iterator<Item = Self> {
         class.spec.needs.iter().map(|need| CapabilityNeed {
             class: class.name.clone(),
             capability: need.capability,

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use device_class::class::{DeviceClass, PairSpec, PathTemplateError, Prepare};
+use device_class::class::{DeviceClass, EnvPairSpec, PathTemplateError, Prepare};
 use device_class::discover::Device;
 use device_class::template::Attributes;
 use serde::Serialize;
@@ -108,7 +108,11 @@ fn take_device<'a>(
     Ok(None)
 }
 
-fn is_selected(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Result<bool, PlanError> {
+fn is_selected(
+    device: &Device,
+    pair: &VariablePair,
+    spec: &EnvPairSpec,
+) -> Result<bool, PlanError> {
     let selector = spec
         .selector
         .fill(&device.attributes)
@@ -121,7 +125,7 @@ fn is_selected(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Result<
 fn is_in_requested_state(
     device: &Device,
     pair: &VariablePair,
-    spec: &PairSpec,
+    spec: &EnvPairSpec,
     prepare: &Prepare,
 ) -> Result<bool, PlanError> {
     let attributes = attributes_with_state(device, pair, spec);
@@ -137,7 +141,7 @@ fn is_in_requested_state(
         && content.is_some_and(|content| content.eq_ignore_ascii_case(&requested_state)))
 }
 
-fn attributes_with_state(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Attributes {
+fn attributes_with_state(device: &Device, pair: &VariablePair, spec: &EnvPairSpec) -> Attributes {
     let mut attributes = device.attributes.clone();
     attributes.insert(spec.attribute.clone(), pair.state.clone());
     attributes

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use device_class::collect_by_insertion;
 use device_class::discover::{Device, FoundEdits, Inventory};
-use device_class::inserted;
 use device_class::name::{CapabilityName, ClassName, excerpt};
 use device_class::{DeviceClass, similar};
 
@@ -16,7 +16,7 @@ use crate::requirement;
 impl PlanBuilder {
     /// Adds a note that lists devices or capabilities that config.toml hides or forbids.
     /// `participle` is the word "hidden" or "forbidden" for the note.
-    pub(super) fn note_restricted_names<'b>(
+    pub(super) fn add_restricted_names_note<'b>(
         &mut self,
         class: &ClassName,
         participle: &str,
@@ -55,7 +55,7 @@ impl PlanBuilder {
                 let has_value = value.as_ref().is_none_or(|value| !value.is_empty());
                 has_value.then(|| (name.clone(), value))
             });
-            value_sets.insert(inserted(values));
+            value_sets.insert(collect_by_insertion(values));
         }
         let disable_settings = spec.describe_opt_out(&input.class.name);
         for (env, text) in &input.request.requirements {
@@ -162,7 +162,7 @@ impl PlanBuilder {
     /// Adds a note for each requested capability that the class does not have. Such a request is
     /// common, because images list all capabilities that they could use. The message is a warning
     /// if the name is probably mistyped, or if the class has none of the requested capabilities.
-    pub(super) fn note_unknown_capabilities(&mut self, class: &DeviceClass, request: &Request) {
+    pub(super) fn add_unknown_capability_notes(&mut self, class: &DeviceClass, request: &Request) {
         let capabilities = class.spec.capabilities();
         let capability_names = || capabilities.iter().map(CapabilityName::as_str);
         for name in &request.unknown_capabilities {

@@ -1,12 +1,12 @@
 //! Makes the steps of an injection plan from the nodes, rules and files that the builder has
 //! collected. The steps are in the order in which they are executed.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceNumber, DeviceRule};
-use device_class::discover::{NodeForm, has_only_links};
+use device_class::discover::{NodeForm, is_sysfs_link_directory};
 use device_class::host::ProgramAbi;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
@@ -26,7 +26,7 @@ impl PlanBuilder {
             // A directory that has only links to devices is hidden only from containers that have
             // at least one of these devices.
             let has_no_visible_paths = mask.links.is_empty() && mask.visible_host_paths.is_empty();
-            if has_only_links(&path) && has_no_visible_paths {
+            if is_sysfs_link_directory(&path) && has_no_visible_paths {
                 continue;
             }
             let should_create = !mask.bit_masks.is_empty();
@@ -34,7 +34,7 @@ impl PlanBuilder {
                 .bit_masks
                 .into_iter()
                 .map(|(path, (text, bits))| (path, text.fill_bitmask(bits)));
-            let files = inserted(mask.files.into_iter().chain(texts));
+            let files = collect_by_insertion(mask.files.into_iter().chain(texts));
             let visible_mounts = mask
                 .visible_host_paths
                 .into_iter()
@@ -164,7 +164,7 @@ impl PlanBuilder {
         InjectionPlan {
             grants: self.grants,
             steps,
-            env: inserted(
+            env: collect_by_insertion(
                 self.env
                     .into_iter()
                     .map(|(name, values)| (name, values.join(","))),

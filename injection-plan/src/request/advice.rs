@@ -30,7 +30,7 @@ impl RequestNames<'_> {
             _ => return error,
         };
         let short_name = name.rsplit(['/', '=']).next().unwrap_or_default();
-        if let Some(similar_device) = self.find_device_like(short_name)
+        if let Some(similar_device) = self.find_probable_device(short_name)
             && !self.is_only_device(&similar_device)
         {
             *text = format!("{text}; {similar_device}");

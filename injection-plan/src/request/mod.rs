@@ -36,7 +36,8 @@ use device_class::discover::{EditSelection, Inventory, RequestedDevices};
 use device_class::name::{CapabilityName, ClassName, DeviceId, EnvName, ListName, excerpt};
 
 use variables::{
-    describe_capabilities, parse_capabilities, parse_list_names, parse_pairs, parse_requirements,
+    describe_capabilities, parse_capabilities, parse_list_names, parse_requirements,
+    parse_variable_pairs,
 };
 
 /// The prefix of the annotation with which the device plugin passes an allocation to the hook. The
@@ -136,7 +137,7 @@ impl fmt::Display for RequestSource {
 impl RequestedDevices for Request {
     /// If the request is refused, returns no ids. The caller reports the error when it makes the
     /// plan.
-    fn find_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId> {
+    fn find_requested_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId> {
         let result = self.selection.choose_devices(class, inventory);
         let devices = result.unwrap_or_default().into_iter();
         devices.map(|device| device.id.clone()).collect()
@@ -236,7 +237,7 @@ impl Request {
                 selection.check_no_awaited_item(requester).map_err(refuse)?;
             }
             RequestSource::Env { .. } if class.spec.allows_late_devices => {
-                selection.await_named_devices(&class.spec)
+                selection.mark_names_as_awaited(&class.spec)
             }
             _ => {}
         }
@@ -249,7 +250,7 @@ impl Request {
                 advice: advice.clone(),
             }));
         }
-        let pairs = parse_pairs(spec.pairs.as_ref(), get_env).map_err(refuse)?;
+        let pairs = parse_variable_pairs(spec.pairs.as_ref(), get_env).map_err(refuse)?;
         let requirements =
             parse_requirements(spec.requirements.as_ref(), variables).map_err(refuse)?;
         let capability_list = spec

@@ -35,7 +35,7 @@ pub(super) struct DevicePositions {
     pub(super) devices: Vec<usize>,
     /// The positions of partitioned devices. The item selects such a device as a whole, without its
     /// partitions.
-    pub(super) divided_devices: Vec<usize>,
+    pub(super) partitioned_devices: Vec<usize>,
 }
 
 /// The result of resolving one item of a request: devices, or a range of indices.
@@ -58,19 +58,19 @@ impl DevicePositions {
         &self,
         inventory: &'a Inventory,
     ) -> impl Iterator<Item = &'a Device> {
-        let divided_devices = self
-            .divided_devices
+        let partitioned_devices = self
+            .partitioned_devices
             .iter()
-            .map(|position| &inventory.divided_devices[*position]);
+            .map(|position| &inventory.partitioned_devices[*position]);
         let devices = self
             .devices
             .iter()
             .map(|position| &inventory.devices[*position]);
-        divided_devices.chain(devices)
+        partitioned_devices.chain(devices)
     }
 
     fn is_empty(&self) -> bool {
-        self.devices.is_empty() && self.divided_devices.is_empty()
+        self.devices.is_empty() && self.partitioned_devices.is_empty()
     }
 }
 
@@ -80,7 +80,7 @@ impl<'a> RequestNames<'a> {
             class,
             inventory,
             device_names: DeviceNames::new(&inventory.devices),
-            partitioned_device_names: DeviceNames::new(&inventory.divided_devices),
+            partitioned_device_names: DeviceNames::new(&inventory.partitioned_devices),
             has_usb_port_names: inventory
                 .devices
                 .iter()
@@ -206,7 +206,7 @@ impl<'a> RequestNames<'a> {
         };
         let (true, true, [position]) = (
             is_alias_or_path,
-            positions.divided_devices.is_empty(),
+            positions.partitioned_devices.is_empty(),
             positions.devices.as_slice(),
         ) else {
             return None;
@@ -251,7 +251,7 @@ impl<'a> RequestNames<'a> {
                     .into_iter()
                     .map(|(_, position)| position)
                     .collect(),
-                divided_devices: Vec::new(),
+                partitioned_devices: Vec::new(),
             });
         }
         if unhealthy_devices.is_empty() {
@@ -285,9 +285,9 @@ impl<'a> RequestNames<'a> {
     fn find_by_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> DevicePositions {
         let mut positions = DevicePositions::default();
         if resource.is_none() {
-            positions.divided_devices = self.partitioned_device_names.find_by_kind(name, kind);
+            positions.partitioned_devices = self.partitioned_device_names.find_by_kind(name, kind);
         }
-        if positions.divided_devices.is_empty() {
+        if positions.partitioned_devices.is_empty() {
             positions.devices = self.device_names.find_by_kind(name, kind);
             self.retain_resource(&mut positions.devices, resource);
         }
@@ -344,15 +344,15 @@ impl<'a> RequestNames<'a> {
                 .filter(|(device, _)| ids.contains(&device.id));
             devices_of_node.map(|(_, position)| position).collect()
         };
-        let (mut divided_devices, mut devices) = (Vec::new(), Vec::new());
+        let (mut partitioned_devices, mut devices) = (Vec::new(), Vec::new());
         if resource.is_none() {
-            divided_devices = find_positions(&self.inventory.divided_devices);
+            partitioned_devices = find_positions(&self.inventory.partitioned_devices);
         }
-        if divided_devices.is_empty() {
+        if partitioned_devices.is_empty() {
             devices = find_positions(&self.inventory.devices);
             self.retain_resource(&mut devices, resource);
         }
-        if devices.len() + divided_devices.len() > 1 {
+        if devices.len() + partitioned_devices.len() > 1 {
             let ids: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
             return Err(RequestError::SharedPath {
                 path: path.to_string_lossy().into_owned(),
@@ -361,7 +361,7 @@ impl<'a> RequestNames<'a> {
         }
         Ok(DevicePositions {
             devices,
-            divided_devices,
+            partitioned_devices,
         })
     }
 
@@ -376,10 +376,10 @@ impl<'a> RequestNames<'a> {
     /// Returns the device at `positions`, or `None` if there is not exactly one.
     pub(super) fn find_single_device(&self, positions: &DevicePositions) -> Option<&'a Device> {
         match (
-            positions.divided_devices.as_slice(),
+            positions.partitioned_devices.as_slice(),
             positions.devices.as_slice(),
         ) {
-            ([position], []) => self.inventory.divided_devices.get(*position),
+            ([position], []) => self.inventory.partitioned_devices.get(*position),
             ([], [position]) => self.inventory.devices.get(*position),
             _ => None,
         }

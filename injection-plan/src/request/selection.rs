@@ -1,6 +1,6 @@
 //! Parses the device list of a request, and finds the requested devices on the host.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -224,7 +224,7 @@ impl<'a> ChosenDevices<'a> {
         ChosenDevices {
             inventory,
             is_device_chosen: vec![false; inventory.devices.len()],
-            is_partitioned_device_chosen: vec![false; inventory.divided_devices.len()],
+            is_partitioned_device_chosen: vec![false; inventory.partitioned_devices.len()],
         }
     }
 
@@ -232,19 +232,19 @@ impl<'a> ChosenDevices<'a> {
         for position in &positions.devices {
             self.is_device_chosen[*position] = true;
         }
-        for position in &positions.divided_devices {
+        for position in &positions.partitioned_devices {
             self.is_partitioned_device_chosen[*position] = true;
         }
     }
 
     fn into_devices(self) -> Vec<&'a Device> {
-        let divided_devices = self
+        let partitioned_devices = self
             .inventory
-            .divided_devices
+            .partitioned_devices
             .iter()
             .zip(self.is_partitioned_device_chosen);
         let devices = self.inventory.devices.iter().zip(self.is_device_chosen);
-        let chosen_devices = divided_devices
+        let chosen_devices = partitioned_devices
             .chain(devices)
             .filter(|(_, is_chosen)| *is_chosen);
         chosen_devices.map(|(device, _)| device).collect()
@@ -253,7 +253,7 @@ impl<'a> ChosenDevices<'a> {
 
 /// Merges overlapping ranges. The result is sorted and has the same indices as `ranges`.
 fn merge_ranges(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
-    let ranges: BTreeSet<IndexRange> = inserted(ranges);
+    let ranges: BTreeSet<IndexRange> = collect_by_insertion(ranges);
     let mut merged_ranges: Vec<IndexRange> = Vec::new();
     for range in ranges {
         match merged_ranges.last_mut() {

@@ -42,13 +42,13 @@ impl<'a> RequestNames<'a> {
         &self,
         awaited_device: &AwaitedDevice,
     ) -> Option<SimilarDevice> {
-        self.find_device_like(awaited_device.short_name()?)
+        self.find_probable_device(awaited_device.short_name()?)
     }
 
     /// Returns the device that a request probably means by `mistyped_name`: the device with a node
     /// or a network interface of this name, or else the device with the most similar name. Returns
     /// `None` if no name is similar enough, or if several devices are equally probable.
-    pub(super) fn find_device_like(&self, mistyped_name: &str) -> Option<SimilarDevice> {
+    pub(super) fn find_probable_device(&self, mistyped_name: &str) -> Option<SimilarDevice> {
         let devices = &self.inventory.devices;
         let list_names = |device: &'a Device| {
             let aliases = device.aliases.iter().map(String::as_str);

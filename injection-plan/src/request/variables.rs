@@ -1,10 +1,10 @@
 //! Parses the variables of a request that do not select devices: capabilities, requirements,
 //! variable pairs, and file lists.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::{BTreeMap, BTreeSet};
 
-use device_class::class::{DeviceClass, PairSpec, RequirementSpec};
+use device_class::class::{DeviceClass, EnvPairSpec, RequirementSpec};
 use device_class::name::{CapabilityName, DeviceId, ListName, excerpt};
 
 use super::{Environment, MAX_REQUEST_BYTES, RequestError, VariablePair};
@@ -50,8 +50,8 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-pub(super) fn parse_pairs<'a>(
-    spec: Option<&PairSpec>,
+pub(super) fn parse_variable_pairs<'a>(
+    spec: Option<&EnvPairSpec>,
     get_env: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<Vec<VariablePair>, RequestError> {
     let mut pairs = Vec::new();
@@ -145,10 +145,13 @@ pub(super) fn parse_capabilities(
         .filter(|item| !item.is_empty());
     // The keys are the names in lower case. The values are the names as the container wrote them.
     let mut remaining_names: BTreeMap<String, &str> =
-        inserted(items.map(|item| (item.to_ascii_lowercase(), item)));
+        collect_by_insertion(items.map(|item| (item.to_ascii_lowercase(), item)));
     if remaining_names.is_empty() {
         let default_capabilities = class.spec.request.default_capabilities.iter();
-        return Ok((inserted(default_capabilities.cloned()), Vec::new()));
+        return Ok((
+            collect_by_insertion(default_capabilities.cloned()),
+            Vec::new(),
+        ));
     }
     let forbidden_names = class.settings.forbidden_capabilities.iter();
     let mut forbidden_requests = forbidden_names

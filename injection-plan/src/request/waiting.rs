@@ -197,7 +197,7 @@ impl Selection {
 
     /// Adds the suffix `?` to every name in the request, so that these devices may arrive later.
     /// Indices and ranges are not changed.
-    pub(super) fn await_named_devices(&mut self, class: &ClassSpec) {
+    pub(super) fn mark_names_as_awaited(&mut self, class: &ClassSpec) {
         let Selection::Items(items) = self else {
             return;
         };

@@ -457,7 +457,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
                     continue;
                 };
                 let has_it = |it: &&Device| it.nodes.iter().any(|node| node.host_path == path);
-                let divided = inventory.divided_devices.iter().filter(has_it).count();
+                let divided = inventory.partitioned_devices.iter().filter(has_it).count();
                 let users = inventory.devices.iter().filter(has_it);
                 let users: Vec<&str> = users.map(|it| it.id.as_str()).collect();
                 match request.selection.choose_devices(&class, &inventory) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use daemon::host_inventory::{ScanMemory, scan_host};
+use daemon::host_inventory::{ScanState, scan_host};
 use device_class::class::PlacementPolicy;
 use device_class::discover::Health;
 use device_class::{DeviceClass, HostView};
@@ -13,7 +13,7 @@ use super::{ClaimedDevices, ResourceScan, build_resources};
 
 pub(crate) fn scan_recorded_host(classes: &[DeviceClass], host: &dyn HostView) -> ResourceScan {
     build_resources(
-        scan_host(classes, host, &mut ScanMemory::new(), Instant::now()),
+        scan_host(classes, host, &mut ScanState::new(), Instant::now()),
         &ClaimedDevices::default(),
         None,
     )

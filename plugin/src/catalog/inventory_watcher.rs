@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use daemon::host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
+use daemon::host_inventory::{DueWork, HostWatcher, Notifications, ScanProgress};
 use device_class::class::Server;
 use device_class::config::Config;
 use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
@@ -118,7 +118,7 @@ impl InventoryWatcher {
                 .wait_for_change(time_until_scan, directory, &mut reload_notifications)
                 .await;
             have_classes_changed =
-                due_task == WatcherTask::LoadClasses && self.host_watcher.load_classes();
+                due_task == DueWork::LoadClasses && self.host_watcher.load_classes();
             self.metrics
                 .set_class_errors(self.host_watcher.class_errors());
         }

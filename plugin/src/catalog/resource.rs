@@ -21,7 +21,7 @@ pub(crate) struct Resource {
     id_index: IdIndex,
     /// For each entry of `devices`, the number of the physical device to which the entry belongs.
     /// All shares of one physical device have the same number.
-    hardware_numbers: Vec<u32>,
+    physical_device_numbers: Vec<u32>,
 }
 
 /// The properties that all devices of a resource have in common. A share is one of the slots into
@@ -103,13 +103,13 @@ impl Resource {
         devices: Vec<AdvertisedDevice>,
     ) -> Self {
         let id_index = IdIndex::new(devices.len(), |position| devices[position].id.as_str());
-        let hardware_numbers = assign_hardware_numbers(&devices);
+        let physical_device_numbers = assign_physical_device_numbers(&devices);
         Resource {
             name,
             properties,
             devices,
             id_index,
-            hardware_numbers,
+            physical_device_numbers,
         }
     }
 
@@ -134,8 +134,8 @@ impl Resource {
     /// Returns the number of the physical device to which the entry at `position` belongs. All
     /// shares of one physical device have the same number, which is less than the number of entries
     /// in the resource.
-    pub(crate) fn hardware_number(&self, position: usize) -> usize {
-        self.hardware_numbers[position] as usize
+    pub(crate) fn physical_device_number(&self, position: usize) -> usize {
+        self.physical_device_numbers[position] as usize
     }
 
     /// Returns whether both resources result in the same ListAndWatch message to the kubelet.
@@ -163,7 +163,7 @@ impl Resource {
 
 /// Returns, for each entry of `devices`, the number of its physical device. The first physical
 /// device in the list has the number 0, the next one 1, and so on.
-fn assign_hardware_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
+fn assign_physical_device_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
     let mut numbers_by_hardware: HashMap<&DeviceId, u32> = HashMap::new();
     let mut free_numbers = 0..;
     let mut assign_number = |hardware| {

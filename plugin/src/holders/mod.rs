@@ -74,13 +74,13 @@ impl AllocationReporter {
 /// The task that detects allocations of devices which another running pod still has.
 #[derive(Debug)]
 pub(crate) struct AllocationChecker {
-    memory: HolderMemory,
+    memory: HolderHistory,
     allocations: mpsc::Receiver<Vec<DeviceKey>>,
     metrics: Metrics,
 }
 
 #[derive(Debug)]
-struct HolderMemory {
+struct HolderHistory {
     checkpoint_path: PathBuf,
     cgroups: PodCgroups,
     holders: Holders,
@@ -96,7 +96,7 @@ impl AllocationChecker {
         metrics: Metrics,
     ) -> (Self, AllocationReporter) {
         let (sender, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
-        let memory = HolderMemory::new(checkpoint_path, host_root);
+        let memory = HolderHistory::new(checkpoint_path, host_root);
         let checker = AllocationChecker {
             memory,
             allocations,
@@ -158,9 +158,9 @@ impl AllocationChecker {
     }
 }
 
-impl HolderMemory {
+impl HolderHistory {
     fn new(checkpoint_path: PathBuf, host_root: &Path) -> Self {
-        HolderMemory {
+        HolderHistory {
             checkpoint_path,
             cgroups: PodCgroups::new(host_root),
             holders: Holders::new(),

@@ -9,7 +9,7 @@ const OTHER: &str = "11111111-5f0e-4a53-9f55-3c0a2f3f7a11";
 
 struct Host {
     root: TempDir,
-    memory: HolderMemory,
+    memory: HolderHistory,
 }
 
 impl Host {
@@ -17,7 +17,7 @@ impl Host {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
         fs::write(root.path().join("sys/fs/cgroup/cgroup.procs"), "").unwrap();
-        let memory = HolderMemory::new(root.path().join("checkpoint"), root.path());
+        let memory = HolderHistory::new(root.path().join("checkpoint"), root.path());
         Host { root, memory }
     }
 

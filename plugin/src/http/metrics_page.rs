@@ -114,7 +114,7 @@ mod tests {
         metrics.create_counters(&name);
         metrics.count_allocation(&name, true, Duration::from_micros(300));
         metrics.count_allocation(&name, false, Duration::from_secs(100));
-        let _open = streams.create_count(name).count_stream();
+        let _open = streams.create_stream_count(name).count_stream();
         let page = encode_metrics(&page.registry.blocking_lock());
         for line in [
             "# TYPE boathook_devices gauge",

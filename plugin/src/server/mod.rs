@@ -122,7 +122,7 @@ pub(crate) async fn serve(
     let options = build_supported_options();
     context.metrics.create_counters(&name);
     let _server_guard = context.scan_pause.add_server();
-    let stream_count = context.streams.create_count(name.clone());
+    let stream_count = context.streams.create_stream_count(name.clone());
     let refusal = OptionsRefusal::default();
     // The ListAndWatch streams end when this sender is dropped. That happens before the last
     // registration of a handover.

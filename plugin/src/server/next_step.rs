@@ -114,7 +114,7 @@ mod tests {
         let too_late = Some((new, timing.stream_timeout));
         let known = Some((new, moment));
         let name = "a.b/c".to_owned().try_into().unwrap();
-        let streams = OpenStreamCounts::default().create_count(name);
+        let streams = OpenStreamCounts::default().create_stream_count(name);
         let never = *streams.subscribe().borrow();
         let guard = streams.count_stream();
         let open = *streams.subscribe().borrow();

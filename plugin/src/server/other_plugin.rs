@@ -46,11 +46,11 @@ impl YieldedResources {
     }
 
     /// Adds a resource. Dropping the returned guard removes the resource from the set.
-    pub(super) fn insert(&self, resource: ResourceName) -> YieldedResource {
+    pub(super) fn insert(&self, resource: ResourceName) -> YieldedResourceGuard {
         self.0.send_modify(|resources| {
             resources.insert(resource.clone());
         });
-        YieldedResource {
+        YieldedResourceGuard {
             resource,
             yielded_resources: self.clone(),
         }
@@ -59,12 +59,12 @@ impl YieldedResources {
 
 /// A guard that keeps a resource in [`YieldedResources`] while it exists.
 #[derive(Debug)]
-pub(super) struct YieldedResource {
+pub(super) struct YieldedResourceGuard {
     resource: ResourceName,
     yielded_resources: YieldedResources,
 }
 
-impl Drop for YieldedResource {
+impl Drop for YieldedResourceGuard {
     fn drop(&mut self) {
         self.yielded_resources.0.send_modify(|resources| {
             resources.remove(&self.resource);

@@ -13,16 +13,16 @@ impl PendingHandovers {
     }
 
     /// Counts a resource until the returned guard is dropped.
-    pub(super) fn add(&self) -> PendingHandover {
+    pub(super) fn add(&self) -> PendingHandoverGuard {
         self.0.send_modify(|count| *count += 1);
-        PendingHandover(self.clone())
+        PendingHandoverGuard(self.clone())
     }
 }
 
 #[derive(Debug)]
-pub(super) struct PendingHandover(PendingHandovers);
+pub(super) struct PendingHandoverGuard(PendingHandovers);
 
-impl Drop for PendingHandover {
+impl Drop for PendingHandoverGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|count| *count -= 1);
     }

@@ -21,7 +21,7 @@ pub(crate) struct OpenStreamCounts(watch::Sender<BTreeMap<ResourceName, usize>>)
 
 impl OpenStreamCounts {
     /// Creates the stream count of a server of `resource`. The count begins at 0.
-    pub(crate) fn create_count(&self, resource: ResourceName) -> StreamCount {
+    pub(crate) fn create_stream_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
             registration_streams: watch::Sender::new(RegistrationStreams::default()),
             resource,
@@ -168,7 +168,7 @@ mod tests {
         let (sender, receiver) = watch::channel(Arc::new(resource(vec![device("a")])));
         let name = resource(vec![]).name;
         let streams = OpenStreamCounts::default();
-        let count = streams.create_count(name.clone());
+        let count = streams.create_stream_count(name.clone());
         let open = count.subscribe();
         let mut stream = stream_lists(receiver, count.count_stream());
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn streams_of_earlier_registrations_do_not_count() {
         let streams = OpenStreamCounts::default();
-        let count = streams.create_count(resource(vec![]).name);
+        let count = streams.create_stream_count(resource(vec![]).name);
         let earlier = count.count_stream();
         count.reset_for_registration();
         let state = |open, has_opened| RegistrationStreams {

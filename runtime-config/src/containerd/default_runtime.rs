@@ -8,7 +8,7 @@ use toml_edit::{Item, TableLike, Value};
 use super::handler::{Handlers, KeyValues, RUNC_V2_SHIM, collect_handlers};
 use super::schema::{self, SCHEMA_V2, SCHEMA_V3, Schema};
 use super::{Layout, boathook_drop_in_path, documents, template};
-use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
+use crate::default_runtime::{DefaultRuntime, refuse_overriding_setting};
 use crate::drop_in;
 use crate::error::Error;
 use crate::key_case;
@@ -175,7 +175,7 @@ fn refuse_setting_with_precedence(
         Layout::DropIns { dir, .. } => Some(PathBuf::from(dir)),
     };
     match drop_in_dir {
-        Some(dir) if table.contains_key("default_runtime_name") => refuse_later_setting(
+        Some(dir) if table.contains_key("default_runtime_name") => refuse_overriding_setting(
             &boathook_drop_in_path(&dir),
             path,
             find_key_line("default_runtime_name"),

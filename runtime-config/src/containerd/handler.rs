@@ -10,7 +10,7 @@ use toml_edit::{Item, TableLike};
 
 use super::PlanInputs;
 use super::schema::Schema;
-use crate::engine_properties::{ANNOTATION_PATTERN, HANDLER};
+use crate::engine_properties::{ANNOTATION_PATTERN, RUNTIME_HANDLER_NAME};
 use crate::error::Error;
 use crate::oci_hook;
 use crate::options::Options;
@@ -132,7 +132,10 @@ impl Handler {
             return String::new();
         }
         let table = format!("plugins.{}.containerd", quote(self.plugin_id));
-        format!("\n[{table}]\ndefault_runtime_name = {}\n", quote(HANDLER))
+        format!(
+            "\n[{table}]\ndefault_runtime_name = {}\n",
+            quote(RUNTIME_HANDLER_NAME)
+        )
     }
 }
 
@@ -178,7 +181,7 @@ pub(super) fn collect_handlers(
         let name = section.get("default_runtime_name").and_then(Item::as_str);
         // Boathook's handler of an earlier installation is skipped, because the new handler must
         // not inherit the settings of the earlier one.
-        if let Some(name) = name.filter(|name| *name != HANDLER) {
+        if let Some(name) = name.filter(|name| *name != RUNTIME_HANDLER_NAME) {
             name.clone_into(&mut default_name);
         }
         let runtimes = section
@@ -186,7 +189,7 @@ pub(super) fn collect_handlers(
             .and_then(Item::as_table_like)
             .into_iter()
             .flat_map(TableLike::iter);
-        for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
+        for (name, item) in runtimes.filter(|(name, _)| *name != RUNTIME_HANDLER_NAME) {
             let index = handlers
                 .iter()
                 .position(|handler| handler.0 == name)

@@ -8,7 +8,7 @@ use toml_edit::Document;
 use super::PlanInputs;
 use super::handler::{Handler, refuse_existing_handlers};
 use super::schema::{SCHEMA_V2, Schema};
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 use crate::error::Error;
 use crate::toml_text::{
     append_block, describe_parse_error, get_item, insert_line, parse_document, set_key,
@@ -48,7 +48,7 @@ pub(super) fn plan_files(
             &text,
             &schema.handlers_table_path(),
             "default_runtime_name",
-            HANDLER,
+            RUNTIME_HANDLER_NAME,
         )? {
             Some(edited_text) => text = edited_text,
             None => body += &handler.format_default_table(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::handler::{self, Handler};
 use super::schema::{SCHEMA_V2, SCHEMA_V3, Schema};
 use super::{PlanInputs, boathook_drop_in_path, build_drop_in, documents, schema};
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 use crate::error::Error;
 use crate::toml_text::{append_block, find_line_number, format_managed_file};
 
@@ -77,7 +77,7 @@ pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf,
     if inputs.options.set_default {
         let problem = format!(
             "a template cannot name the default runtime a second time; start the distribution with \
-             --default-runtime={HANDLER} instead"
+             --default-runtime={RUNTIME_HANDLER_NAME} instead"
         );
         return Err(Error::new_at_line(&path, 1, problem));
     }

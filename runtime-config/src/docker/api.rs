@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::sockets::list_sockets;
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 use crate::host::HostRoot;
 
 /// The time limit for each read and write on dockerd's socket. If dockerd does not answer in this
@@ -50,7 +50,7 @@ impl Runtimes {
 
     /// Returns whether Boathook's runtime is the default runtime of the running daemon.
     pub(crate) fn is_boathook_default(&self) -> bool {
-        self.default_runtime == HANDLER
+        self.default_runtime == RUNTIME_HANDLER_NAME
     }
 
     /// Returns whether the daemon leaves its containers running when it ends.

@@ -6,7 +6,7 @@ use super::{
     ADDED_LINE_SUFFIX, BLOCK_BEGIN, BLOCK_END, BOATHOOK_FILE_STEM, FILE_BLOCK_BEGIN,
     REPLACED_LINE_PREFIX,
 };
-use crate::engine_properties::HANDLER;
+use crate::engine_properties::RUNTIME_HANDLER_NAME;
 
 /// Returns the text without the parts that Boathook added, or `None` if Boathook created the file.
 ///
@@ -84,7 +84,7 @@ fn skip_block(text: &str) -> Option<&str> {
 fn is_unchanged_line(line: &str) -> bool {
     let line = line.trim_start();
     line == "version = 2"
-        || line == format!("default_runtime_name = \"{HANDLER}\"")
+        || line == format!("default_runtime_name = \"{RUNTIME_HANDLER_NAME}\"")
         || (line.starts_with("imports = [\"") && !line.contains(','))
 }
 

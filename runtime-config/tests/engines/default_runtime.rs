@@ -335,7 +335,7 @@ fn the_default_runtime_comes_back_in_a_file_that_was_edited() {
         let record = plan.record.as_ref();
         let now = Engine::Docker.read_snapshot(&host, record).unwrap();
         let release = Engine::Docker
-            .plan_runtime_drop(&now, record)
+            .plan_runtime_unload(&now, record)
             .unwrap()
             .unwrap();
         let default = if restored { "crun" } else { "runc" };

@@ -12,7 +12,7 @@ use device_class::driver_properties::DriverProperties;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
-use device_class::{DeviceClass, HostView, inserted};
+use device_class::{DeviceClass, HostView, collect_by_insertion};
 use hook::log::format_error_chain;
 use hook::planner;
 use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
@@ -160,7 +160,7 @@ fn check_devices(
     // Devices of one resource whose values of `uniform` differ are counted as unhealthy, as in
     // `boathook list`: a container that requests the resource could not choose among them.
     let mut offered_inventory = inventory.clone();
-    offered_inventory.refuse_mixed_devices(class);
+    offered_inventory.mark_mixed_devices_unhealthy(class);
     let devices = &offered_inventory.devices;
     if devices.is_empty() {
         let hidden_count = offered_inventory.hidden_ids.len();
@@ -235,7 +235,7 @@ fn report_ignored_files(class_dirs: &[PathBuf]) -> Vec<Finding> {
         .flatten()
         .map(|entry| entry.path());
     let ignored_paths: BTreeSet<PathBuf> =
-        inserted(paths.filter(|path| is_misnamed_class_file(path) && path.is_file()));
+        collect_by_insertion(paths.filter(|path| is_misnamed_class_file(path) && path.is_file()));
     let to_finding = |path: PathBuf| {
         let text = format!("{} is not read", path.display());
         Finding::new(Severity::Warning, "classes", text)

@@ -1,7 +1,7 @@
 //! Checks how engines are made to call the hook for containers of pods: by a CDI specification, or
 //! by a runtime handler.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());
     let entries = entries.flatten().flatten();
-    inserted(entries.filter_map(|entry| {
+    collect_by_insertion(entries.filter_map(|entry| {
         let text = read_own_text(&entry.path(), MAX_SPECIFICATION_BYTES).ok()?;
         let is_generated_file = is_generated(&entry.file_name().to_string_lossy(), &text);
         is_generated_file.then(|| (entry.path(), text))

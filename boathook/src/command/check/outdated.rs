@@ -92,7 +92,7 @@ fn find_outdated_files(
     config: &Config,
 ) -> Option<OutdatedFiles> {
     let mut bundle = Bundle::read(bundle_dir).ok()?;
-    bundle.use_running_root(pid);
+    bundle.use_root_of_process(pid);
     attachment::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);
     let plan = planner::plan_container_injection(&bundle, &Caller::PlanInspector, config).ok()?;
     let is_selected = |grant: &Grant| class_names.contains(&grant.class);

@@ -19,7 +19,7 @@ use serde_json::json;
 
 pub(super) use starter::TargetError;
 
-pub(super) use starter::name_target;
+pub(super) use starter::find_class_new_argument;
 use starter::{InstalledNames, Target, find_offered_devices, find_usb_ids_of_node};
 
 use super::{CommandError, print_json};

@@ -15,7 +15,7 @@ use device_class::HostView;
 use device_class::host::Entry;
 use device_class::name::excerpt;
 
-pub(in crate::command) use hardware::name_target;
+pub(in crate::command) use hardware::find_class_new_argument;
 pub(super) use hardware::{find_offered_devices, find_usb_ids_of_node};
 pub(super) use names::InstalledNames;
 

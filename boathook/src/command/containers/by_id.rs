@@ -5,7 +5,7 @@ use std::path::Path;
 use device_class::name::{excerpt, shorten_container_id};
 
 use super::name::{NamesInFile, read_names_by_file};
-use super::{Container, UnknownContainer};
+use super::{Container, ContainerLookupError};
 
 /// Selects a container. Compares `id_or_name` first with the ids, then with the names, then with
 /// the beginnings of the ids, and finally with the service names of compose. If several containers
@@ -15,7 +15,7 @@ pub(super) fn select_by_id_or_name(
     state_root: Option<&Path>,
     containers: &[Container],
     host_root: &Path,
-) -> Result<Container, UnknownContainer> {
+) -> Result<Container, ContainerLookupError> {
     let filter_containers = |predicate: &dyn Fn(&Container) -> bool| -> Vec<&Container> {
         containers
             .iter()
@@ -78,7 +78,7 @@ fn find_by_name(
     name: &str,
     containers: &[Container],
     host_root: &Path,
-) -> Result<Option<Container>, UnknownContainer> {
+) -> Result<Option<Container>, ContainerLookupError> {
     let is_named = |file: &NamesInFile| file.names.iter().any(|file_name| file_name == name);
     let mut named_containers = Vec::new();
     for container in containers {
@@ -87,7 +87,7 @@ fn find_by_name(
             continue;
         }
         if let Some(other_file) = names_by_file.iter().find(|file| !is_named(file)) {
-            return Err(UnknownContainer {
+            return Err(ContainerLookupError {
                 name: name.to_owned(),
                 reason: format!(
                     "container {} is {} only in a part of its engine's files: {} has {}",
@@ -110,9 +110,9 @@ fn require_single(
     id_or_name: &str,
     match_description: &str,
     containers: &[&Container],
-) -> Result<Option<Container>, UnknownContainer> {
+) -> Result<Option<Container>, ContainerLookupError> {
     match containers {
-        [first, second, ..] => Err(UnknownContainer {
+        [first, second, ..] => Err(ContainerLookupError {
             name: id_or_name.to_owned(),
             reason: format!(
                 "two containers {match_description} {}: {first}, and {second}",
@@ -129,7 +129,7 @@ fn require_single(
     }
 }
 
-fn create_unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownContainer {
+fn create_unknown_container(id_or_name: &str, containers: &[Container]) -> ContainerLookupError {
     let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
                 with docker, podman and nerdctl, the name; for a container of a rootless engine run \
                 this as its user; a container that was refused is gone, and `boathook log` has the \
@@ -149,7 +149,7 @@ fn create_unknown_container(id_or_name: &str, containers: &[Container]) -> Unkno
     } else {
         format!("there are {}", short_ids.collect::<Vec<_>>().join(", "))
     };
-    UnknownContainer {
+    ContainerLookupError {
         name: id_or_name.to_owned(),
         reason: format!(
             "no container {} on this host; {existing_hint}",

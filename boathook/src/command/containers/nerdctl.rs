@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use device_class::name::excerpt;
 use hook::oci::{open_regular, read_capped};
 
-use super::UnknownContainer;
+use super::ContainerLookupError;
 use super::bundles::{find_matching_paths, read_directory};
 
 /// The pattern of nerdctl's default data directories. Each containerd socket has its own directory.
@@ -24,9 +24,9 @@ pub(super) struct NerdctlContainer {
 impl NerdctlContainer {
     /// Converts the container to an error which says that the container cannot be examined, because
     /// its environment variables are unknown. The error also says what the user can do.
-    pub(super) fn into_unknown_container(self) -> UnknownContainer {
+    pub(super) fn into_lookup_error(self) -> ContainerLookupError {
         let name = excerpt(&self.name);
-        UnknownContainer {
+        ContainerLookupError {
             reason: format!(
                 "nerdctl's {name} ({}) does not run, and only containerd knows its variables",
                 self.id

@@ -6,7 +6,7 @@ use std::path::Path;
 use device_class::name::excerpt;
 use hook::oci::read_json;
 
-use super::UnknownContainer;
+use super::ContainerLookupError;
 use super::bundles::{find_matching_paths, has_config};
 use super::name::{STORAGE_LIST_FILE_NAMES, StorageContainer};
 
@@ -21,7 +21,7 @@ const STORAGE_DIR_PATTERNS: [&str; 2] =
 pub(super) fn explain_unstarted_container(
     id_or_name: &str,
     host_root: &Path,
-) -> Option<UnknownContainer> {
+) -> Option<ContainerLookupError> {
     let storage_dirs = STORAGE_DIR_PATTERNS
         .iter()
         .flat_map(|path| find_matching_paths(host_root, path));
@@ -42,7 +42,7 @@ pub(super) fn explain_unstarted_container(
     }
     let name = container.names.first().unwrap_or(&container.id);
     let name = excerpt(name);
-    Some(UnknownContainer {
+    Some(ContainerLookupError {
         reason: format!(
             "podman's {name} was created and never started, and only podman knows its options"
         ),

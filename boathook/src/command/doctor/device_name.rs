@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
+use device_class::collect_by_insertion;
 use device_class::config::Config;
 use device_class::discover;
-use device_class::inserted;
 use device_class::load;
 use device_class::similar;
 use hook::exit::ExitCode;
@@ -137,7 +137,7 @@ fn explain_unresolvable_name(
 fn describe_names_of_kind(kind: &str, known_names: &[&str]) -> Option<String> {
     const MAX_SHOWN_NAMES: usize = 8;
     let known_names = known_names.iter().filter_map(|name| name.split_once('='));
-    let names: BTreeSet<&str> = inserted(
+    let names: BTreeSet<&str> = collect_by_insertion(
         known_names
             .filter(|(known_kind, _)| *known_kind == kind)
             .map(|(_, device)| device),

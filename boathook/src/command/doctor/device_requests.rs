@@ -21,18 +21,18 @@ const MAX_INDEX_COUNT: i64 = 4096;
 
 /// A device request and the classes that may fulfil it. The search for these classes reads all
 /// class files and may scan the host, so it is done once for each request.
-pub(in crate::command) struct ExaminedRequest<'r> {
+pub(in crate::command) struct ExaminedDeviceRequest<'r> {
     request: &'r DeviceRequest,
     /// The first candidate is the class whose driver Docker is assumed to choose.
     candidates: Vec<Candidate>,
 }
 
-impl<'r> ExaminedRequest<'r> {
+impl<'r> ExaminedDeviceRequest<'r> {
     pub(in crate::command) fn examine_all(
         requests: &'r [DeviceRequest],
         config: &Config,
     ) -> Vec<Self> {
-        let examine = |request| ExaminedRequest {
+        let examine = |request| ExaminedDeviceRequest {
             request,
             candidates: find_candidates(request, config),
         };
@@ -42,7 +42,7 @@ impl<'r> ExaminedRequest<'r> {
 
 /// Returns the variables, each as `NAME=VALUE`, that Docker sets because of `requests`, such as
 /// `DUMMY_VISIBLE_DEVICES=all`.
-pub(in crate::command) fn list_variables(requests: &[ExaminedRequest<'_>]) -> Vec<String> {
+pub(in crate::command) fn list_variables(requests: &[ExaminedDeviceRequest<'_>]) -> Vec<String> {
     let variables = requests.iter().flat_map(|examined_request| {
         let candidate = examined_request.candidates.first().into_iter();
         candidate
@@ -86,7 +86,7 @@ fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<Str
 /// Describes what a user can do if Docker finds no driver for `requests`. Docker looks for the
 /// driver's program only when the Docker daemon starts.
 pub(super) fn describe_driver_fix(
-    requests: &[ExaminedRequest<'_>],
+    requests: &[ExaminedDeviceRequest<'_>],
     config: &Config,
 ) -> Option<String> {
     let compatibility = &requests.first()?.candidates.first()?.compatibility;
@@ -102,7 +102,7 @@ pub(super) fn describe_driver_fix(
 
 /// Returns a message if Docker may choose among several drivers for one of `requests`. The message
 /// says which driver is examined.
-pub(super) fn describe_other_drivers(requests: &[ExaminedRequest<'_>]) -> Option<String> {
+pub(super) fn describe_other_drivers(requests: &[ExaminedDeviceRequest<'_>]) -> Option<String> {
     requests.iter().find_map(|examined_request| {
         let candidates = examined_request.candidates.iter();
         let mut drivers: Vec<&str> = candidates.map(Candidate::driver).collect();

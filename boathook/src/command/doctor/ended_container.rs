@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use device_class::config::Config;
 use hook::exit::ExitCode;
 
-use super::device_requests::ExaminedRequest;
+use super::device_requests::ExaminedDeviceRequest;
 use super::spec::ContainerSpec;
 use super::{device_name, device_requests, examine_spec, has_fault, logged, stale_nodes};
 use crate::command::containers::{Container, EndedContainer};
@@ -27,7 +27,7 @@ pub(super) fn examine_ended_container(
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
-    let requests = ExaminedRequest::examine_all(&ended_container.device_requests, config);
+    let requests = ExaminedDeviceRequest::examine_all(&ended_container.device_requests, config);
     let mut findings = if ended_container.cdi_names.is_empty() {
         examine_variables(container, ended_container, &requests, is_verbose, config)
     } else {
@@ -119,7 +119,7 @@ fn examine_node_paths(
 fn examine_variables(
     container: &Container,
     ended_container: &EndedContainer,
-    requests: &[ExaminedRequest<'_>],
+    requests: &[ExaminedDeviceRequest<'_>],
     is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {

@@ -30,7 +30,7 @@ pub(super) fn examine_hook_entry(
             return Finding::new(Severity::Note, SUBJECT, text);
         }
         return Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text)
-            .with_fix(launcher.describe_creation());
+            .with_fix(launcher.describe_container_creation());
     };
     let path = &hook.path;
     if !path.is_file() {
@@ -61,6 +61,6 @@ pub(super) fn examine_ended_container(
     ended_container.has_runtime_without_hook().then(|| {
         let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
         let fault = Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text);
-        fault.with_fix(launcher.describe_creation())
+        fault.with_fix(launcher.describe_container_creation())
     })
 }

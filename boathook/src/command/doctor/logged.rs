@@ -57,7 +57,7 @@ fn report_possible_refusals(lines: &[String], id_or_name: &str, config: &Config)
     let has_matching_ids = refusals.iter().any(|refusal| has_id_prefix(&refusal));
     let candidates = refusals.iter().rev();
     // The log may have thousands of refusals, so the containers of the host are read only once.
-    let existing_ids = containers::list_ids(&config.host_root);
+    let existing_ids = containers::list_container_ids(&config.host_root);
     let mut refusals: Vec<&Refusal> = candidates
         .filter(|refusal| !has_matching_ids || has_id_prefix(refusal))
         .filter(|refusal| !existing_ids.contains(refusal.container_id))

@@ -27,7 +27,7 @@ use hook::planner::{self, Caller};
 use injection_plan::plan::Grant;
 use serde::Serialize;
 
-use super::containers::{self, Container, UnknownContainer};
+use super::containers::{self, Container, ContainerLookupError};
 use super::finding::{Finding, Severity, print_table};
 use super::launcher::Launcher;
 use super::running_root::RunningRoot;
@@ -107,7 +107,7 @@ fn examine_containers(
 /// whose id begins with it.
 pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let container = containers::find_by_id_or_name(id_or_name, None, &config.host_root);
-    let container = container.map_err(CommandError::from_unknown_container)?;
+    let container = container.map_err(CommandError::from_container_lookup_error)?;
     container.bundle.ok_or_else(|| CommandError::NoContainer {
         reason: format!("the bundle of container {} is not known", container.id),
         hint: "give its directory: --bundle DIR".to_owned(),
@@ -138,7 +138,7 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
 
 /// Returns the findings about a name to which no container belongs: a fault, and the messages in
 /// the node's log about an earlier container with this name.
-fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) -> Examination {
+fn examine_unknown_name(unknown_container: ContainerLookupError, config: &Config) -> Examination {
     let container = Container::from_id(&unknown_container.name);
     let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown_container.reason);
     let mut findings = vec![finding.with_fix(unknown_container.fix)];
@@ -317,13 +317,13 @@ fn examine_spec(
             })
         },
         &|| {
-            rules::examine_rules(
+            rules::examine_device_rules(
                 container,
                 &plan,
                 &incomplete_container.describe_lost_rules_fix(),
             )
         },
-        &|| user::examine_user(root, &plan, nodes, launcher),
+        &|| user::examine_user_access(root, &plan, nodes, launcher),
     ];
     for check in checks {
         if has_fault(&findings) {
@@ -365,9 +365,10 @@ fn check_unrequested_devices(
         return Vec::new();
     }
     let current_findings = root.map(|root| {
-        let fix = launcher.describe_replacement();
-        let rule_finding = rules::examine_rules(container, &unrequested_devices.plan, fix);
-        let user_finding = user::examine_user(root, &unrequested_devices.plan, &[], launcher);
+        let fix = launcher.describe_container_replacement();
+        let rule_finding = rules::examine_device_rules(container, &unrequested_devices.plan, fix);
+        let user_finding =
+            user::examine_user_access(root, &unrequested_devices.plan, &[], launcher);
         rule_finding.into_iter().chain(user_finding)
     });
     let current_findings: Vec<Finding> = current_findings.into_iter().flatten().collect();

@@ -23,7 +23,7 @@ impl IncompleteContainer<'_> {
     /// Describes what a user can do if device nodes or files are missing: attach the devices, or
     /// create the container again.
     pub(super) fn describe_missing_files_fix(&self) -> String {
-        let replacement = self.launcher.describe_replacement();
+        let replacement = self.launcher.describe_container_replacement();
         let Some(attach_command) = self.describe_attach_command() else {
             return format!(
                 "{replacement}: the hook acts when a container is created, and devices or classes that \
@@ -41,7 +41,7 @@ impl IncompleteContainer<'_> {
     /// Describes what a user can do if the container's cgroup has lost device rules: attach the
     /// devices again, or create the container again.
     pub(super) fn describe_lost_rules_fix(&self) -> String {
-        let replacement = self.launcher.describe_replacement();
+        let replacement = self.launcher.describe_container_replacement();
         let lost_rules_hint = "if the rules were lost later (systemctl daemon-reload, an update of the \
                     container), `systemctl enable --now boathook-follow.service` returns them from \
                     now on";

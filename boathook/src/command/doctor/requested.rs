@@ -1,7 +1,7 @@
 //! Examines the requests of a container, and its environment variables whose names are probably
 //! mistyped.
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeSet;
 
 use device_class::DeviceClass;
@@ -19,7 +19,7 @@ use injection_plan::request::Request;
 use super::spec::ContainerSpec;
 use super::stale_nodes;
 use super::unrequested::UnrequestedDevices;
-use crate::command::example::find_example;
+use crate::command::example::find_example_device;
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::{DeliveryMethods, Launcher};
 use crate::command::unknown_variable::{describe_index_variables, is_named_after, list_variables};
@@ -184,7 +184,7 @@ fn explain_missing_request(
     }
     let text = "the container sets no variable of any class, so nothing is done for it";
     let is_unrelated = |class: &DeviceClass| !is_related_to_container(class, spec, runtime_name);
-    let fix = match find_example(known_classes, is_unrelated, config) {
+    let fix = match find_example_device(known_classes, is_unrelated, config) {
         Some(device) => {
             let methods = DeliveryMethods::find(config);
             let launchers = launchers.iter();
@@ -239,8 +239,8 @@ fn find_similar_variables(
     known_classes: &[DeviceClass],
 ) -> impl Iterator<Item = (String, String)> {
     let class_variables: BTreeSet<&str> =
-        inserted(known_classes.iter().flat_map(|c| list_variables(&c.spec)));
-    let container_variables: BTreeSet<&str> = inserted(spec.bundle.env.names());
+        collect_by_insertion(known_classes.iter().flat_map(|c| list_variables(&c.spec)));
+    let container_variables: BTreeSet<&str> = collect_by_insertion(spec.bundle.env.names());
     let mut suggestions = Vec::new();
     for container_variable in container_variables.difference(&class_variables) {
         let has_other_name = |class: &&DeviceClass| {

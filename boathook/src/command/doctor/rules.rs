@@ -1,6 +1,6 @@
 //! Examines whether the container's cgroup now allows access to the devices of the injection plan.
 
-use hook::apply::list_rules;
+use hook::apply::list_planned_rules;
 use hook::cgroup::{DeniedRules, DeviceCgroup};
 use hook::exit::ExitCode;
 use hook::log::format_error_chain;
@@ -11,13 +11,13 @@ use crate::command::finding::{Finding, Severity};
 
 /// Returns a finding about the device rules of the plan that the container's cgroup denies. The
 /// finding contains the advice `fix` if a rule is denied.
-pub(super) fn examine_rules(
+pub(super) fn examine_device_rules(
     container: &Container,
     plan: &InjectionPlan,
     fix: &str,
 ) -> Option<Finding> {
     const SUBJECT: &str = "cgroup";
-    let rules = list_rules(plan);
+    let rules = list_planned_rules(plan);
     if rules.is_empty() {
         return None;
     }

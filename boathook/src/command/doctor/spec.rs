@@ -48,7 +48,7 @@ impl ContainerSpec {
             let mut bundle = Bundle::read(directory)?;
             attachment::add_recorded_requests(&mut bundle, directory, host_root);
             if let Some(pid) = container.pid {
-                bundle.use_running_root(pid);
+                bundle.use_root_of_process(pid);
             }
             return Ok(ContainerSpec {
                 mounted_nodes: find_mounted_nodes(container, &bundle),
@@ -94,7 +94,7 @@ fn find_mounted_nodes(container: &Container, bundle: &Bundle) -> Vec<MountedNode
     let Some(root) = container.pid.map(RunningRoot::from_pid) else {
         return Vec::new();
     };
-    let mounted_nodes = bundle.bound_nodes.iter().filter_map(|bound_node| {
+    let mounted_nodes = bundle.bind_mounted_nodes.iter().filter_map(|bound_node| {
         let handle = root.look_up(&bound_node.path).ok().flatten()?;
         let node = SpecNode {
             path: bound_node.path.clone(),

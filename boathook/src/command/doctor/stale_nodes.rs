@@ -35,7 +35,7 @@ pub(super) fn examine_stale_nodes(
 ) -> Vec<Finding> {
     let launcher = launcher.unwrap_or(Launcher::OciRuntime);
     let nodes = &spec.bundle.spec_devices.nodes;
-    let has_nodes = !nodes.is_empty() || !spec.bundle.bound_nodes.is_empty();
+    let has_nodes = !nodes.is_empty() || !spec.bundle.bind_mounted_nodes.is_empty();
     if !has_nodes || !spec.bundle.cdi_grants.is_empty() {
         return Vec::new();
     }
@@ -51,14 +51,18 @@ pub(super) fn examine_stale_nodes(
         let text = compare_with_host_node(&node, &host)?;
         Some((node.node.path.as_path(), node.host_path, text))
     });
-    let absent_sources = spec.bundle.bound_nodes.iter().filter_map(|bound_node| {
-        let is_absent = !spec.is_running && matches!(host.entry(&bound_node.source), Ok(None));
-        let text = format!(
-            "config.json mounts {}, which this host does not have: the container cannot start",
-            bound_node.source.display()
-        );
-        is_absent.then_some((&*bound_node.path, &*bound_node.source, (true, text)))
-    });
+    let absent_sources = spec
+        .bundle
+        .bind_mounted_nodes
+        .iter()
+        .filter_map(|bound_node| {
+            let is_absent = !spec.is_running && matches!(host.entry(&bound_node.source), Ok(None));
+            let text = format!(
+                "config.json mounts {}, which this host does not have: the container cannot start",
+                bound_node.source.display()
+            );
+            is_absent.then_some((&*bound_node.path, &*bound_node.source, (true, text)))
+        });
     let stale_nodes: Vec<(&Path, &Path, (bool, String))> =
         stale_nodes.chain(absent_sources).collect();
     let covered_paths = if stale_nodes.is_empty() {

@@ -68,7 +68,7 @@ impl Credentials {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(super) fn examine_user(
+pub(super) fn examine_user_access(
     root: &RunningRoot,
     plan: &InjectionPlan,
     spec_nodes: &[SpecNode],

@@ -4,7 +4,7 @@
 mod scan;
 mod watch;
 
-use device_class::inserted;
+use device_class::collect_by_insertion;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::mem;
@@ -202,7 +202,7 @@ fn print_requests(
     if scan.is_cluster_node {
         let variables = scan.devices.iter();
         let variables = variables.map(|device| (&*device.class, &*device.variable));
-        let variables: BTreeMap<_, _> = inserted(variables);
+        let variables: BTreeMap<_, _> = collect_by_insertion(variables);
         let variables = variables.iter();
         let variables: Vec<_> = variables
             .map(|(class, variable)| format!("{class} by {variable}"))

@@ -72,7 +72,7 @@ impl Scan {
             let class_names = sources.iter().flatten();
             let class_names = class_names.map(|source| source.name.as_str());
             scan.warnings
-                .extend(config.warn_of_unknown_classes(class_names));
+                .extend(config.describe_unknown_classes(class_names));
         }
         for source in select_sources(selection.class_names, sources)? {
             let ignores_errors = selection.class_names.is_empty()
@@ -104,7 +104,7 @@ impl Scan {
         if let Some(reason) = discover::find_refusal_reason(class, host) {
             inventory.mark_all_unhealthy(&reason);
         }
-        inventory.refuse_mixed_devices(class);
+        inventory.mark_mixed_devices_unhealthy(class);
         if selection.class_names.is_empty()
             && !selection.include_all_classes
             && !is_listed_by_default(class, self.is_cluster_node)

@@ -37,34 +37,34 @@ pub(crate) struct ContainerLocation {
 pub(crate) struct RunningContainer {
     pub(crate) bundle: Bundle,
     pub(crate) namespace: ContainerNamespace,
-    pub(crate) kernel_calls: SyscallSupport,
+    pub(crate) syscall_support: SyscallSupport,
 }
 
 impl RunningContainer {
     pub(crate) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
         let mut bundle = Bundle::read(&location.bundle_dir)?;
-        let kernel_calls = SyscallSupport::probe();
+        let syscall_support = SyscallSupport::probe();
         let namespace = ContainerNamespace::from_running(
             location.pid,
             location.start_time,
             &bundle.rootfs,
-            kernel_calls.resolver(),
+            syscall_support.resolver(),
         )?;
         if namespace.has_own_user_namespace() && !bundle.has_user_namespace {
             return Err(LiveError::ForeignUserNamespace);
         }
-        bundle.use_running_root(location.pid);
+        bundle.use_root_of_process(location.pid);
         Ok(RunningContainer {
             bundle,
             namespace,
-            kernel_calls,
+            syscall_support,
         })
     }
 
     /// Moves this process into the container's mount namespace. Only a child process calls this
     /// function, because a process cannot return to its previous namespace.
     pub(crate) fn enter(&self) -> Result<ContainerRoot, LiveError> {
-        let resolver = self.kernel_calls.resolver();
+        let resolver = self.syscall_support.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs_paths, resolver)?)
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn remove_created_file(
             }
             remove_mount_point(file, root, &parent, name)
         }
-        CreatedFileKind::BoundNode(number) => {
+        CreatedFileKind::BindMountedNode(number) => {
             if let Some(top_mount) = find_top_mount(root, &parent, name)?
                 && is_device_node(&top_mount, *number)
             {
@@ -160,7 +160,7 @@ mod tests {
             let other_identity = [identity[0], identity[1] + 1, identity[2]];
             let created_file = CreatedFile {
                 path: path.clone(),
-                kind: CreatedFileKind::BoundNode(7),
+                kind: CreatedFileKind::BindMountedNode(7),
                 previous_identity: Some(if is_the_images {
                     identity
                 } else {

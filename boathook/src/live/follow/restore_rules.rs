@@ -186,7 +186,7 @@ fn restore_container_rules(
     let mut actions = Vec::new();
     let result = restore_with_lock(record, &mut actions, config);
     for action in actions {
-        log::report_action(&format!("container {}: {action}", record.id));
+        log::log_service_action(&format!("container {}: {action}", record.id));
     }
     result
 }
@@ -319,7 +319,7 @@ fn remove_stale_rules(
         let mut owners = rule.owners.iter();
         let node = rule.host_node.as_ref();
         owners.all(|owner| classes.iter().any(|class| owner.is_class(class)))
-            && node.is_some_and(|node| !node.has_other_number(&config.host_root))
+            && node.is_some_and(|node| !node.has_changed_number(&config.host_root))
     };
     let mut rules = record.rules;
     rules.retain(|rule| rule.owners.is_empty() || is_planned(rule) || is_valid_class_rule(rule));

@@ -378,7 +378,9 @@ fn change_container(
         Ok(true) => Ok(ContainerOutcome::Changed),
         Ok(false) => Ok(ContainerOutcome::Unchanged),
         Err(LiveError::ContainerEnded) => Ok(ContainerOutcome::Outdated),
-        Err(LiveError::Container(container::Error::OtherRoot { .. })) if may_be_starting => {
+        Err(LiveError::Container(container::Error::UnexpectedProcessRoot { .. }))
+            if may_be_starting =>
+        {
             Ok(ContainerOutcome::Starting)
         }
         Err(_) if has_changed_again() => Ok(ContainerOutcome::Outdated),

@@ -186,7 +186,9 @@ fn add_devices_of_request(
             if let Some(recorded_device) = index.map(|index| &mut record.devices[index]) {
                 // The record already has this device. If the device is new for this request, the
                 // container requested the device by another name as well.
-                if !awaited_request.is_for_all() && !awaited_request.has_device(recorded_device) {
+                if !awaited_request.requests_all_devices()
+                    && !awaited_request.has_device(recorded_device)
+                {
                     recorded_device.add_node_paths(&device.node_paths);
                 }
                 recorded_device.device_id.clone()
@@ -200,7 +202,7 @@ fn add_devices_of_request(
                 is_changed = true;
                 id
             };
-        if awaited_request.is_for_all() {
+        if awaited_request.requests_all_devices() {
             continue;
         }
         let mut requests = record.awaited_requests.iter_mut();

@@ -64,8 +64,8 @@ impl LockedContainer {
         } = change;
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
-        let kernel_calls = self.container.kernel_calls.for_running_container()?;
-        let opened_steps = apply::open_sources(plan, config, kernel_calls)?;
+        let syscall_support = self.container.syscall_support.for_running_container()?;
+        let opened_steps = apply::open_sources(plan, config, syscall_support)?;
         let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
         let mut new_content = AttachmentRecord {
             files: predict_files(&opened_steps, namespace, &stale_content.files)?,
@@ -149,7 +149,7 @@ impl LockedContainer {
             Ok(apply::attach_steps(
                 opened_steps,
                 &root,
-                kernel_calls,
+                syscall_support,
                 label,
                 warnings,
             )?)
@@ -249,7 +249,7 @@ impl LockedContainer {
         stale_content: &AttachmentRecord,
         config: &Config,
     ) -> Result<(), LiveError> {
-        let rules = apply::list_rules(plan);
+        let rules = apply::list_planned_rules(plan);
         let may_hide_rules = !rules.is_empty()
             && (self.has_hidden_program(config)? || self.has_hidden_exceptions()?);
         let denied_rules = self.find_denied_rules(&rules)?;

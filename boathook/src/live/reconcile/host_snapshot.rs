@@ -270,7 +270,7 @@ impl HostSnapshot {
         // outdated only if this node has changed on the host. If a rule has no host node, the hook
         // created the device node. `nodes` then contains this node, unless its number is outdated.
         let has_changed = match rule.host_node {
-            Some(_) => rule.has_lost_node(host_root),
+            Some(_) => rule.has_lost_host_node(host_root),
             None => true,
         };
         has_changed && !nodes.any(has_number)

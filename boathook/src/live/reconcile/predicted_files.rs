@@ -48,7 +48,7 @@ pub(crate) fn predict_files(
     for OpenedStep { action, owners, .. } in opened_steps {
         match prediction.add_step(action, owners) {
             // The step is skipped with a warning, as at the start of a container.
-            Err(error) if is_optional_file(action) && error.means_no_place() => {}
+            Err(error) if is_optional_file(action) && error.is_path_unusable() => {}
             result => result?,
         }
     }
@@ -101,7 +101,7 @@ impl FilePrediction<'_> {
                 (*path, CreatedFileKind::Node(to_st_rdev(*number)))
             }
             OpenedAction::Node { path, number, .. } => {
-                (*path, CreatedFileKind::BoundNode(to_st_rdev(*number)))
+                (*path, CreatedFileKind::BindMountedNode(to_st_rdev(*number)))
             }
             OpenedAction::Directory { source, path } => {
                 (*path, CreatedFileKind::Mount(source.identity().numbers()))
@@ -122,7 +122,7 @@ impl FilePrediction<'_> {
                 for name in *names {
                     let library = path.with_file_name(name);
                     let needs_link = image_links.contains(name);
-                    self.add_library_name_files(name, &library, source, needs_link, owners)?;
+                    self.add_library_names(name, &library, source, needs_link, owners)?;
                 }
                 return Ok(());
             }
@@ -150,7 +150,7 @@ impl FilePrediction<'_> {
     ///
     /// Some of the predicted files may never be created. This is harmless, because only files that
     /// the hook created are removed.
-    fn add_library_name_files(
+    fn add_library_names(
         &mut self,
         name: &str,
         library: &Path,

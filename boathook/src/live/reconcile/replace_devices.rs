@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::device::DeviceNumber;
-use device_class::discover::has_only_links;
+use device_class::discover::is_sysfs_link_directory;
 use device_class::name::{ClassName, DeviceId, DeviceRef};
 use hook::apply;
 use hook::attachment::{
@@ -119,7 +119,7 @@ pub(crate) fn replace_devices(
         planner::plan_attached_devices(bundle, snapshot.list_followed_classes(), config)?;
     let class_nodes = ClassNodes::find(&locked_container.record, &plan, snapshot);
     let spec_devices = SpecDevices {
-        nodes: locked_container.record.retain_own_nodes(engine_nodes),
+        nodes: locked_container.record.without_recorded_nodes(engine_nodes),
         ..bundle.spec_devices.clone()
     };
     let recorded_classes = snapshot
@@ -171,7 +171,7 @@ pub(crate) fn replace_devices(
     }
 
     let final_steps = plan.steps.clone();
-    let mut final_rules = apply::list_rules(&plan);
+    let mut final_rules = apply::list_planned_rules(&plan);
     preserved_rules.extend(&final_rules);
     locked_container.retain_missing_steps(&mut plan, &[], &stale_content, config)?;
     deadline.cancel();
@@ -198,7 +198,7 @@ pub(crate) fn replace_devices(
     drop(locked_container);
     for (device, host_device) in replaced_devices {
         let (label, class) = (device.label(), &device.class);
-        log::report_action(&match host_device {
+        log::log_service_action(&match host_device {
             Some(host_device) => {
                 let nodes: Vec<String> =
                     host_device.nodes.iter().map(ToString::to_string).collect();
@@ -322,7 +322,7 @@ impl ClassNodes {
         match &step.action {
             Action::Mask { path, .. } => {
                 let mut owners = step.owners.iter();
-                has_only_links(path)
+                is_sysfs_link_directory(path)
                     && owners.any(|owner| self.classes.iter().any(|class| owner.is_class(class)))
             }
             _ => false,

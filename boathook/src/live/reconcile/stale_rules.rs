@@ -52,7 +52,7 @@ fn has_lost_exclusive_node(
 ) -> bool {
     let sole_owner = [StepOwner::Device(device.device_ref())];
     let mut exclusive_rules = record.rules.iter().filter(|rule| rule.owners == sole_owner);
-    exclusive_rules.any(|rule| rule.has_lost_node(host_root))
+    exclusive_rules.any(|rule| rule.has_lost_host_node(host_root))
 }
 
 /// Revokes the stale rules of a container, and removes them from its record. A rule is stale if its
@@ -107,7 +107,7 @@ pub(crate) fn revoke_stale_rules(
         let (id, owners) = (&record.id, rule.owners.iter());
         let owners: Vec<String> = owners.map(ToString::to_string).collect();
         let (rule, owners) = (rule.rule, owners.join(", "));
-        log::report_action(&format!(
+        log::log_service_action(&format!(
             "container {id}: {rule} is revoked: the host has {owners} no more, or elsewhere"
         ));
     }
@@ -149,8 +149,8 @@ impl RuleNeedCheck<'_> {
             None => true,
             Some(_) => self.snapshot.is_unfollowed(&device.class) && has_removed_owner(),
         };
-        let has_lost_node = is_uncertain && rule.has_lost_node(self.host_root);
-        !has_lost_node
+        let has_lost_host_node = is_uncertain && rule.has_lost_host_node(self.host_root);
+        !has_lost_host_node
             && !self
                 .snapshot
                 .has_outdated_number(device, rule, self.host_root)
@@ -160,10 +160,10 @@ impl RuleNeedCheck<'_> {
     fn is_needed_by_class(&self, class: &ClassName, rule: &RecordedRule) -> bool {
         let mut devices = self.record.devices.iter();
         let host_node = rule.host_node.as_ref();
-        let has_other_number =
-            || host_node.is_some_and(|node| node.has_other_number(self.host_root));
+        let has_changed_number =
+            || host_node.is_some_and(|node| node.has_changed_number(self.host_root));
         devices.any(|device| device.class == *class)
-            && (self.snapshot.is_unfollowed(class) || !has_other_number())
+            && (self.snapshot.is_unfollowed(class) || !has_changed_number())
     }
 }
 
@@ -182,7 +182,7 @@ fn update_host_nodes(
                 .iter()
                 .any(|owner| owner.is_device(&device.device_ref()))
         });
-        rule.has_lost_node(host_root)
+        rule.has_lost_host_node(host_root)
             && devices.any(|device| {
                 snapshot.has_device(device) == Some(true)
                     && !snapshot.is_unfollowed(&device.class)

@@ -25,7 +25,7 @@ pub(crate) fn find_unfulfilled_requests(
         let is_unfulfilled = |request: &AwaitedRequest| {
             let mut devices = record.devices.iter();
             let has_device = devices.any(|device| {
-                let is_requested = if request.is_for_all() {
+                let is_requested = if request.requests_all_devices() {
                     device.class == request.class
                 } else {
                     request.has_device(device)
@@ -60,7 +60,8 @@ fn list_requests(record: &AttachmentRecord) -> Vec<AwaitedRequest> {
         .filter(|device| device.has_arrived_late)
     {
         let is_of_device = |request: &AwaitedRequest| {
-            request.has_device(device) || request.is_for_all() && request.class == device.class
+            request.has_device(device)
+                || request.requests_all_devices() && request.class == device.class
         };
         if !requests.iter().any(is_of_device) {
             requests.push(AwaitedRequest::from_device(device));

@@ -15,7 +15,7 @@ use device_class::pattern::PathPattern;
 use device_class::template::Attributes;
 use tokio::task::JoinHandle;
 
-use crate::host_inventory::dir_watch::{DirWatch, DirectoryChange, WatchedEvents};
+use crate::host_inventory::dir_watch::{DirectoryChange, DirectoryWatch, WatchedEvents};
 use crate::host_inventory::notify::Notifier;
 use uevent::Uevents;
 
@@ -70,7 +70,7 @@ pub async fn watch_directories(
         .collect();
     let message = format!("cannot watch {}", names.join(", "));
     loop {
-        let result = match DirWatch::new(directories.clone(), events) {
+        let result = match DirectoryWatch::new(directories.clone(), events) {
             Ok(watch) => watch.run(&mut on_change).await,
             Err(error) => Err(error),
         };

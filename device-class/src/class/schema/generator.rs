@@ -64,7 +64,7 @@ schema_from! {
     RequirementName => String,
     AttributeSource => RawAttributeSource,
     Condition => RawCondition,
-    Pattern => String,
+    RegexPattern => String,
     ReportPattern => String,
     HealthCheck => RawHealthCheck,
     Links => RawLinks,

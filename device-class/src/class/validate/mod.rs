@@ -5,7 +5,7 @@ mod known_attributes;
 mod parts;
 mod sharing;
 
-use crate::inserted;
+use crate::collect_by_insertion;
 use follow::{check_announcement, check_id, check_late_devices};
 use known_attributes::KnownAttributes;
 use sharing::check_sharing;
@@ -138,7 +138,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
 /// sample value, because their real values are known only on a host.
 fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     let sample_value = |name: &AttributeName| (name.clone(), "aa".to_owned());
-    let sample_values = inserted(resource.attributes().map(sample_value));
+    let sample_values = collect_by_insertion(resource.attributes().map(sample_value));
     match resource.fill(&sample_values) {
         Ok(example) => check_resource_name(&resource.to_string(), example),
         Err(_) => Ok(()),

@@ -81,7 +81,7 @@ impl AwaitedRequest {
         (&self.class, &self.awaited_device) == (&other.class, &other.awaited_device)
     }
 
-    pub fn is_for_all(&self) -> bool {
+    pub fn requests_all_devices(&self) -> bool {
         self.awaited_device == AwaitedDevice::All
     }
 

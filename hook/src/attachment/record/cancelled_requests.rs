@@ -8,7 +8,7 @@ impl AttachmentRecord {
     /// Adds the ids of `detached_devices` to the awaited requests that stay, because a request for
     /// all devices of a class, or a name that several devices have, may mean these devices as well.
     /// So the container does not get them again.
-    pub fn end_requests(
+    pub fn cancel_requests(
         &mut self,
         cancelled_requests: &[AwaitedRequest],
         detached_devices: &[ContainerDevice],
@@ -41,7 +41,8 @@ impl AttachmentRecord {
             let mut requests = self.awaited_requests.iter();
             let mut cancelled_requests = cancelled_requests.iter();
             cancelled_requests.any(|request| request.has_device(device))
-                || requests.any(|request| request.class == device.class && request.is_for_all())
+                || requests
+                    .any(|request| request.class == device.class && request.requests_all_devices())
         };
         let late_devices = detached_devices
             .iter()

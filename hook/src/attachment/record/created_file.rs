@@ -40,7 +40,7 @@ pub enum CreatedFileKind {
     Tmpfs,
     /// A bind mount of a device node of the host, which has this device number.
     #[serde(rename = "bound")]
-    BoundNode(u64),
+    BindMountedNode(u64),
     /// A device node that was created in the container with this device number.
     Node(u64),
     /// A symbolic link. The first path is its target. The second path is the target of the link
@@ -86,7 +86,7 @@ impl CreatedFile {
         // removed in reverse order.
         let kinds = [
             CreatedFileKind::Node(number),
-            CreatedFileKind::BoundNode(number),
+            CreatedFileKind::BindMountedNode(number),
         ];
         kinds.map(|kind| Self::from_step(path, kind, step))
     }
@@ -104,7 +104,9 @@ impl CreatedFile {
     /// device node.
     pub fn device_number(&self) -> Option<u64> {
         match self.kind {
-            CreatedFileKind::BoundNode(number) | CreatedFileKind::Node(number) => Some(number),
+            CreatedFileKind::BindMountedNode(number) | CreatedFileKind::Node(number) => {
+                Some(number)
+            }
             _ => None,
         }
     }
@@ -119,7 +121,7 @@ impl CreatedFile {
         match (&step.action, &self.kind) {
             (
                 Action::Node { mount, number, .. },
-                CreatedFileKind::BoundNode(recorded_number)
+                CreatedFileKind::BindMountedNode(recorded_number)
                 | CreatedFileKind::Node(recorded_number),
             ) => mount.path == self.path && to_st_rdev(*number) == *recorded_number,
             (Action::MakeNode { path, number, .. }, CreatedFileKind::Node(recorded_number)) => {

@@ -144,7 +144,7 @@ impl AttachmentRecord {
     /// Removes from `engine_nodes`, the device nodes of config.json, the nodes of devices that this
     /// record has or whose access was revoked. Returns the other nodes, which no change of this
     /// record affects.
-    pub fn retain_own_nodes(&self, mut engine_nodes: Vec<SpecNode>) -> Vec<SpecNode> {
+    pub fn without_recorded_nodes(&self, mut engine_nodes: Vec<SpecNode>) -> Vec<SpecNode> {
         let owned_rules = self.rules.iter().filter(|rule| !rule.owners.is_empty());
         let recorded_numbers: BTreeSet<DeviceNumber> = owned_rules
             .chain(&self.revoked_spec_rules)

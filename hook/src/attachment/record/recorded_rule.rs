@@ -54,7 +54,7 @@ impl HostNode {
     }
 
     /// Reports whether the host node was removed, or has another device number now.
-    pub fn has_other_number(&self, host_root: &Path) -> bool {
+    pub fn has_changed_number(&self, host_root: &Path) -> bool {
         let get_number = |[_, _, device_number]: FileIdentity| device_number;
         find_node_identity(host_root, &self.path).map(get_number) != Some(get_number(self.identity))
     }
@@ -96,7 +96,7 @@ impl RecordedRule {
 
     /// Reports whether the recorded host node was removed, or was replaced by another node at the
     /// same path. Returns false if no host node is recorded.
-    pub fn has_lost_node(&self, host_root: &Path) -> bool {
+    pub fn has_lost_host_node(&self, host_root: &Path) -> bool {
         let node = self.host_node.as_ref();
         node.is_some_and(|node| node.is_replaced(host_root))
     }

@@ -15,12 +15,12 @@ impl AttachmentRecord {
     /// All devices are renamed at once, because two devices may have exchanged their ids. A device
     /// is not renamed if another device has or gets its new id.
     ///
-    /// An awaited request gets the new id of its device only if `still_means` returns true for the
+    /// An awaited request gets the new id of its device only if `may_get_id` returns true for the
     /// request and this id. Otherwise the name in the request does not mean this device any more.
     pub fn rename_devices(
         &mut self,
         new_ids: &BTreeMap<DeviceRef, DeviceId>,
-        still_means: impl Fn(&AwaitedRequest, &DeviceId) -> bool,
+        may_get_id: impl Fn(&AwaitedRequest, &DeviceId) -> bool,
     ) -> BTreeMap<DeviceRef, DeviceRef> {
         let mut renamed_refs = BTreeMap::new();
         let mut new_ids = new_ids.clone();
@@ -63,7 +63,7 @@ impl AttachmentRecord {
             let id = request.device_id.as_ref();
             let previous_ref = id.map(|id| DeviceRef::new(&request.class, id));
             let new_ref = previous_ref.and_then(|previous_ref| renamed_refs.get(&previous_ref));
-            if let Some(new_ref) = new_ref.filter(|it| still_means(request, &it.id)) {
+            if let Some(new_ref) = new_ref.filter(|it| may_get_id(request, &it.id)) {
                 request.device_id = Some(new_ref.id.clone());
             }
         }

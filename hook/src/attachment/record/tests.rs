@@ -186,7 +186,7 @@ fn a_detached_device_does_not_return_by_a_request_that_stays() {
             ..AttachmentRecord::default()
         };
         for _ in 0..2 {
-            record.end_requests(&[], &[device("chip-0")]);
+            record.cancel_requests(&[], &[device("chip-0")]);
             let [request] = &record.awaited_requests[..] else {
                 panic!("{request:?} stays");
             };

@@ -54,7 +54,7 @@ impl<K: Kernel> CgroupLevel<'_, K> {
 
     /// Changes the device programs of this cgroup so that they admit the devices of `change.rules`.
     /// If the cgroup belongs to the container, its programs also stop admitting the devices of
-    /// `change.withdrawn_rules`. `leaf_cgroup` is the container's cgroup.
+    /// `change.revoked_rules`. `leaf_cgroup` is the container's cgroup.
     pub(super) fn change_programs(
         &self,
         kernel: &K,
@@ -106,16 +106,14 @@ impl<K: Kernel> CgroupLevel<'_, K> {
         for id in ids {
             let old_program = kernel.open(id).map_err(to_read_error)?;
             let code = kernel.dump(&old_program).map_err(to_read_error)?;
-            let RequiredChange {
-                withdrawn_rules, ..
-            } = *change;
+            let RequiredChange { revoked_rules, .. } = *change;
             let withdrawn_code = if self.belongs_to_container() {
-                rewrite::withdraw_rules(
+                rewrite::revoke_rules(
                     &code,
-                    withdrawn_rules,
+                    revoked_rules,
                     &change
                         .spec_rules
-                        .find_rules_of_same_devices(withdrawn_rules),
+                        .filter_rules_allowed_by_number(revoked_rules),
                 )
             } else {
                 None
@@ -126,7 +124,7 @@ impl<K: Kernel> CgroupLevel<'_, K> {
                 (AdmissionChange::Unneeded, Some(code)) => AdmissionChange::Replacement(code),
                 (AdmissionChange::Unneeded, None)
                     if self.belongs_to_container()
-                        && !withdrawn_rules.is_empty()
+                        && !revoked_rules.is_empty()
                         && is_hidden(&code) =>
                 {
                     AdmissionChange::HiddenProgram
@@ -203,7 +201,7 @@ impl<K: Kernel> CgroupLevel<'_, K> {
         old_id: u32,
         change: &RequiredChange<'_>,
     ) -> Result<(K::Program, RuleChangeOutcome), AttemptError> {
-        let spec_rules = change.spec_rules.with_denied_rules(change.withdrawn_rules);
+        let spec_rules = change.spec_rules.with_denied_rules(change.revoked_rules);
         let code = assembler::generate_program(&spec_rules.with_allowed_rules(change.rules));
         match load_program(kernel, &code) {
             Ok(new_program) => Ok((

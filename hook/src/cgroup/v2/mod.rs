@@ -47,7 +47,7 @@ struct RequiredChange<'a> {
     /// The devices that the programs must admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
     /// The rules of devices that the container's own programs must no longer admit.
-    withdrawn_rules: &'a [DeviceRule],
+    revoked_rules: &'a [DeviceRule],
     /// The runtime's rules. If the kernel hides a device program, it is generated again from these
     /// rules.
     spec_rules: &'a SpecRules,
@@ -55,17 +55,17 @@ struct RequiredChange<'a> {
 
 /// Changes device programs so that they admit the devices of `rules`. These are the programs of the
 /// container's cgroup, and of the systemd slices and services above it. The programs of the
-/// container's own cgroups also stop admitting the devices of `withdrawn_rules`. Each program is
+/// container's own cgroups also stop admitting the devices of `revoked_rules`. Each program is
 /// replaced at most once.
 pub(super) fn change_programs(
     cgroup: &CgroupDir,
-    withdrawn_rules: &[DeviceRule],
+    revoked_rules: &[DeviceRule],
     rules: &[DeviceRule],
     spec_rules: &SpecRules,
 ) -> Result<Vec<CgroupReport>, CgroupError> {
     let change = RequiredChange {
         rules,
-        withdrawn_rules,
+        revoked_rules,
         spec_rules,
     };
     change_programs_on(&RunningKernel, cgroup, change)

@@ -55,7 +55,7 @@ pub(super) fn find_rules_denied_by_program(
 /// Removes the code that Boathook has put before a device program to admit the devices of `rules`.
 /// The runtime's own code may still admit these devices because of `spec_rules`. In this case, adds
 /// code that refuses them. Returns `None` if the program needs no change.
-pub(super) fn withdraw_rules(
+pub(super) fn revoke_rules(
     program: &[Insn],
     rules: &[DeviceRule],
     spec_rules: &[DeviceRule],

@@ -79,7 +79,7 @@ fn nothing_is_made_through_a_dangling_link() {
                 .create_dir_all(Path::new(requested_path), DIRECTORY)
                 .unwrap_err();
             assert!(
-                matches!(error, Error::Dangling { .. }),
+                matches!(error, Error::DanglingSymlink { .. }),
                 "{requested_path}: {error}"
             );
         }
@@ -136,7 +136,10 @@ fn a_link_is_no_mount_point() {
                 let error = root
                     .open_or_create_mount_point(Path::new(link), kind)
                     .unwrap_err();
-                assert!(matches!(error, Error::LinkAtLeaf { .. }), "{link}: {error}");
+                assert!(
+                    matches!(error, Error::SymlinkAtMountPoint { .. }),
+                    "{link}: {error}"
+                );
             }
         }
     });
@@ -203,7 +206,7 @@ fn links_are_made_once() {
         assert_eq!(occupied_by(error.unwrap_err()), FileKind::Regular);
 
         let error = root.symlink(Path::new("out/link"), target).unwrap_err();
-        assert!(matches!(error, Error::Dangling { .. }));
+        assert!(matches!(error, Error::DanglingSymlink { .. }));
     });
 }
 

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::time::Instant;
 
-use daemon::host_inventory::{ScanMemory, scan_host};
+use daemon::host_inventory::{ScanState, scan_host};
 use device_class::host::RecordedHost;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -16,7 +16,7 @@ const MOST_DESCRIPTORS: u64 = 4096;
 fn scan_and_write(files: &mut CdiFiles, class: &DeviceClass) -> bool {
     let host = RecordedHost::default();
     let classes = std::slice::from_ref(class);
-    let scan = scan_host(classes, &host, &mut ScanMemory::new(), Instant::now());
+    let scan = scan_host(classes, &host, &mut ScanState::new(), Instant::now());
     let description = files.description();
     let mut scan = build_resources(scan, &ClaimedDevices::default(), Some(description));
     let described = std::mem::take(&mut scan.described_devices);

@@ -23,7 +23,7 @@ const MARKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 impl Lifecycle {
     /// Returns whether an instance with a newer socket serves the resource. Updates the fields
     /// `successor` and `predecessor` if such an instance has appeared, or is about to end.
-    pub(super) async fn has_successor(&mut self) -> bool {
+    pub(super) async fn detect_successor(&mut self) -> bool {
         if self.context.registration_method == RegistrationMethod::Watcher {
             return false;
         }

@@ -32,7 +32,7 @@ use super::instance::{Peer, Predecessor};
 use super::next_step::{
     PredecessorState, RegistrationState, RegistrationStep, determine_next_step,
 };
-use super::pending_handovers::PendingHandover;
+use super::pending_handovers::PendingHandoverGuard;
 use super::socket::{PathState, Socket, SocketId};
 use super::{Backoff, Context, RegistrationMethod};
 use crate::catalog::ScanPauseGuard;
@@ -68,7 +68,7 @@ pub(super) struct Lifecycle {
     predecessor: Option<Predecessor>,
     /// A guard that counts this resource as a pending handover, while the predecessor runs and the
     /// kubelet would still notice its end.
-    pending_handover: Option<PendingHandover>,
+    pending_handover: Option<PendingHandoverGuard>,
     handover_marker: HandoverMarker,
     /// Whether this instance has made the kubelet ignore the end of the earlier instance, and has
     /// not registered since then. As long as that is so, the kubelet would not notice the end of
@@ -130,7 +130,7 @@ impl Lifecycle {
                 (RegistrationStep::Bind, RegistrationMethod::Kubelet)
                 | (RegistrationStep::ReleasePredecessor(_) | RegistrationStep::Wait(_), _) => false,
             };
-            if must_register && self.is_served_by_other_plugin().await {
+            if must_register && self.detect_other_plugin().await {
                 self.yield_resource().await;
                 continue;
             }
@@ -150,7 +150,7 @@ impl Lifecycle {
         // already includes their changes.
         self.socket_notifications.clear();
         let mut path_state = self.socket.as_ref().map(Socket::path_state);
-        if path_state == Some(PathState::ServedByThisProcess) && self.has_successor().await {
+        if path_state == Some(PathState::ServedByThisProcess) && self.detect_successor().await {
             path_state = Some(PathState::ServedByOtherProcess);
             // This instance must register again when the successor ends, because the kubelet does
             // not return to this instance on its own.

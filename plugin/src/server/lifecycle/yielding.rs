@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::other_plugin::{YieldedResource, lists_healthy_devices};
+use super::super::other_plugin::{YieldedResourceGuard, lists_healthy_devices};
 use super::super::socket::is_served;
 use super::Lifecycle;
 
@@ -16,13 +16,13 @@ const CONFIRMATION_DELAY: Duration = Duration::from_millis(300);
 pub(super) enum OtherPlugin {
     Suspected,
     /// The other plugin serves the resource. The guard keeps the resource in `YieldedResources`.
-    Confirmed(#[allow(dead_code, reason = "a guard")] YieldedResource),
+    Confirmed(#[allow(dead_code, reason = "a guard")] YieldedResourceGuard),
 }
 
 impl Lifecycle {
     /// Returns whether the kubelet lists healthy devices of the resource that are not from this
     /// plugin.
-    pub(super) async fn is_served_by_other_plugin(&mut self) -> bool {
+    pub(super) async fn detect_other_plugin(&mut self) -> bool {
         let has_open_stream = self.stream_count.count_open_streams() > 0;
         let replaces_instance = self.replaces_instance
             || self.socket.is_none() && is_served(&self.socket_path(self.slot));

@@ -109,8 +109,8 @@ fn choose_packed(
     let mut candidate_devices: Vec<CandidateDevice<'_>> = Vec::new();
     let mut connections = Vec::new();
     for position in free_devices.iter_positions() {
-        let index =
-            *index_by_hardware[resource.hardware_number(position)].get_or_insert_with(|| {
+        let index = *index_by_hardware[resource.physical_device_number(position)]
+            .get_or_insert_with(|| {
                 let device = &resource.devices()[position];
                 candidate_devices.push(CandidateDevice {
                     numa_node: device.numa_node,
@@ -147,7 +147,7 @@ fn choose_packed(
     };
     let mut chosen_positions = required_positions.clone();
     for position in free_devices.iter_positions() {
-        let index = index_by_hardware[resource.hardware_number(position)];
+        let index = index_by_hardware[resource.physical_device_number(position)];
         if let Some(remaining_units @ 1..) = index.map(|index| &mut taken_units[index])
             && !required_positions.contains(&position)
         {
@@ -167,24 +167,24 @@ fn choose_spread(
 ) -> BTreeSet<usize> {
     let mut used_shares = vec![0; resource.devices().len()];
     for (position, is_free) in free_devices.is_free.iter().enumerate() {
-        used_shares[resource.hardware_number(position)] += usize::from(!is_free);
+        used_shares[resource.physical_device_number(position)] += usize::from(!is_free);
     }
     let to_candidate = |position: usize| {
         let device = &resource.devices()[position];
-        let hardware_number = resource.hardware_number(position);
+        let physical_device_number = resource.physical_device_number(position);
         Candidate {
             position,
-            hardware_number,
+            physical_device_number,
             numa_node: device.numa_node,
             group: device.group.as_deref(),
             is_required: required_positions.contains(&position),
-            used_shares: used_shares[hardware_number],
+            used_shares: used_shares[physical_device_number],
         }
     };
     let candidates: Vec<Candidate<'_>> = free_devices.iter_positions().map(to_candidate).collect();
     let priority = match resource.properties.placement {
         PlacementPolicy::SpreadShares => SpreadPriority::BalanceUsedShares,
-        _ => SpreadPriority::SpreadOverHardware,
+        _ => SpreadPriority::SpreadOverDevices,
     };
     spread::choose_shares(&candidates, size, priority)
 }

@@ -17,7 +17,7 @@ pub(super) struct Candidate<'a> {
     /// The position of the device or share in the list of the resource.
     pub(super) position: usize,
     /// The number of the physical device to which the device or share belongs.
-    pub(super) hardware_number: usize,
+    pub(super) physical_device_number: usize,
     pub(super) numa_node: Option<u32>,
     pub(super) group: Option<&'a str>,
     pub(super) is_required: bool,
@@ -43,7 +43,7 @@ struct PhysicalDevice<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpreadPriority {
     /// The container gets as few shares of each physical device as possible.
-    SpreadOverHardware,
+    SpreadOverDevices,
     /// The number of used shares of each physical device, counted over all containers, is as even
     /// as possible.
     BalanceUsedShares,
@@ -60,7 +60,7 @@ pub(super) fn choose_shares(
     let mut chosen_positions: BTreeSet<usize> = required_candidates
         .map(|candidate| candidate.position)
         .collect();
-    let mut devices = group_by_hardware(candidates);
+    let mut devices = group_by_physical_device(candidates);
     let node_numbers = assign_key_numbers(devices.iter().map(|device| device.numa_node));
     let bin_numbers = assign_key_numbers(devices.iter().map(|device| device.bin));
     // The number of chosen shares on each NUMA node, and in each bin: the devices of one group on
@@ -72,7 +72,7 @@ pub(super) fn choose_shares(
     }
     let compute_cost = |device: &PhysicalDevice<'_>| {
         let priority_cost = match priority {
-            SpreadPriority::SpreadOverHardware => 0,
+            SpreadPriority::SpreadOverDevices => 0,
             SpreadPriority::BalanceUsedShares => device.used_shares + device.chosen_shares,
         };
         Some((
@@ -141,13 +141,13 @@ pub(super) fn choose_shares(
     chosen_positions
 }
 
-fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<PhysicalDevice<'a>> {
+fn group_by_physical_device<'a>(candidates: &[Candidate<'a>]) -> Vec<PhysicalDevice<'a>> {
     let mut devices: BTreeMap<usize, PhysicalDevice<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
         let own_group = candidate
             .group
             .is_none()
-            .then_some(candidate.hardware_number);
+            .then_some(candidate.physical_device_number);
         let new_device = || PhysicalDevice {
             numa_node: candidate.numa_node,
             bin: (candidate.numa_node, candidate.group, own_group),
@@ -156,7 +156,7 @@ fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<PhysicalDevice<'a>
             used_shares: candidate.used_shares,
         };
         let device = devices
-            .entry(candidate.hardware_number)
+            .entry(candidate.physical_device_number)
             .or_insert_with(new_device);
         if candidate.is_required {
             device.chosen_shares += 1;
@@ -199,7 +199,7 @@ mod tests {
                 let (position, must) = (candidates.len(), dice.below(6) == 0);
                 candidates.push(Candidate {
                     position,
-                    hardware_number: hardware,
+                    physical_device_number: hardware,
                     numa_node: numa,
                     group,
                     is_required: must,
@@ -222,14 +222,18 @@ mod tests {
         let own_group = candidate
             .group
             .is_none()
-            .then_some(candidate.hardware_number);
+            .then_some(candidate.physical_device_number);
         (candidate.numa_node, candidate.group, own_group)
     }
 
     /// The cost to minimise, compared from the first number.
     fn cost(chosen: &[&Candidate<'_>]) -> Vec<usize> {
         vec![
-            squares(chosen.iter().map(|candidate| candidate.hardware_number)),
+            squares(
+                chosen
+                    .iter()
+                    .map(|candidate| candidate.physical_device_number),
+            ),
             squares(chosen.iter().map(|candidate| candidate.numa_node)),
             squares(chosen.iter().map(|candidate| bin(candidate))),
             chosen.iter().map(|candidate| candidate.used_shares).sum(),
@@ -261,8 +265,7 @@ mod tests {
                     .map(subset)
                     .filter(with_must)
                     .map(|chosen| cost(&chosen));
-                let positions =
-                    choose_shares(&all, share_count, SpreadPriority::SpreadOverHardware);
+                let positions = choose_shares(&all, share_count, SpreadPriority::SpreadOverDevices);
                 let chosen: Vec<_> = positions.iter().map(|position| &all[*position]).collect();
                 assert_eq!(
                     cost(&chosen),

@@ -40,7 +40,10 @@ fn find_usb_device_dir(node_path: &str, host: &dyn HostView) -> Option<PathBuf> 
 /// Returns the argument of `boathook class new` for a device node: its path, such as `/dev/npu0`,
 /// or the ids of its USB device, such as `usb:054c:06c1`. Returns `None` for a USB hub, which no
 /// container needs.
-pub(in crate::command) fn name_target(node: &Path, host: &dyn HostView) -> Option<String> {
+pub(in crate::command) fn find_class_new_argument(
+    node: &Path,
+    host: &dyn HostView,
+) -> Option<String> {
     let path = node.to_str()?;
     let Some(directory) = find_usb_device_dir(path, host) else {
         return Some(path.to_owned());

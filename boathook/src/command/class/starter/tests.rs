@@ -318,10 +318,10 @@ fn further_nodes_of_a_device_are_found_by_its_place() {
             .iter()
             .map(|node| node.host_path.to_str().unwrap());
         assert_eq!(found_nodes.collect::<Vec<_>>().join(" "), nodes, "{file}");
-        let is_for_all = file.contains("[[edits]]\nnodes = [\"/dev/hidraw0\"]");
-        assert_eq!(is_for_all, row.contains("hidraw0"), "{file}");
+        let requests_all_devices = file.contains("[[edits]]\nnodes = [\"/dev/hidraw0\"]");
+        assert_eq!(requests_all_devices, row.contains("hidraw0"), "{file}");
         let has_class_nodes = file.contains("\n[[edits]]\nnodes = [");
-        assert_eq!(has_class_nodes, is_for_all, "{file}");
+        assert_eq!(has_class_nodes, requests_all_devices, "{file}");
     }
 }
 

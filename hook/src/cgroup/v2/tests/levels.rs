@@ -55,12 +55,12 @@ fn allow_in(
 fn change(
     kernel: &FakeKernel,
     cgroup: &CgroupDir,
-    withdrawn_rules: &[DeviceRule],
+    revoked_rules: &[DeviceRule],
     rules: &[DeviceRule],
 ) -> Result<Vec<(PathBuf, RuleChangeOutcome)>, CgroupError> {
     let required = RequiredChange {
         rules,
-        withdrawn_rules,
+        revoked_rules,
         spec_rules: &SpecRules::from_spec(&[(&misc(182, "rw")).into()]),
     };
     let levels = change_programs_on(kernel, cgroup, required)?;

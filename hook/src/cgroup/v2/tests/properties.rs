@@ -11,7 +11,7 @@ use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
 use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::rewrite::{
-    AdmissionChange, evaluate_admission, find_rules_denied_by_program, withdraw_rules,
+    AdmissionChange, evaluate_admission, find_rules_denied_by_program, revoke_rules,
 };
 use crate::sys::bpf::Insn;
 
@@ -112,7 +112,7 @@ proptest! {
             added.iter().zip(taken).partition(|(_, taken)| *taken);
         let taken: Vec<_> = taken.into_iter().map(|(rule, _)| *rule).collect();
         let left: Vec<_> = left.into_iter().map(|(rule, _)| SpecRule::from(rule)).collect();
-        let without = withdraw_rules(&new, &taken, &[]).unwrap_or_else(|| new.clone());
+        let without = revoke_rules(&new, &taken, &[]).unwrap_or_else(|| new.clone());
         for request in requests {
             let expected = covers(&old, &request) || covers(&left, &request);
             prop_assert_eq!(run(&without, &request), expected, "{:?}", request);
@@ -122,9 +122,9 @@ proptest! {
         let most = program.len() + 6;
         for _ in 0..3 {
             let AdmissionChange::Replacement(with) = evaluate_admission(&program, &added) else { break };
-            program = withdraw_rules(&with, &added, &[]).unwrap();
+            program = revoke_rules(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
-            prop_assert_eq!(withdraw_rules(&program, &added, &[]), None);
+            prop_assert_eq!(revoke_rules(&program, &added, &[]), None);
         }
     }
 
@@ -139,8 +139,8 @@ proptest! {
     ) {
         let program = (SHAPES[shape].program)(&old);
         let taken = rule::merge_by_device(&taken);
-        let without = withdraw_rules(&program, &taken, &taken).unwrap_or_else(|| program.clone());
-        prop_assert_eq!(withdraw_rules(&without, &taken, &taken), None);
+        let without = revoke_rules(&program, &taken, &taken).unwrap_or_else(|| program.clone());
+        prop_assert_eq!(revoke_rules(&without, &taken, &taken), None);
         let with = match evaluate_admission(&without, &taken) {
             AdmissionChange::Replacement(with) => with,
             _ => without.clone(),
@@ -173,9 +173,9 @@ proptest! {
         let AdmissionChange::Replacement(with) = evaluate_admission(&program, &[added]) else {
             return Err(TestCaseError::reject("nothing was added"));
         };
-        let refusing = withdraw_rules(&with, &[of_spec], &[of_spec]).unwrap();
+        let refusing = revoke_rules(&with, &[of_spec], &[of_spec]).unwrap();
         prop_assert_eq!(find_rules_denied_by_program(&refusing, &[of_spec, added]), Ok(vec![of_spec]));
-        let without = withdraw_rules(&refusing, &[added], &[]);
+        let without = revoke_rules(&refusing, &[added], &[]);
         let without = without.unwrap_or(refusing);
         prop_assert_eq!(find_rules_denied_by_program(&without, &[added]), Ok(vec![added]));
     }

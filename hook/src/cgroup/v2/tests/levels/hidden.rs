@@ -62,7 +62,7 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
     ] {
         let required = RequiredChange {
             rules,
-            withdrawn_rules: withdrawn,
+            revoked_rules: withdrawn,
             spec_rules: &known,
         };
         change_programs_on(&kernel, &cgroup, required).unwrap();
