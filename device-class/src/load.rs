@@ -21,7 +21,7 @@ use crate::ownership;
 use crate::strict_toml::{self, FileError, Layer};
 use class_index::{ClassIndex, IndexedClass};
 
-pub use class_index::{CLASS_INDEX_NAME, ClassFile, build_index};
+pub use class_index::{CLASS_INDEX_NAME, ClassFile, build_index, list_unindexed_classes};
 pub use unusable_files::{is_device_list_variable, is_requested_by_variable};
 
 /// The maximum size of a class file in bytes. A larger file cannot be used.
@@ -244,9 +244,14 @@ impl ClassSource {
     /// Reads the class file of a class whose index is damaged, and the files that it extends.
     fn reread(&self) -> Result<Self, FileError> {
         let mut source = self.clone().into_text()?;
-        let directories = self.path.parent().map(Path::to_owned);
-        source.add_bases(|name| bases::find_source(directories.as_slice(), name));
+        source.add_bases_of_directory();
         Ok(source)
+    }
+
+    /// Adds the files that this class extends, all of which are in its own directory.
+    fn add_bases_of_directory(&mut self) {
+        let directories = self.path.parent().map(Path::to_owned);
+        self.add_bases(|name| bases::find_source(directories.as_slice(), name));
     }
 
     /// Returns the class, merged with the files that it extends, as JSON for the class index.
@@ -309,15 +314,9 @@ pub fn read_each_source(
     let directories: Vec<IndexedDirectory> = directories.map(IndexedDirectory::new).collect();
     for indexed_directory in &directories {
         let directory = &indexed_directory.directory;
-        let to_file_error =
-            |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
-        for entry in fs::read_dir(directory.path).map_err(to_file_error)? {
-            let name = entry.map_err(to_file_error)?.file_name();
-            let bytes = name.as_encoded_bytes();
-            if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
-                let masks_other_file = files.contains_key(&name);
-                files.insert(name, (indexed_directory, masks_other_file));
-            }
+        for name in list_class_file_names(directory.path)? {
+            let masks_other_file = files.contains_key(&name);
+            files.insert(name, (indexed_directory, masks_other_file));
         }
     }
     let mut unusable_count = 0;
@@ -337,6 +336,20 @@ pub fn read_each_source(
     }
     bases::add_bases(&mut sources);
     Ok(sources)
+}
+
+/// Returns the names of the class files in a directory, in no order.
+fn list_class_file_names(path: &Path) -> Result<Vec<OsString>, FileError> {
+    let to_file_error = |error| FileError::whole(path, format!("cannot be read: {error}"));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(to_file_error)? {
+        let name = entry.map_err(to_file_error)?.file_name();
+        let bytes = name.as_encoded_bytes();
+        if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// A directory of class files, and its class index if it has one.

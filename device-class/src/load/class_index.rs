@@ -10,6 +10,7 @@
 //! line, each class has a line, whose offset is in its entry.
 
 mod build;
+mod unindexed;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,6 +26,7 @@ use crate::ownership;
 use crate::strict_toml;
 
 pub use build::{ClassFile, build_index};
+pub use unindexed::list_unindexed_classes;
 
 /// The name of the class index in a directory of class files. It begins with a dot, so that the
 /// index does not look like a class file.
@@ -189,11 +191,16 @@ impl IndexedClass {
     /// Reads the class. It is not validated again: the version of Boathook that wrote the index did
     /// this, and it is the version of this program. Returns `None` if the index is damaged.
     pub(super) fn read(&self) -> Option<ClassSpec> {
+        strict_toml::parse_json(str::from_utf8(&self.read_bytes()?).ok()?)
+    }
+
+    /// Reads the class as JSON. Returns `None` if the index file is too short.
+    fn read_bytes(&self) -> Option<Vec<u8>> {
         if self.entry.length > MAX_CLASS_BYTES {
             return None;
         }
         let mut bytes = vec![0; usize::try_from(self.entry.length).ok()?];
         self.index_file.read_exact_at(&mut bytes, self.start).ok()?;
-        strict_toml::parse_json(str::from_utf8(&bytes).ok()?)
+        Some(bytes)
     }
 }

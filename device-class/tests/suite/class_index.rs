@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use device_class::load::{self, CLASS_INDEX_NAME, ClassFile, build_index};
+use device_class::load::{self, CLASS_INDEX_NAME, ClassFile, build_index, list_unindexed_classes};
 use nix::sys::stat::stat;
 
 use crate::shipped::root;
@@ -303,4 +303,59 @@ fn a_container_requests_an_indexed_class_by_its_variable() {
     let [card, small] = [card, small].map(|source| source.as_ref().unwrap());
     assert!(small.extends(&card.name) && !card.extends(&small.name));
     assert!(card.has_same_text(card) && !card.has_same_text(small));
+}
+
+#[test]
+fn the_classes_that_an_index_lacks_are_listed() {
+    let files = [
+        ("card.toml", CARD),
+        ("small.toml", SMALL),
+        ("broken.toml", "version = 1\nnoodles = 2\n"),
+        ("empty.toml", ""),
+    ];
+    /// The name of a change, the change, and the classes that the index then lacks.
+    type Change = (&'static str, fn(&Classes), &'static str);
+    let changes: [Change; 7] = [
+        ("nothing", |_| {}, ""),
+        ("a byte of the index", mark, "card small"),
+        (
+            "a file that another one extends",
+            |classes| classes.write("shipped/card.toml", &CARD.replace("/dev/card", "/dev/own")),
+            "card small",
+        ),
+        (
+            "the time of a file",
+            |classes| {
+                let mode = Permissions::from_mode(0o600);
+                fs::set_permissions(classes.path("shipped/small.toml"), mode).unwrap();
+            },
+            "small",
+        ),
+        (
+            "one more file",
+            |classes| classes.write("shipped/new.toml", CARD),
+            "new",
+        ),
+        (
+            "no index",
+            |classes| fs::remove_file(classes.index()).unwrap(),
+            "card small",
+        ),
+        (
+            "an index that others can write",
+            |classes| {
+                fs::set_permissions(classes.index(), Permissions::from_mode(0o666)).unwrap();
+            },
+            "card small",
+        ),
+    ];
+    for (change, make, expected) in changes {
+        let classes = Classes::new(&files);
+        make(&classes);
+        let names = list_unindexed_classes(&classes.path("shipped")).unwrap();
+        let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+        assert_eq!(names.join(" "), expected, "{change}");
+    }
+    let absent = list_unindexed_classes(Path::new("/nonexistent/classes.d"));
+    assert_eq!(absent.unwrap(), []);
 }

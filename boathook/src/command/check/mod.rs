@@ -2,6 +2,7 @@
 //! says what to fix.
 
 mod cdi_services;
+mod class_index;
 mod classes;
 mod delivery;
 mod kernel;
@@ -31,6 +32,10 @@ pub(super) fn run(
     let mut findings = kernel::check_kernel();
     let directories = InstalledDirectories::find(&config.host_root)?;
     findings.extend(versions::check_versions(&config.host_root, &directories));
+    findings.extend(class_index::check_class_index(
+        &config.host_root,
+        &directories,
+    ));
     findings.extend(check_plugin_config(config, &directories));
     findings.extend(check_engines(&config.host_root));
     findings.extend(check_runtime(config));

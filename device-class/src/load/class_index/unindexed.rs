@@ -1,0 +1,45 @@
+//! Finds the class files whose content the index of their directory does not have.
+
+use std::path::Path;
+
+use super::ClassIndex;
+use crate::load::{ClassSource, Directory, list_class_file_names};
+use crate::name::ClassName;
+use crate::strict_toml::FileError;
+
+/// Returns the classes of a directory whose files each start of a container reads, because the
+/// index of the directory does not have their present content: the index is absent, damaged, of
+/// another version, or older than the file. A file with a mistake is left out, because no index has
+/// such a file.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list_unindexed_classes(path: &Path) -> Result<Vec<ClassName>, FileError> {
+    let Some(directory) = Directory::open(path) else {
+        return Ok(Vec::new());
+    };
+    let opened = directory.open_result.as_ref().ok();
+    let index = opened.and_then(ClassIndex::open);
+    let mut unindexed = Vec::new();
+    for name in list_class_file_names(path)? {
+        let Ok(mut source) = ClassSource::read_in_directory(&directory, &name) else {
+            continue;
+        };
+        source.add_bases_of_directory();
+        if source.is_empty() || source.parse().is_err() {
+            continue;
+        }
+        let stat = opened.and_then(|directory| directory.stat_file(&name));
+        let class = index
+            .as_ref()
+            .zip(stat)
+            .and_then(|(index, stat)| index.find_class(&source.name, &stat));
+        let indexed_json = class.and_then(|class| class.read_bytes());
+        let file_json = source.convert_to_json().map(|json| json.to_string());
+        if indexed_json != file_json.map(String::into_bytes) {
+            unindexed.push(source.name);
+        }
+    }
+    unindexed.sort_unstable();
+    Ok(unindexed)
+}
