@@ -14,6 +14,7 @@ mod explain;
 mod help;
 mod hook;
 mod install;
+mod json_keys;
 mod list;
 mod log;
 mod manners;
