@@ -5,8 +5,9 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 
 use host_files::printable;
+use terminal_size::Width;
 
-/// The width, in columns, of the output on a terminal if the variable COLUMNS does not set it.
+/// The width, in columns, of a terminal that does not report its width, such as a serial console.
 const DEFAULT_COLUMNS: usize = 80;
 /// The minimum width in characters of a table's last column. On a narrow terminal, table rows may
 /// therefore be wider than the terminal.
@@ -18,6 +19,12 @@ pub(super) struct Style {
     /// program or a file: then lines are not wrapped.
     width: Option<usize>,
     is_colored: bool,
+}
+
+/// Returns the width in columns of the terminal to which stdout goes.
+fn read_terminal_width() -> usize {
+    let size = terminal_size::terminal_size_of(io::stdout());
+    size.map_or(DEFAULT_COLUMNS, |(Width(columns), _)| columns.into())
 }
 
 impl Style {
@@ -33,7 +40,7 @@ impl Style {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb_terminal = env::var_os("TERM").is_some_and(|term| term == "dumb");
         Style {
-            width: columns.or(is_terminal.then_some(DEFAULT_COLUMNS)),
+            width: columns.or_else(|| is_terminal.then(read_terminal_width)),
             is_colored: !is_set("NO_COLOR")
                 && (is_set("CLICOLOR_FORCE") || is_terminal && !is_dumb_terminal),
         }

@@ -1,10 +1,13 @@
 //! Behaviour that all commands have in common: JSON, errors, widths, colours.
 
-use std::process::Command;
+use std::fs::File;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
+use nix::pty::{Winsize, openpty};
 use serde_json::{Value, json};
 
 use super::{boathook, bundle, code, succeeds};
@@ -162,6 +165,61 @@ fn tables_fit_the_width_and_colours_can_be_switched_off() {
     let off = [forced, ("NO_COLOR", "1")];
     assert!(!in_terminal(&host, &off, &["check"]).contains('\x1b'));
     assert!(!in_terminal(&host, &[], &["check"]).contains('\x1b'));
+}
+
+/// The lines that `boathook check` writes to a terminal of this width.
+fn check_on_terminal(host: &HostDirectory, columns: u16, env: &[(&str, &str)]) -> Vec<String> {
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let terminal = openpty(&size, None).unwrap();
+    let mut command = Command::new(binaries::program("boathook").unwrap());
+    command
+        .arg("--config")
+        .arg(host.config_file())
+        .arg("check")
+        .env_remove("COLUMNS")
+        .envs(env.iter().copied())
+        .stdout(terminal.slave)
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // The command has a copy of the terminal, and reading ends when the last one is closed.
+    drop(command);
+    let mut bytes = Vec::new();
+    // The kernel reports the end of a terminal as an error.
+    let _ = File::from(terminal.master).read_to_end(&mut bytes);
+    child.wait().unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn tables_have_the_width_of_the_terminal() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", THING).unwrap();
+    host.add_file("/sys/thing0/state", "down\n").unwrap();
+    // Colours count for nothing, so that they are off.
+    let longest = |columns, env: &[(&str, &str)]| {
+        let lines = check_on_terminal(&host, columns, &[&[("NO_COLOR", "1")], env].concat());
+        lines
+            .iter()
+            .map(|line| line.trim_end().len())
+            .max()
+            .unwrap()
+    };
+    let (narrow, wide) = (longest(70, &[]), longest(120, &[]));
+    assert!(
+        narrow <= 70 && (81..=120).contains(&wide),
+        "{narrow} {wide}"
+    );
+    assert!(longest(120, &[("COLUMNS", "60")]) <= 60);
+    assert!(
+        (71..=80).contains(&longest(0, &[])),
+        "an unknown width is 80"
+    );
 }
 
 /// An error of the operating system is in a message once.
