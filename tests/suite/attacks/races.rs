@@ -1,8 +1,9 @@
 //! Links and directories that are exchanged while the hook works
 //! (CVE-2024-0132, CVE-2025-23359, CVE-2026-24260).
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use std::thread;
 
 use harness::bundle::Bundle;
 use harness::rootfs::Rootfs;
+use memchr::memmem;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use super::volume::{DATA, SECRET, Volume, put_link};
@@ -113,6 +115,8 @@ fn race(lab: &Lab, place: &str, attack: impl Fn(&Volume, &Bundle)) {
 /// Nothing in the image has the contents of a file that only root may read.
 fn assert_no_secret_in(top: &Path, round: usize) {
     let mut waiting: Vec<PathBuf> = vec![top.join("etc"), top.join("link")];
+    // Most programs of an image are one file of busybox, which is read once.
+    let mut read_files = BTreeSet::new();
     while let Some(path) = waiting.pop() {
         let Ok(metadata) = fs::symlink_metadata(&path) else {
             continue;
@@ -123,10 +127,10 @@ fn assert_no_secret_in(top: &Path, round: usize) {
                     .unwrap()
                     .map(|entry| entry.unwrap().path()),
             );
-        } else if metadata.is_file() {
+        } else if metadata.is_file() && read_files.insert((metadata.dev(), metadata.ino())) {
             let text = fs::read(&path).unwrap();
-            let leaked = String::from_utf8_lossy(&text).contains(SECRET);
-            assert!(!leaked, "{} in round {round}", path.display());
+            let leaked = memmem::find(&text, SECRET.as_bytes());
+            assert!(leaked.is_none(), "{} in round {round}", path.display());
         }
     }
 }

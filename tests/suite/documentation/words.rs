@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use harness::binaries;
+use memchr::memmem;
 
 use super::pages;
 
@@ -102,33 +103,21 @@ fn words_are_counted_without_signs_and_generated_parts() {
 
 #[test]
 fn nothing_is_said_in_words_that_readers_did_not_understand() {
-    let tree = binaries::source_tree();
-    let mut texts: Vec<(String, String)> = pages()
-        .into_iter()
-        .map(|page| {
-            let text = fs::read_to_string(&page).unwrap();
-            (page.display().to_string(), text)
-        })
-        .collect();
-    let notes = tree.join("deploy/helm/templates/NOTES.txt");
-    texts.push((
-        notes.display().to_string(),
-        fs::read_to_string(&notes).unwrap(),
-    ));
-    // A program has all of its help and its messages in its file.
-    for program in ["boathook", "boathook-init", "boathook-plugin"] {
-        let file = fs::read(binaries::program(program).unwrap()).unwrap();
-        texts.push((
-            program.to_owned(),
-            String::from_utf8_lossy(&file).into_owned(),
-        ));
-    }
-    let mut found = Vec::new();
-    for (name, text) in &texts {
+    let notes = binaries::source_tree().join("deploy/helm/templates/NOTES.txt");
+    let pages = pages().into_iter().chain([notes]).map(|page| {
         // A line break of a page is a blank.
-        let text = text.replace('\n', " ");
+        let text = fs::read_to_string(&page).unwrap().replace('\n', " ");
+        (page.display().to_string(), text.into_bytes())
+    });
+    // A program has all of its help and its messages in its file.
+    let programs = ["boathook", "boathook-init", "boathook-plugin"].map(|program| {
+        let file = fs::read(binaries::program(program).unwrap()).unwrap();
+        (program.to_owned(), file)
+    });
+    let mut found = Vec::new();
+    for (name, text) in pages.chain(programs) {
         for (words, instead) in UNCLEAR {
-            if text.contains(words) {
+            if memmem::find(&text, words.as_bytes()).is_some() {
                 found.push(format!("{name}: `{words}`; say it so: {instead}"));
             }
         }
