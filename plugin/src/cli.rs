@@ -72,6 +72,9 @@ pub enum Command {
         /// The directory with the container's devices
         #[arg(value_name = "DIR", default_value = "/dev", value_parser = parse_absolute_path)]
         directory: PathBuf,
+        /// The directory with the container's network interfaces
+        #[arg(long, value_name = "DIR", default_value = "/sys/class/net", hide = true, value_parser = parse_absolute_path)]
+        interfaces: PathBuf,
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT_SUBCOMMAND, hide = true)]

@@ -2,7 +2,8 @@
 //!
 //! If a device node can be opened, the kubelet has allocated the device, the engine has called the
 //! hook, and the hook has added the node and its device rule. Without a rule or a driver the kernel
-//! refuses to open the node.
+//! refuses to open the node. A network interface of a hardware device has no node. If the container
+//! has it, the hook has moved it.
 
 use std::fs;
 use std::io;
@@ -20,6 +21,9 @@ const DEFAULT_DEV_NAMES: [&str; 12] = [
     "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "mqueue", "shm",
     "fd",
 ];
+/// The name of the network interface that Kubernetes gives to every pod, which may be a hardware
+/// device, too.
+const POD_INTERFACE_NAME: &str = "eth0";
 /// The maximum depth of the directories that are searched for device nodes. Deeper directories are
 /// skipped. In `/dev`, the directory `/dev/bus/usb/001` has the depth 3.
 const MAX_SEARCH_DEPTH: usize = 8;
@@ -33,25 +37,61 @@ pub struct OpenedDevice {
     pub open_error: Option<io::Error>,
 }
 
+/// What was found of a container's devices.
+#[derive(Debug)]
+pub struct ContainerDevices {
+    /// The result for each device node.
+    pub opened_devices: Vec<OpenedDevice>,
+    /// The names of the network interfaces of hardware devices, without that of every pod.
+    pub interface_names: Vec<String>,
+}
+
 /// Opens every device node below `directory` and closes it again. Skips the nodes that every
-/// container has.
+/// container has. Also finds the network interfaces in `interface_directory`, which is
+/// `/sys/class/net`.
 ///
 /// # Errors
-/// Returns an error if a directory cannot be read, or if there is no device node.
-pub fn open_devices(directory: &Path) -> anyhow::Result<Vec<OpenedDevice>> {
+/// Returns an error if a directory cannot be read, or if there is neither a device node nor an
+/// interface.
+pub fn check_container_devices(
+    directory: &Path,
+    interface_directory: &Path,
+) -> anyhow::Result<ContainerDevices> {
     let mut node_paths = Vec::new();
     collect_node_paths(directory, 0, &mut node_paths)?;
     node_paths.sort();
+    let interface_names = find_hardware_interfaces(interface_directory)?;
     ensure!(
-        !node_paths.is_empty(),
-        "{} has no device: the pod requests none, or its devices were not injected",
-        directory.display()
+        !node_paths.is_empty() || !interface_names.is_empty(),
+        "{} has no device, and {} no interface of hardware: the pod requests none, or its devices \
+         were not injected; devices that are files alone cannot be tried here",
+        directory.display(),
+        interface_directory.display()
     );
     let results = node_paths.into_iter().map(|path| OpenedDevice {
         open_error: open_device_node(&path).err(),
         path,
     });
-    Ok(results.collect())
+    Ok(ContainerDevices {
+        opened_devices: results.collect(),
+        interface_names,
+    })
+}
+
+/// Returns the names of the interfaces with a hardware device, except the one of every pod. The
+/// kernel adds interfaces of tunnels to each network namespace, which have no device.
+fn find_hardware_interfaces(interface_directory: &Path) -> anyhow::Result<Vec<String>> {
+    let cannot_read = || format!("cannot read {}", interface_directory.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(interface_directory).with_context(cannot_read)? {
+        let entry = entry.with_context(cannot_read)?;
+        let name = entry.file_name();
+        if name != POD_INTERFACE_NAME && entry.path().join("device").exists() {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 fn collect_node_paths(

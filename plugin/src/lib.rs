@@ -39,7 +39,7 @@ mod service;
 mod supervisor;
 mod trusted_pods;
 
-pub use device_check::{OpenedDevice, open_devices};
+pub use device_check::{ContainerDevices, OpenedDevice, check_container_devices};
 pub use engine_check::check_engine;
 pub use list::Listing;
 pub use replace::replace;

@@ -26,7 +26,10 @@ fn main() -> ExitCode {
         Some(Command::Replace { pid, ready_timeout }) => {
             plugin::replace(pid, ready_timeout).map(|()| ExitCode::SUCCESS)
         }
-        Some(Command::OpenDevices { directory }) => open_devices(&directory),
+        Some(Command::OpenDevices {
+            directory,
+            interfaces,
+        }) => open_devices(&directory, &interfaces),
         Some(Command::ExecInRoot(program)) => {
             let error = host_program::enter_root_and_exec(
                 &program.root,
@@ -74,10 +77,13 @@ fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
-    let devices = plugin::open_devices(directory)?;
+fn open_devices(directory: &Path, interface_directory: &Path) -> anyhow::Result<ExitCode> {
+    let devices = plugin::check_container_devices(directory, interface_directory)?;
+    for name in &devices.interface_names {
+        print_lines(&format!("interface {name} is there\n"))?;
+    }
     let mut exit_code = ExitCode::SUCCESS;
-    for device in devices {
+    for device in devices.opened_devices {
         let path = device.path.display();
         match device.open_error {
             None => print_lines(&format!("{path} works\n"))?,

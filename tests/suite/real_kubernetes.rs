@@ -14,6 +14,7 @@ mod live;
 mod node;
 mod overlay;
 mod pod;
+mod release;
 mod scheduling;
 
 use std::path::{Path, PathBuf};
@@ -26,10 +27,11 @@ use harness::captured::Captured;
 use harness::scratch;
 use tempfile::TempDir;
 
-use cases::CASES;
+use cases::{CASES, CHART_CASES};
 use engine::Engine;
 use node::Node;
 use overlay::{Manifests, Overlay};
+use release::MinorVersion;
 
 /// The directory with Kubernetes' programs.
 const PROGRAMS: &str = "BOATHOOK_KUBERNETES";
@@ -39,6 +41,12 @@ const RELEASE: &str = "BOATHOOK_RELEASE";
 
 /// Parts of the names of the cases to run, after the first one, which installs. `|` is between parts.
 const CASE: &str = "BOATHOOK_KUBERNETES_CASE";
+
+/// The first release that has resource claims as docs/dra.md needs them.
+const CLAIMS: MinorVersion = MinorVersion(34);
+
+/// The first release that has the webhook's conditions.
+const WEBHOOK: MinorVersion = MinorVersion(28);
 
 /// Writes the images to the directory $2, of the programs in $1 without their symbols.
 const IMAGES: &str = r#"
@@ -90,14 +98,17 @@ impl Release {
 struct Table {
     /// The subject of the case.
     subject: String,
+    version: MinorVersion,
     failed: Vec<String>,
 }
 
 impl Table {
-    fn new(subject: &str) -> Self {
+    fn new(subject: &str, version: MinorVersion) -> Self {
+        println!("Kubernetes 1.{}\n", version.0);
         println!("| | case | outcome | s |\n|---|---|---|---|");
         Self {
             subject: subject.to_owned(),
+            version,
             failed: Vec::new(),
         }
     }
@@ -107,6 +118,10 @@ impl Table {
     }
 
     fn row(&mut self, case: &str, run: impl FnOnce() -> Result<()>) {
+        if let Some(later) = self.version.find_later_version(case) {
+            let subject = &self.subject;
+            return println!("| {subject} | {case} | needs Kubernetes 1.{} | |", later.0);
+        }
         let start = Instant::now();
         let outcome = run();
         let seconds = start.elapsed().as_secs_f64();
@@ -131,14 +146,14 @@ fn each_case(overlay: Overlay, engine: Engine) {
     let release = Release::new();
     let node = Node::start(&programs(), &release.directory(), engine).unwrap();
     let files = node.files().unwrap();
-    let mut table = Table::new(&format!("{engine:?}, {}", overlay.name()));
+    let mut table = Table::new(&format!("{engine:?}, {}", overlay.name()), node.version);
     for made_by in [Manifests::Kustomize, Manifests::Chart] {
         table.row(&format!("{made_by:?}: from apply to 64 devices"), || {
             overlay.install(&node, made_by)
         });
         let cases = match made_by {
             Manifests::Kustomize => CASES,
-            Manifests::Chart => &CASES[..1],
+            Manifests::Chart => CHART_CASES,
         };
         for (name, case) in cases {
             table.row(name, || case(&node, overlay));
@@ -167,7 +182,7 @@ type ClusterCase = (&'static str, fn(&Node) -> Result<()>);
 fn each_of(subject: &str, engine: Engine, cases: &[ClusterCase]) {
     let release = Release::new();
     let node = Node::start(&programs(), &release.directory(), engine).unwrap();
-    let mut table = Table::new(subject);
+    let mut table = Table::new(subject, node.version);
     let wanted = std::env::var(CASE).unwrap_or_default();
     for (position, (name, case)) in cases.iter().enumerate() {
         if position == 0 || wanted.split('|').any(|part| name.contains(part)) {
@@ -193,6 +208,12 @@ fn the_overlay_of_a_handler() {
 fn no_cri_o() -> Option<&'static str> {
     let is_there = ["crio", "pinns"].map(|name| programs().join(name).exists());
     (is_there != [true; 2]).then_some("KUBERNETES has no crio and pinns")
+}
+
+/// Why a table is not tried, if the programs are of a release before `first`.
+fn earlier_than(first: MinorVersion) -> Option<String> {
+    let is_earlier = MinorVersion::read(&programs()).unwrap() < first;
+    is_earlier.then(|| format!("needs Kubernetes 1.{}", first.0))
 }
 
 #[test]
@@ -242,6 +263,9 @@ fn the_extender() {
 #[test]
 #[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
 fn the_webhook() {
+    if let Some(reason) = earlier_than(WEBHOOK) {
+        return skip::report(module_path!(), &reason);
+    }
     each_of(
         "webhook",
         Engine::Containerd,
@@ -289,8 +313,32 @@ fn the_churn() {
 
 #[test]
 #[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn the_churn_with_cri_o() {
+    if let Some(reason) = no_cri_o() {
+        return skip::report(module_path!(), reason);
+    }
+    each_of("churn, CRI-O", Engine::CriO, churn::CASES);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
 fn the_claims() {
+    if let Some(reason) = earlier_than(CLAIMS) {
+        return skip::report(module_path!(), &reason);
+    }
     each_of("claims", Engine::Containerd, claims::CASES);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn the_claims_with_cri_o() {
+    if let Some(reason) = no_cri_o() {
+        return skip::report(module_path!(), reason);
+    }
+    if let Some(reason) = earlier_than(CLAIMS) {
+        return skip::report(module_path!(), &reason);
+    }
+    each_of("claims, CRI-O", Engine::CriO, claims::CASES);
 }
 
 #[test]

@@ -118,7 +118,7 @@ struct RequestBytes {
 
 impl std::fmt::Debug for RequestBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requests").finish_non_exhaustive()
+        f.debug_struct("RequestBytes").finish_non_exhaustive()
     }
 }
 

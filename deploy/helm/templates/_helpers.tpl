@@ -306,13 +306,14 @@ those that other values write may not fit together. */ -}}
 {{- end }}
 
 {{- define "boathook.configText" -}}
+{{- $config := include "boathook.checkToml" . | fromJson -}}
 # The configuration of the nodes, of the plugin and of the hook. Paths are the node's.
 {{- /* Keys without a table come before all tables. */}}
 {{- $parts := regexSplit "(?m)^[ \\t]*\\[" (.Values.config | default "") 2 }}
 {{- with first $parts | trim }}
 {{ . }}
 {{- end }}
-{{- if and (include "boathook.moved" .) (not (regexMatch "(?m)^[ \\t]*classes[ \\t]*=" (first $parts))) }}
+{{- if and (include "boathook.moved" .) (not (hasKey $config "classes")) }}
 classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }}/classes.d"]
 {{- end }}
 {{- $tables := dict }}
@@ -322,10 +323,10 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{- range .Values.classes.enabled }}
 {{- $_ := set $tables . (list "enabled = true") }}
 {{- end }}
-{{- $config := (include "boathook.checkToml" . | fromJson).class | default dict }}
+{{- $classes := $config.class | default dict }}
 {{- range .Values.dra.classes }}
 {{- /* A table in config, which has more than serve, can have it too. */}}
-{{- if ne (toString (get (get $config . | default dict) "serve")) "dra" }}
+{{- if ne (toString (get (get $classes . | default dict) "serve")) "dra" }}
 {{- $_ := set $tables . (append (get $tables . | default list) "serve = \"dra\"") }}
 {{- end }}
 {{- end }}
@@ -341,8 +342,7 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{- fail "config has the table [class] beside classes, replicas or dra.classes, which write tables of it: write [class.NAME] for each class" }}
 {{- end }}
 {{- range $class, $lines := $tables }}
-{{- /* TOML allows spaces and quotes in the header of a table. */}}
-{{- if regexMatch (printf "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?%s[\"']?[ \\t]*\\]" $class) ($.Values.config | default "") }}
+{{- if hasKey $classes $class }}
 {{- fail (printf "config has the table [class.%s], which classes, replicas or dra.classes write: set all of this class in config%s" $class (has $class $.Values.dra.classes | ternary ", with serve = \"dra\"" "")) }}
 {{- end }}
 
@@ -350,11 +350,11 @@ classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }
 {{ join "\n" $lines }}
 {{- end }}
 {{- if ne .Values.kubeletDir "/var/lib/kubelet" }}
-{{- if not (contains "[trust]" (.Values.config | default "")) }}
+{{- if not (hasKey $config "trust") }}
 
 [trust]
 kubelet_checkpoint = "{{ .Values.kubeletDir }}/device-plugins/kubelet_internal_checkpoint"
-{{- else if not (contains "kubelet_checkpoint" (.Values.config | default "")) }}
+{{- else if not (hasKey $config.trust "kubelet_checkpoint") }}
 {{- fail "kubeletDir is set: set kubelet_checkpoint in the table [trust] of config, too" }}
 {{- end }}
 {{- end }}

@@ -364,7 +364,7 @@ impl ClaimPreparer {
         self.store.remove_unfinished_files(&store_lock)?;
         let (records, unreadable_records) = self.store.read_all_records()?;
         let mut problems: Vec<String> = unreadable_records
-            .into_iter()
+            .iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
         // A claim whose preparation was interrupted is skipped. The kubelet calls again to prepare
@@ -388,7 +388,9 @@ impl ClaimPreparer {
             // If a record is unreadable, the specification of its claim is kept, because a
             // container may use the claim.
             let has_record = records.iter().any(|record| record.uid == uid)
-                || problems.iter().any(|line| line.contains(uid.as_str()));
+                || unreadable_records
+                    .iter()
+                    .any(|(unreadable_uid, _)| *unreadable_uid == uid);
             if !has_record {
                 specification::remove_specification(&self.cdi_directory, &uid)?;
             }

@@ -93,6 +93,36 @@ fn the_configuration_contains_the_values() {
     }
 }
 
+/// A table or a key counts if TOML has it, and not if only the text of a comment does.
+#[test]
+fn the_record_of_another_kubelet_is_configured_unless_config_has_it() {
+    let record = "/var/lib/k0s/kubelet/device-plugins/kubelet_internal_checkpoint";
+    let own = "/srv/checkpoint";
+    for (config, wanted) in [
+        ("", record),
+        ("# [trust] kubelet_checkpoint follows kubeletDir", record),
+        ("# See [trust].\nlog_level = 'info'", record),
+        ("[ trust ]\nkubelet_checkpoint = '/srv/checkpoint'", own),
+        ("trust.kubelet_checkpoint = '/srv/checkpoint'", own),
+        ("trust = { kubelet_checkpoint = '/srv/checkpoint' }", own),
+    ] {
+        let values = json!({"kubeletDir": "/var/lib/k0s/kubelet", "config": config});
+        let Some(objects) = render(&values) else {
+            return;
+        };
+        let text = text(&objects.of_kind("ConfigMap")[0]["data"]["config.toml"]);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        fs::write(&file, text).unwrap();
+        let loaded = Config::load(Some(&file)).unwrap();
+        assert_eq!(
+            loaded.trust.kubelet_checkpoint.to_str(),
+            Some(wanted),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn own_class_files_are_in_their_config_map() {
     let class = "version = 1\nresource = \"x.com/chip\"\n";

@@ -141,8 +141,16 @@ fn a_mistake_in_toml_is_refused_before_anything_is_applied() {
             "config names the class gpu-shared, which the image does not have",
         ),
         (
-            json!({"kubeletDir": "/k", "config": "trust.kubelet_checkpoint = '/k/checkpoint'"}),
-            "config, with what classes, replicas, dra.classes and directories add to it, is not TOML",
+            json!({"kubeletDir": "/k", "config": "[ trust ]\ntrusted_pods = []\n# kubelet_checkpoint"}),
+            "kubeletDir is set: set kubelet_checkpoint in the table [trust] of config, too",
+        ),
+        (
+            json!({"kubeletDir": "/k", "config": "trust.trusted_pods = []"}),
+            "kubeletDir is set: set kubelet_checkpoint in the table [trust] of config, too",
+        ),
+        (
+            json!({"replicas": {"hailo": 2}, "config": "class.hailo.only = []"}),
+            "config has the table [class.hailo], which classes, replicas or dra.classes write",
         ),
         (
             build_own_class("version == 1"),

@@ -75,6 +75,39 @@ fn the_kubelet_has_devices_all_the_time_while_instances_replace_each_other() {
     }
 }
 
+/// The rate is more than that at which a kubelet admits the pods of a busy node.
+#[test]
+fn no_pod_is_refused_while_ten_instances_replace_each_other() {
+    const MIN_PODS: usize = 200;
+    const MIN_PODS_PER_SECOND: f64 = 10.0;
+    for tracking in [PluginTracking::ByResource, PluginTracking::BySocket] {
+        let mut node = Node::new(&[("dummy-npu", NPUS)]);
+        let config = Config::new(&node.path("kubelet"));
+        let kubelet = FakeKubelet::start(Config { tracking, ..config }).unwrap();
+        node.start_plugin();
+        kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        let mut instance = node.take_plugin();
+        let arrivals = kubelet.let_pods_arrive(NPU, || {
+            for update in 1..=10 {
+                let name = if update % 2 == 1 { SECOND } else { FIRST };
+                let next = node.second_plugin();
+                wait_until("the earlier instance may end", || {
+                    node.log().matches(DETACHED).count() == update
+                });
+                instance.end(Signal::SIGTERM);
+                wait_until("one socket is left", || node.sockets() == [name]);
+                instance = next;
+            }
+        });
+        let admitted_count = arrivals.admitted_count;
+        let rate = admitted_count as f64 / arrivals.elapsed.as_secs_f64();
+        println!("{admitted_count} pods, {rate:.0} per second, {tracking:?}");
+        assert_eq!(arrivals.refusals, [""; 0], "beside {admitted_count}");
+        assert!(admitted_count >= MIN_PODS, "{admitted_count}");
+        assert!(rate >= MIN_PODS_PER_SECOND, "{rate}");
+    }
+}
+
 #[test]
 fn a_newer_instance_serves_although_the_clock_was_set_back() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);

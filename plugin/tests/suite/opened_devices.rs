@@ -9,9 +9,15 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::node::PLUGIN;
 
+/// Runs the check on a container with the device nodes of `directory`. Its network interfaces are in
+/// `interfaces` below it.
 fn open_devices(directory: &Path) -> Output {
+    let interfaces = directory.join("interfaces");
+    fs::create_dir_all(interfaces.join("lo")).unwrap();
     let mut command = Command::new(PLUGIN);
-    command.arg("open-devices").arg(directory).output().unwrap()
+    command.arg("open-devices").arg(directory);
+    command.arg("--interfaces").arg(interfaces);
+    command.output().unwrap()
 }
 
 fn make_node(path: &Path, major: u64, minor: u64) {
@@ -53,7 +59,25 @@ fn a_container_without_devices_fails() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
-        text.contains("has no device: the pod requests none, or its devices"),
+        text.contains(": the pod requests none, or its devices were not injected"),
         "{text}"
     );
+}
+
+/// A CAN bus has no node. The pod's own interface may be hardware, too, and a tunnel is in every
+/// network namespace.
+#[test]
+fn an_interface_of_hardware_is_a_device() {
+    let directory = tempfile::tempdir().unwrap();
+    let interface = |path: &str| directory.path().join("interfaces").join(path);
+    for path in ["lo", "tunl0", "eth0/device"] {
+        fs::create_dir_all(interface(path)).unwrap();
+    }
+    assert_eq!(open_devices(directory.path()).status.code(), Some(1));
+
+    fs::create_dir_all(interface("can0/device")).unwrap();
+    let output = open_devices(directory.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, "interface can0 is there\n");
+    assert!(output.status.success());
 }

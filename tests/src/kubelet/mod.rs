@@ -17,6 +17,7 @@
 //! Its faults can be requested: see [`RegisterFault`], [`FakeKubelet::stop`] and
 //! [`FakeKubelet::die_allocating`].
 
+mod arrivals;
 mod checkpoint;
 mod container;
 pub mod dra;
@@ -34,6 +35,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+pub use arrivals::Arrivals;
 pub use event::{DeviceReport, Event, EventLog};
 pub use manager::{Allocated, Allocation};
 pub use registration::RegisterFault;

@@ -1,11 +1,7 @@
 //! The plugin as a service of a booted host is replaced by other versions while pods arrive.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{scope, sleep};
-use std::time::Duration;
-
 use harness::cgroup_view::CgroupView;
-use harness::kubelet::{Allocation, Config, FakeKubelet};
+use harness::kubelet::{Config, FakeKubelet};
 use harness::patience::{PATIENCE, wait_until};
 use harness::scratch;
 use harness::systemd_host::{Distribution, SystemdHost};
@@ -45,32 +41,6 @@ const INSTANCES: &str = r#"cat /proc/[0-9]*/comm | grep -c "^boathook-plugin$""#
 
 const KILL: &str = r#"kill -KILL "$(systemctl show --property=MainPID --value "$0")""#;
 
-/// Lets pods that request a device arrive, one after the other, while `action` runs. Returns the
-/// number of those that were admitted, and why others were refused.
-fn let_pods_arrive(kubelet: &FakeKubelet, action: impl FnOnce()) -> (usize, Vec<String>) {
-    let is_over = AtomicBool::new(false);
-    scope(|threads| {
-        let pods = threads.spawn(|| {
-            let (mut admitted_count, mut refusals) = (0, Vec::new());
-            while !is_over.load(Ordering::Relaxed) {
-                let mut pod = Allocation::new(NPU, 1);
-                pod.pod_uid = format!("pod-{}", admitted_count + refusals.len());
-                let uid = pod.pod_uid.clone();
-                match kubelet.allocate(pod) {
-                    Ok(_) => admitted_count += 1,
-                    Err(reason) => refusals.push(reason),
-                }
-                kubelet.end_pod(&uid);
-                sleep(Duration::from_millis(5));
-            }
-            (admitted_count, refusals)
-        });
-        action();
-        is_over.store(true, Ordering::Relaxed);
-        pods.join().unwrap()
-    })
-}
-
 #[test]
 fn no_pod_is_refused_while_ten_versions_replace_the_service_of_the_plugin() {
     let (distribution, view) = (Distribution::OfThisMachine, CgroupView::V1);
@@ -94,7 +64,7 @@ fn no_pod_is_refused_while_ten_versions_replace_the_service_of_the_plugin() {
     host.run(&program, &[&install[..], &["--plugin-service"]].concat())
         .unwrap();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    let (admitted_count, refusals) = let_pods_arrive(&kubelet, || {
+    let arrivals = kubelet.let_pods_arrive(NPU, || {
         for number in 1..=10 {
             shell(UPGRADE, &program, &format!("9.9.{number}"));
             let main_program = shell(MAIN_PROGRAM, "", "");
@@ -103,8 +73,9 @@ fn no_pod_is_refused_while_ten_versions_replace_the_service_of_the_plugin() {
             assert_eq!(shell(INSTANCES, "", "").trim(), "1");
         }
     });
+    let admitted_count = arrivals.admitted_count;
     assert_eq!(
-        refusals, [""; 0],
+        arrivals.refusals, [""; 0],
         "beside {admitted_count} that were admitted"
     );
     assert!(admitted_count > 100, "{admitted_count}");

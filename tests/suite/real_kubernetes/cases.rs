@@ -21,13 +21,20 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("a class of the administrator's own, with a rule", own_class),
     ("a variable that asks for all, and for another's", variables),
     ("forged annotations", annotations),
-    ("init containers and sidecars", several_containers),
+    ("an init container's devices", init_container),
+    ("a sidecar's devices", sidecar),
     ("hostUsers: false", user_namespace),
     ("a container is killed, and started again", container_again),
     ("30 pods, and the plugin killed meanwhile", plugin_killed),
     ("the kubelet is restarted", kubelet_restarted),
     ("the engine is restarted", engine_restarted),
     ("a rolling update", rolling_update),
+];
+
+/// Those of the chart.
+pub(super) const CHART_CASES: &[(&str, Case)] = &[
+    ("pods with 0, 1 and 2 devices", numbers),
+    ("the pod of helm test", helm_test),
 ];
 
 fn numbers(node: &Node, overlay: Overlay) -> Result<()> {
@@ -115,9 +122,24 @@ fn annotations(node: &Node, overlay: Overlay) -> Result<()> {
     Ok(())
 }
 
-/// The kubelet gives an init container's devices to those that follow; a sidecar keeps its
-/// own.
-fn several_containers(node: &Node, overlay: Overlay) -> Result<()> {
+/// The kubelet gives an init container's devices to those that follow.
+fn init_container(node: &Node, overlay: Overlay) -> Result<()> {
+    let pod = Pod::new(overlay, "follows", 1)
+        .specified("initContainers", json!([container("first", 2, REPORT)]))
+        .that_stays();
+    let main = pod.start(node)?;
+    let first = node.devices_of("follows", "first")?;
+    first.number(2)?;
+    main.number(1)?;
+    ensure!(
+        main.opened.is_subset(&first.opened),
+        "{main:?} after {first:?}"
+    );
+    node.delete_pods(&["follows"])
+}
+
+/// A sidecar keeps its own devices.
+fn sidecar(node: &Node, overlay: Overlay) -> Result<()> {
     let mut sidecar = container("sidecar", 1, REPORT);
     sidecar["restartPolicy"] = "Always".into();
     sidecar["command"][2] = format!("{REPORT}; trap 'exit 0' TERM; sleep 100000 & wait").into();
@@ -137,6 +159,27 @@ fn several_containers(node: &Node, overlay: Overlay) -> Result<()> {
         "both have {main:?}"
     );
     node.delete_pods(&["several"])
+}
+
+/// The pod requests two devices, and has to open both.
+fn helm_test(node: &Node, overlay: Overlay) -> Result<()> {
+    const NAMESPACE: &str = "--namespace=boathook-system";
+    let pod = overlay.test_pod()?;
+    let name = pod["metadata"]["name"].as_str().context("it has a name")?;
+    node.apply(&pod.to_string())?;
+    node.until("the pod of helm test has ended", || {
+        let phase = "jsonpath={.status.phase}";
+        let phase = node.kubectl(&[NAMESPACE, "get", "pod", name, "-o", phase])?;
+        Ok(["Succeeded", "Failed"].contains(&&*phase))
+    })?;
+    let printed = node.kubectl(&[NAMESPACE, "logs", name])?;
+    let lines: Vec<&str> = printed.lines().collect();
+    let is_of_device = |line: &&str| line.starts_with("/dev/dummy-npu") && line.ends_with(" works");
+    ensure!(
+        lines.len() == 2 && lines.iter().all(is_of_device),
+        "it printed {printed}"
+    );
+    node.kubectl(&[NAMESPACE, "delete", "pod", name]).map(drop)
 }
 
 fn user_namespace(node: &Node, overlay: Overlay) -> Result<()> {

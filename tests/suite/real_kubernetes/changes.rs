@@ -1,6 +1,7 @@
 //! A cluster under change: updates and kills of the plugin while pods arrive, mistakes in the
 //! configuration, classes that go, and records that are lost.
 
+mod day_two;
 mod device_plugin;
 mod host_service;
 mod mistakes;
@@ -38,6 +39,7 @@ pub(super) const CASES: &[ClusterCase] = &[
         "the newer of two instances is killed while pods arrive",
         restarts::newer_instance_is_killed,
     ),
+    ("the commands of docs/day-two.md", day_two::commands),
     ("a mistake in an own class", mistakes::broken_class),
     ("an own class is an empty file", mistakes::empty_class),
     (
@@ -68,6 +70,14 @@ pub(super) const CASES: &[ClusterCase] = &[
     (
         "the node reboots, with the service of the host: no pod is refused",
         host_service::reboot,
+    ),
+    (
+        "the commands of docs/day-two.md, with the service of the host",
+        host_service::day_two,
+    ),
+    (
+        "ten reloads of the service of the host while pods arrive",
+        host_service::reloads,
     ),
     (
         "ten restarts of the service of the host while pods arrive",

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::engine::Engine;
+use super::release::MinorVersion;
 
 /// The file that says how to reach the API server, as an administrator.
 pub(super) const CONFIG: &str = "/etc/kubernetes/admin.conf";
@@ -128,13 +129,21 @@ pub(super) const PREPARATION: &str = "
 ";
 
 /// By path: the files of configuration. The node's cgroups are below `cgroup`.
-pub(super) fn configuration(engine: Engine, cgroup: &Path) -> [(&'static str, String); 6] {
+pub(super) fn configuration(
+    engine: Engine,
+    cgroup: &Path,
+    version: MinorVersion,
+) -> [(&'static str, String); 6] {
     let (path, of_engine) = engine.configuration();
-    let kubelet = format!(
+    let mut kubelet = format!(
         "cgroupRoot: {}\ncontainerRuntimeEndpoint: unix://{}\n{KUBELET}",
         cgroup.display(),
         engine.socket()
     );
+    // An earlier kubelet does not know the key, and refuses its file.
+    if version >= MinorVersion(31) {
+        kubelet.push_str("failCgroupV1: false\n");
+    }
     [
         (path, of_engine.to_owned()),
         ("/etc/cni/net.d/10-bridge.conflist", NETWORK.to_owned()),
@@ -179,7 +188,6 @@ kind: KubeletConfiguration
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
-failCgroupV1: false
 enforceNodeAllocatable: []
 localStorageCapacityIsolation: false
 evictionHard: {memory.available: '0%', nodefs.available: '0%', imagefs.available: '0%', nodefs.inodesFree: '0%'}

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::daemons::{self, CONFIG, Daemon};
 use super::engine::Engine;
+use super::release::MinorVersion;
 
 /// The node's name.
 pub(super) const NAME: &str = "node-0";
@@ -33,6 +34,7 @@ pub(super) struct Node {
     host: PrivateHost,
     cgroup: CgroupParent,
     pub(super) engine: Engine,
+    pub(super) version: MinorVersion,
     /// The daemons' logs, and files that commands read.
     files: TempDir,
     /// Kubernetes' programs.
@@ -47,6 +49,7 @@ impl Node {
             host: PrivateHost::with_root(Some(&engine_root::of_a_node()?), &[programs, release])?,
             cgroup: CgroupParent::new(),
             engine,
+            version: MinorVersion::read(programs)?,
             files: scratch::directory("kubernetes")?,
             programs: programs.to_owned(),
         };
@@ -73,7 +76,7 @@ impl Node {
         for hierarchy in cgroup_hierarchies()? {
             fs::create_dir_all(hierarchy.join(top.strip_prefix("/")?))?;
         }
-        for (path, text) in daemons::configuration(self.engine, &top) {
+        for (path, text) in daemons::configuration(self.engine, &top, self.version) {
             self.write(path, &text)?;
         }
         self.shell(daemons::PREPARATION)?;

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use harness::binaries;
-use harness::captured::Captured;
-use serde_json::json;
+use harness::demo_host::DemoHost;
+use harness::manifests::chart;
+use serde_json::{Value, json};
 
 use super::node::{NAME, Node};
 
@@ -66,17 +66,10 @@ impl Overlay {
     fn manifests(self, node: &Node, made_by: Manifests, group: &str) -> Result<String> {
         match made_by {
             Manifests::Chart => {
-                let values = json!({
-                    "engine": self.name(),
-                    "classes": {"enabled": ["dummy-npu"]},
-                    "uninstall": group == "uninstall",
-                });
-                let file = node.directory("chart")?.join("values.json");
-                fs::write(&file, values.to_string())?;
-                let script = binaries::source_tree().join("scripts/helm-template");
-                Ok(Captured::run(Command::new(script).arg(file))?
-                    .success()?
-                    .stdout)
+                let mut objects = self.render_chart(group)?;
+                objects.retain(|object| !is_test(object));
+                let objects: Vec<String> = objects.iter().map(Value::to_string).collect();
+                Ok(objects.join("\n---\n"))
             }
             Manifests::Kustomize => {
                 let directory = node.directory("kustomization")?;
@@ -93,6 +86,23 @@ impl Overlay {
                 node.rendered(&directory)
             }
         }
+    }
+
+    /// Returns the objects of the chart, with the pod of `helm test`.
+    fn render_chart(self, group: &str) -> Result<Vec<Value>> {
+        let values = json!({
+            "engine": self.name(),
+            "classes": {"enabled": ["dummy-npu"]},
+            "tests": {"resources": {DemoHost::RESOURCE: 2}},
+            "uninstall": group == "uninstall",
+        });
+        chart(&values)?.context("needs helm, or scripts/install-helm")
+    }
+
+    /// Returns the pod that `helm test` makes.
+    pub(super) fn test_pod(self) -> Result<Value> {
+        let mut objects = self.render_chart("overlays")?.into_iter();
+        objects.find(is_test).context("the chart has no test")
     }
 
     /// Installs it as docs/administration.md has it, until the node has the devices.
@@ -153,6 +163,11 @@ impl Node {
         let path = "jsonpath={.status.allocatable.dummy\\.com/npu}";
         self.kubectl(&["get", "node", NAME, "-o", path])
     }
+}
+
+/// Whether Helm makes an object only for `helm test`.
+fn is_test(object: &Value) -> bool {
+    object["metadata"]["annotations"]["helm.sh/hook"] == "test"
 }
 
 /// The way from one directory to another: kustomize takes no absolute one.

@@ -1,7 +1,9 @@
-//! The plugin as a service of the host, which the chart installs: a reboot and restarts. The node has
-//! no systemd, so the test itself starts what the unit says, at its place in the order of a boot.
+//! The plugin as a service of the host, which the chart installs: a reboot, reloads and restarts. The
+//! node has no systemd, so the test itself starts what the unit says, at its place in the order of a
+//! boot.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 
 use anyhow::{Context, Result, ensure};
 use harness::binaries;
@@ -9,6 +11,7 @@ use harness::captured::Captured;
 use serde_json::json;
 use std::process::Command;
 
+use super::day_two::run_commands;
 use super::restarts::{Arrivals, ROUNDS, count_refused_at_reboot};
 use super::{MEMORY, install_first};
 use crate::real_kubernetes::node::Node;
@@ -24,8 +27,15 @@ const START: &str = r#"
     exec $(sed -n 's/^ExecStart=//p' "$unit")
 "#;
 
-/// Ends the service and waits for its end, as `systemctl try-restart` does, which the installer calls
-/// with a new version. Pods arrive before.
+/// Runs the command by which the unit $unit reloads, as `systemctl reload` does, which the installer
+/// calls with a new version. Pods arrive before.
+const RELOAD: &str = r#"
+    sleep 1
+    MAINPID=$(pidof boathook-plugin)
+    eval "exec $(sed -n 's/^ExecReload=//p' "$unit")"
+"#;
+
+/// Ends the service and waits for its end, as `systemctl restart` does. Pods arrive before.
 const END: &str = r#"
     sleep 1
     pid=$(pidof boathook-plugin)
@@ -76,6 +86,42 @@ pub(super) fn install(node: &Node) -> Result<()> {
 
 pub(super) fn reboot(node: &Node) -> Result<()> {
     let refused = count_refused_at_reboot(node, || start(node))?;
+    ensure!(refused == 0, "{refused} pods were refused");
+    Ok(())
+}
+
+/// Runs the page's commands but those that enter the plugin's container, in which the plugin is not.
+pub(super) fn day_two(node: &Node) -> Result<()> {
+    run_commands(node, &[" exec ", "rollout undo"])
+}
+
+/// The next instance serves before the earlier one ends, and becomes the service's main process.
+pub(super) fn reloads(node: &Node) -> Result<()> {
+    let path = node.directory("host-service")?.join("notify");
+    let messages = UnixDatagram::bind(&path)?;
+    messages.set_nonblocking(true)?;
+    let reload = format!(
+        "unit={UNIT}; export NOTIFY_SOCKET={}; {RELOAD}",
+        path.display()
+    );
+    let mut arrivals = Arrivals::new(node, "ten reloads of the service");
+    for _ in 0..ROUNDS {
+        let earlier = node.processes("boathook-plugin")?;
+        node.start_script(&reload)?;
+        let mut main_process = String::new();
+        arrivals.round(|| {
+            let mut message = [0; 64];
+            if let Ok(length) = messages.recv(&mut message) {
+                main_process = String::from_utf8(message[..length].to_vec())?;
+            }
+            let instances = node.processes("boathook-plugin")?;
+            let is_another = instances != earlier
+                && main_process.trim_end() == format!("MAINPID={}", instances.join(" "));
+            Ok(is_another && node.allocatable()? == DEVICES)
+        })?;
+    }
+    arrivals.print();
+    let refused = arrivals.refused;
     ensure!(refused == 0, "{refused} pods were refused");
     Ok(())
 }

@@ -83,7 +83,7 @@ impl<'node> Arrivals<'node> {
     }
 
     /// Lets pods with one device arrive until `has_ended`, and checks those that ran.
-    pub(super) fn round(&mut self, has_ended: impl Fn() -> Result<bool>) -> Result<()> {
+    pub(super) fn round(&mut self, mut has_ended: impl FnMut() -> Result<bool>) -> Result<()> {
         let start = Instant::now();
         let mut names: Vec<String> = Vec::new();
         while names.len() < MIN_PODS || !has_ended()? {
