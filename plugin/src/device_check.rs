@@ -37,7 +37,7 @@ pub struct OpenedDevice {
     pub open_error: Option<io::Error>,
 }
 
-/// What was found of a container's devices.
+/// The devices of a container that [`check_container_devices`] found.
 #[derive(Debug)]
 pub struct ContainerDevices {
     /// The result for each device node.

@@ -15,7 +15,9 @@ that names a function which Helm lacks would not even be read, so it is a text h
 {{- end }}
 
 {{- /* What a TOML text says about who offers a class, as JSON: enabled and extends of a class file, and
-the tables [class.NAME] of config with enabled and serve. It reads lines, and no table that is a value. */ -}}
+the tables [class.NAME] of config with enabled and serve. Of config it also says whether it has the key classes,
+the table [trust] and its key kubelet_checkpoint, without their values. It reads lines, and no table that
+is a value. */ -}}
 {{- define "boathook.findKeys" -}}
 {{- $found := dict }}
 {{- $table := "" }}
@@ -48,6 +50,15 @@ the tables [class.NAME] of config with enabled and serve. It reads lines, and no
 {{- $_ := set $classes (index $names 1) $place }}
 {{- else if eq (len $names) 1 }}
 {{- $place = $found }}
+{{- end }}
+{{- if eq (first $names) "trust" }}
+{{- $trust := get $found "trust" | default dict }}
+{{- $_ := set $found "trust" $trust }}
+{{- if and $key (eq $last "kubelet_checkpoint") }}
+{{- $_ := set $trust $last "" }}
+{{- end }}
+{{- else if and $key (eq (len $names) 1) (eq $last "classes") }}
+{{- $_ := set $found "classes" list }}
 {{- end }}
 {{- if and $key (has $last (list "enabled" "extends" "serve")) }}
 {{- if regexMatch "^(?:true|false)$" $value }}

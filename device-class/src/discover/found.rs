@@ -158,8 +158,8 @@ pub struct FoundLibrary {
     /// The names of the symbolic links through which programs in the container find the library.
     /// The name of the library's own file is not in this set.
     pub link_names: BTreeSet<String>,
-    /// Those names of the library that also get a link in the image's own library directory, for
-    /// programs that open a path there.
+    /// The names of the library that also get a link in the image's own library directory, for
+    /// programs that open a path there. The name of the library's own file may be in this set.
     pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,

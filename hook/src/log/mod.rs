@@ -35,7 +35,8 @@ pub enum LogReader {
     Engine,
 }
 
-/// Where messages are written, and the least severe level that is written.
+/// The log of this process: the places to which messages are written, and the least severe level
+/// that is written.
 struct Log {
     reader: LogReader,
     level: LogLevel,

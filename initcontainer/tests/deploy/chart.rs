@@ -3,9 +3,10 @@
 use std::fs;
 
 use device_class::config::{Config, LogLevel};
-use harness::manifests::{accepted, chart, documents, repository};
+use harness::manifests::{accepted, chart, chart_with_file, documents, repository};
 use serde_json::{Value, json};
 
+use crate::classes::{CHECKS, checks_without_toml};
 use crate::manifest::{Objects, mount_at, named, text, words};
 use crate::references;
 use crate::rendered::{self, config_maps};
@@ -76,10 +77,7 @@ fn the_configuration_contains_the_values() {
         return;
     };
     let text = text(&objects.of_kind("ConfigMap")[0]["data"]["config.toml"]);
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("config.toml");
-    fs::write(&file, text).unwrap();
-    let config = Config::load(Some(&file)).unwrap();
+    let config = load_config(&objects);
     assert_eq!(config.log_level, LogLevel::Info);
     let record = "/var/lib/k0s/kubelet/device-plugins/kubelet_internal_checkpoint";
     assert_eq!(config.trust.kubelet_checkpoint.to_str(), Some(record));
@@ -93,33 +91,59 @@ fn the_configuration_contains_the_values() {
     }
 }
 
-/// A table or a key counts if TOML has it, and not if only the text of a comment does.
+/// Returns the configuration of the nodes as they read it.
+fn load_config(objects: &Objects) -> Config {
+    let text = text(&objects.of_kind("ConfigMap")[0]["data"]["config.toml"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    fs::write(&file, text).unwrap();
+    Config::load(Some(&file)).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// A table or a key counts if TOML has it, and not if only the text of a comment does. A Helm that
+/// cannot read TOML finds the same, but for a table that is a value.
 #[test]
 fn the_record_of_another_kubelet_is_configured_unless_config_has_it() {
     let record = "/var/lib/k0s/kubelet/device-plugins/kubelet_internal_checkpoint";
     let own = "/srv/checkpoint";
+    let table = "trust = { kubelet_checkpoint = '/srv/checkpoint' }";
     for (config, wanted) in [
         ("", record),
         ("# [trust] kubelet_checkpoint follows kubeletDir", record),
         ("# See [trust].\nlog_level = 'info'", record),
-        ("[ trust ]\nkubelet_checkpoint = '/srv/checkpoint'", own),
+        ("[class.hailo]\nonly = [] # [trust]", record),
+        ("[trust]\nkubelet_checkpoint = '/srv/checkpoint'", own),
+        ("[ trust ]\n'kubelet_checkpoint' = '/srv/checkpoint'", own),
         ("trust.kubelet_checkpoint = '/srv/checkpoint'", own),
-        ("trust = { kubelet_checkpoint = '/srv/checkpoint' }", own),
+        (table, own),
     ] {
         let values = json!({"kubeletDir": "/var/lib/k0s/kubelet", "config": config});
         let Some(objects) = render(&values) else {
             return;
         };
-        let text = text(&objects.of_kind("ConfigMap")[0]["data"]["config.toml"]);
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        fs::write(&file, text).unwrap();
-        let loaded = Config::load(Some(&file)).unwrap();
-        assert_eq!(
-            loaded.trust.kubelet_checkpoint.to_str(),
-            Some(wanted),
-            "{text}"
-        );
+        let mut rendered = vec![objects];
+        if config != table {
+            let old = chart_with_file(&values, CHECKS, &checks_without_toml());
+            rendered.extend(old.unwrap().map(Objects::from_documents));
+        }
+        for objects in rendered {
+            let checkpoint = load_config(&objects).trust.kubelet_checkpoint;
+            assert_eq!(checkpoint.to_str(), Some(wanted), "{config}");
+        }
+    }
+}
+
+/// The directories of class files are those of `config`, if it has them.
+#[test]
+fn other_directories_of_classes_are_kept() {
+    for (config, count) in [("# classes = []", 2), ("classes = ['/srv/classes']", 1)] {
+        let values = json!({"installDir": "/data/boathook", "configDir": "/data/etc/boathook",
+                            "config": config});
+        let old = chart_with_file(&values, CHECKS, &checks_without_toml());
+        let old = old.unwrap().map(Objects::from_documents);
+        for objects in render(&values).into_iter().chain(old) {
+            assert_eq!(load_config(&objects).classes.len(), count, "{config}");
+        }
     }
 }
 

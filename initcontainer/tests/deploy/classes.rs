@@ -56,12 +56,19 @@ fn render(values: &Value) -> Option<Result<(), String>> {
 
 /// Renders the chart as a Helm does that cannot read TOML, such as Helm 3.19.
 fn render_without_toml(values: &Value) -> Option<Result<(), String>> {
-    let file = "templates/_checks.tpl";
-    let checks = fs::read_to_string(repository("deploy/helm").join(file)).unwrap();
+    let checks = checks_without_toml();
+    Some(judge(&helm_with_file(values, CHECKS, &checks).unwrap()?))
+}
+
+/// The file of the chart in which it reads TOML.
+pub(crate) const CHECKS: &str = "templates/_checks.tpl";
+
+/// Returns the text of the file [`CHECKS`] with which no Helm is new enough to read TOML.
+pub(crate) fn checks_without_toml() -> String {
+    let checks = fs::read_to_string(repository("deploy/helm").join(CHECKS)).unwrap();
     let versions = "\">=3.20.0-0 <4.0.0-0 || >=4.1.0-0\"";
     assert!(checks.contains(versions));
-    let checks = checks.replace(versions, "\">=99.0.0\"");
-    Some(judge(&helm_with_file(values, file, &checks).unwrap()?))
+    checks.replace(versions, "\">=99.0.0\"")
 }
 
 fn judge(output: &Output) -> Result<(), String> {

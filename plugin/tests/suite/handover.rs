@@ -29,14 +29,20 @@ fn admit_pod(kubelet: &FakeKubelet) {
     kubelet.allocate(Allocation::new(NPU, 1)).unwrap();
 }
 
+/// Starts a kubelet, and a plugin whose devices it has.
+fn start(tracking: PluginTracking) -> (Node, FakeKubelet) {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let config = Config::new(&node.path("kubelet"));
+    let kubelet = FakeKubelet::start(Config { tracking, ..config }).unwrap();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    (node, kubelet)
+}
+
 #[test]
 fn the_kubelet_has_devices_all_the_time_while_instances_replace_each_other() {
     for tracking in [PluginTracking::ByResource, PluginTracking::BySocket] {
-        let mut node = Node::new(&[("dummy-npu", NPUS)]);
-        let config = Config::new(&node.path("kubelet"));
-        let kubelet = FakeKubelet::start(Config { tracking, ..config }).unwrap();
-        node.start_plugin();
-        kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        let (mut node, kubelet) = start(tracking);
         let mut instance = node.take_plugin();
         let updates = [
             (SECOND, Signal::SIGTERM),
@@ -81,11 +87,7 @@ fn no_pod_is_refused_while_ten_instances_replace_each_other() {
     const MIN_PODS: usize = 200;
     const MIN_PODS_PER_SECOND: f64 = 10.0;
     for tracking in [PluginTracking::ByResource, PluginTracking::BySocket] {
-        let mut node = Node::new(&[("dummy-npu", NPUS)]);
-        let config = Config::new(&node.path("kubelet"));
-        let kubelet = FakeKubelet::start(Config { tracking, ..config }).unwrap();
-        node.start_plugin();
-        kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        let (mut node, kubelet) = start(tracking);
         let mut instance = node.take_plugin();
         let arrivals = kubelet.let_pods_arrive(NPU, || {
             for update in 1..=10 {

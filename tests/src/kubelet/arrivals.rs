@@ -10,7 +10,7 @@ use super::{Allocation, FakeKubelet};
 /// The pause between the end of a pod and the next one.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// What became of the pods that arrived.
+/// The number of pods that the kubelet admitted, and the reasons for which it refused others.
 #[derive(Debug)]
 pub struct Arrivals {
     pub admitted_count: usize,

@@ -7,7 +7,7 @@ use harness::binaries;
 use serde_json::json;
 
 use super::daemons::Daemon;
-use super::node::Node;
+use super::node::{Node, list_objects};
 use super::overlay::Overlay;
 use super::pod::{Pod, REPORT, container};
 
@@ -31,7 +31,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("a rolling update", rolling_update),
 ];
 
-/// Those of the chart.
+/// The cases that are tried with an installation by the chart.
 pub(super) const CHART_CASES: &[(&str, Case)] = &[
     ("pods with 0, 1 and 2 devices", numbers),
     ("the pod of helm test", helm_test),
@@ -216,7 +216,7 @@ fn plugin_killed(node: &Node, overlay: Overlay) -> Result<()> {
         .iter()
         .map(|name| Pod::new(overlay, name, 2).that_stays());
     let manifests: Vec<String> = pods.map(|pod| pod.text()).collect();
-    node.apply(&manifests.join("\n---\n"))?;
+    node.apply(&list_objects(&manifests))?;
     let running = "jsonpath={range .items[?(@.status.phase==\"Running\")]}x{end}";
     node.until("a third of the pods run", || {
         Ok(node

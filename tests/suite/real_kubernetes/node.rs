@@ -332,6 +332,13 @@ impl Node {
     }
 }
 
+/// Returns one object with these, which are in JSON. kubectl 1.27.4 reads a first document in JSON, and
+/// none after it.
+pub(super) fn list_objects(objects: &[String]) -> String {
+    let items = objects.join(", ");
+    format!("{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{items}]}}")
+}
+
 /// As it is written where no registry is named.
 fn image_name(image: &str, tag: &str) -> String {
     format!("docker.io/library/{image}:{tag}")

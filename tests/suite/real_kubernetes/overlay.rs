@@ -9,7 +9,7 @@ use harness::demo_host::DemoHost;
 use harness::manifests::chart;
 use serde_json::{Value, json};
 
-use super::node::{NAME, Node};
+use super::node::{NAME, Node, list_objects};
 
 /// The mechanism that brings the hook to containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Overlay {
                 let mut objects = self.render_chart(group)?;
                 objects.retain(|object| !is_test(object));
                 let objects: Vec<String> = objects.iter().map(Value::to_string).collect();
-                Ok(objects.join("\n---\n"))
+                Ok(list_objects(&objects))
             }
             Manifests::Kustomize => {
                 let directory = node.directory("kustomization")?;

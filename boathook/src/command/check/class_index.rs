@@ -43,8 +43,9 @@ pub(super) fn check_class_index(
     };
     let finding = Finding::new(severity, "class index", text);
     Some(finding.with_fix(format!(
-        "run `boathook-init install` again, which writes {}",
-        installed_classes_dir.join(CLASS_INDEX_NAME).display()
+        "move your changes of class files to {}, where they stay, and run `boathook-init install`, \
+         which writes the shipped class files and their index again",
+        directories.admin_classes_dir().display()
     )))
 }
 

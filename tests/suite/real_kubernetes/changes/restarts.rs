@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::device_plugin::{DevicePlugin, OURS, TRIVIAL};
-use crate::real_kubernetes::node::Node;
+use crate::real_kubernetes::node::{Node, list_objects};
 use crate::real_kubernetes::overlay::{DEVICES, Overlay};
 use crate::real_kubernetes::pod::Pod;
 
@@ -94,7 +94,7 @@ impl<'node> Arrivals<'node> {
                 (first..first + PODS_AT_ONCE).map(|number| self.pod(&format!("arrives-{number}")));
             let pods: Vec<Pod> = pods.collect();
             let manifests: Vec<String> = pods.iter().map(Pod::text).collect();
-            self.node.apply(&manifests.join("\n---\n"))?;
+            self.node.apply(&list_objects(&manifests))?;
             names.extend(pods.into_iter().map(|pod| pod.name));
             self.node.until("most of the pods have ended", || {
                 let unfinished = "--field-selector=status.phase!=Succeeded,status.phase!=Failed";
