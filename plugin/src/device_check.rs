@@ -63,8 +63,8 @@ pub fn check_container_devices(
     let interface_names = find_hardware_interfaces(interface_directory)?;
     ensure!(
         !node_paths.is_empty() || !interface_names.is_empty(),
-        "{} has no device, and {} no interface of hardware: the pod requests none, or its devices \
-         were not injected; devices that are files alone cannot be tried here",
+        "found no device in {} and no hardware network interface in {}: the pod requests no device, \
+         or its devices were not injected; devices without a device node cannot be tested",
         directory.display(),
         interface_directory.display()
     );

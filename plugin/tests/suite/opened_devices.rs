@@ -59,7 +59,7 @@ fn a_container_without_devices_fails() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
-        text.contains(": the pod requests none, or its devices were not injected"),
+        text.contains(": the pod requests no device, or its devices were not injected"),
         "{text}"
     );
 }

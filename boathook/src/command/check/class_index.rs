@@ -24,7 +24,7 @@ pub(super) fn check_class_index(
         return None;
     }
     let (severity, text) = if dir.join(CLASS_INDEX_NAME).symlink_metadata().is_err() {
-        let text = "there is none; each start of a container reads all class files";
+        let text = "missing; each start of a container reads all class files";
         (Severity::Note, text.to_owned())
     } else {
         let (shown_names, omitted_names) =
@@ -35,16 +35,15 @@ pub(super) fn check_class_index(
             omitted_count => format!(" and {omitted_count} more"),
         };
         let text = format!(
-            "it lacks the present content of {}{omitted_note}; each start of a container reads \
-             these class files",
+            "out of date for {}{omitted_note}; each start of a container reads these class files",
             shown_names.join(", ")
         );
         (Severity::Warning, text)
     };
     let finding = Finding::new(severity, "class index", text);
     Some(finding.with_fix(format!(
-        "move your changes of class files to {}, where they stay, and run `boathook-init install`, \
-         which writes the shipped class files and their index again",
+        "move your changes to {}, where an installation does not overwrite them, and run \
+         `boathook-init install`, which restores the shipped class files and their index",
         directories.admin_classes_dir().display()
     )))
 }
@@ -85,7 +84,7 @@ mod tests {
         write("card.toml", text);
         let (severity, absent) = check().unwrap();
         assert_eq!(severity, Severity::Note);
-        assert!(absent.starts_with("there is none"), "{absent}");
+        assert!(absent.starts_with("missing"), "{absent}");
 
         let file = ClassFile {
             name: "card.toml".into(),
@@ -99,6 +98,6 @@ mod tests {
         write("card.toml", &text.replace("CARDS", "CARDZ"));
         let (severity, outdated) = check().unwrap();
         assert_eq!(severity, Severity::Warning);
-        assert!(outdated.contains("content of card;"), "{outdated}");
+        assert!(outdated.contains("out of date for card;"), "{outdated}");
     }
 }
