@@ -219,7 +219,8 @@ impl Payload {
 
     /// Adds the configuration in `file`. If it has an error and the host already has the
     /// configuration file `installed_file`, that file is kept, and a note is added. In this way
-    /// nodes keep their devices during a rollout.
+    /// nodes keep their devices during a rollout. A table `[class.NAME]` that makes its class
+    /// unusable is such an error, so the classes have to be added first.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if it has an error and the host has no configuration.
@@ -229,7 +230,9 @@ impl Payload {
     )]
     pub fn with_config(mut self, file: &Path, installed_file: Option<&Path>) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
-        if let Err(error) = Config::parse(file, &text) {
+        let check_result = Config::parse(file, &text)
+            .and_then(|config| config.check_class_tables(file, self.parsed_classes()));
+        if let Err(error) = check_result {
             let Some(installed_file) = installed_file else {
                 bail!(error);
             };

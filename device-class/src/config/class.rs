@@ -31,26 +31,47 @@ impl Config {
         mut class: DeviceClass,
         class_file_path: &Path,
     ) -> Result<DeviceClass, FileError> {
-        let name = &class.name;
-        let Some(config) = self.class.get(name) else {
-            return Ok(class);
-        };
-        let to_file_error = |reason: String| {
+        self.apply_settings(&mut class).map_err(|reason| {
+            let name = &class.name;
             FileError::whole(
                 class_file_path,
                 format!("with [class.{name}] of config.toml: {reason}"),
             )
-        };
-        config
-            .apply_to_spec(&mut class.spec)
-            .map_err(to_file_error)?;
-        class.settings = config.clone();
-        let result = class.check();
-        result.map_err(|error| to_file_error(error.to_string()))?;
-        config
-            .remove_forbidden_capabilities(&mut class.spec)
-            .map_err(to_file_error)?;
+        })?;
         Ok(class)
+    }
+
+    /// Checks the tables `[class.NAME]` against the classes that they change, such as the names of
+    /// attributes in `except`. A table whose class is not in `classes` is not checked. `path` is
+    /// the path of the configuration file, for the error.
+    ///
+    /// # Errors
+    /// A class cannot be used with its table.
+    pub fn check_class_tables<'a>(
+        &self,
+        path: &Path,
+        classes: impl IntoIterator<Item = &'a DeviceClass>,
+    ) -> Result<(), FileError> {
+        let changed_classes = classes
+            .into_iter()
+            .filter(|class| self.class.contains_key(&class.name));
+        for class in changed_classes {
+            let result = self.apply_settings(&mut class.clone());
+            result.map_err(|reason| {
+                FileError::whole(path, format!("[class.{}]: {reason}", class.name))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn apply_settings(&self, class: &mut DeviceClass) -> Result<(), String> {
+        let Some(config) = self.class.get(&class.name) else {
+            return Ok(());
+        };
+        config.apply_to_spec(&mut class.spec)?;
+        class.settings = config.clone();
+        class.check().map_err(|error| error.to_string())?;
+        config.remove_forbidden_capabilities(&mut class.spec)
     }
 }
 

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use host_files::rooted_path::RegularFile;
 use serde::Deserialize;
 
-use crate::class::PodPattern;
+use crate::class::{DeviceClass, PodPattern};
+use crate::load;
 use crate::name::ClassName;
 use crate::ownership::{self, OwnershipError};
 use crate::similar;
@@ -257,6 +258,10 @@ impl Config {
     /// that the node keeps its devices while an administrator corrects the file. Without
     /// `installed_path`, that is the host's default file.
     ///
+    /// A table `[class.NAME]` that makes its class unusable is such a mistake as well. If the
+    /// installed configuration has one too, the container's configuration is returned, and only
+    /// the class is missing.
+    ///
     /// # Errors
     /// The container's configuration has a mistake, and the host's configuration cannot be used.
     pub fn load_or_read_installed(
@@ -264,24 +269,56 @@ impl Config {
         host_root: Option<&Path>,
         installed_path: Option<&Path>,
     ) -> Result<(Self, Option<FileError>), FileError> {
-        let error = match Self::load_in_container(path, host_root) {
-            Ok(config) => return Ok((config, None)),
-            Err(error) => error,
-        };
+        let given = Self::load_in_container(path, host_root);
         let Some(root) = host_root else {
-            return Err(error);
+            return Ok((given?, None));
         };
+        let given_path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let check = |config: &Self| config.check_tables_of_host(given_path, root);
+        let error = match given.as_ref().map(check) {
+            Ok(Ok(())) => return Ok((given?, None)),
+            Ok(Err(error)) => error,
+            Err(error) => error.clone(),
+        };
+        let installed = Self::load_installed(root, installed_path)
+            .filter(|installed| given.is_err() || check(installed).is_ok());
+        match installed {
+            Some(installed) => Ok((installed, Some(error))),
+            None => Ok((given?, None)),
+        }
+    }
+
+    /// Reads the configuration that is installed on the host whose root directory is `root`:
+    /// `installed_path`, or the default file. Returns `None` if there is none or it has a mistake.
+    fn load_installed(root: &Path, installed_path: Option<&Path>) -> Option<Self> {
         let file = match installed_path {
             Some(installed_path) => to_path_in_root(root, installed_path),
             None => match ConfigSource::read(root, None) {
                 Ok(ConfigSource::File { file, .. }) => file,
-                Ok(ConfigSource::DefaultDirectories(_)) | Err(_) => return Err(error),
+                Ok(ConfigSource::DefaultDirectories(_)) | Err(_) => return None,
             },
         };
-        match Self::load_from_host(root, Some(&file)) {
-            Ok(config) => Ok((config, Some(error))),
-            Err(_) => Err(error),
+        Self::load_from_host(root, Some(&file)).ok()
+    }
+
+    /// Checks the tables `[class.NAME]` against the classes of the host whose root directory is
+    /// `root`, as [`Config::check_class_tables`] does. Classes whose files have a mistake are not
+    /// checked.
+    fn check_tables_of_host(&self, path: &Path, root: &Path) -> Result<(), FileError> {
+        if self.class.is_empty() {
+            return Ok(());
         }
+        let directories = self.clone().with_root_prefix(root).classes;
+        let sources = load::read_each_source(&directories).unwrap_or_default();
+        let classes: Vec<DeviceClass> = sources
+            .iter()
+            .flatten()
+            .filter(|source| {
+                self.class.contains_key(&source.name) && !self.ignores_errors_of(source)
+            })
+            .filter_map(|source| source.parse().ok())
+            .collect();
+        self.check_class_tables(path, &classes)
     }
 }
 

@@ -122,24 +122,30 @@ fn a_given_configuration_with_a_mistake_does_not_replace_the_installed_one() {
     let site = Site::with_containerd();
     let file = site.release().join("config.toml");
     let install = ["install", "--config", file.to_str().unwrap()];
-    fs::write(&file, "[class.dummy-npu]\nenabeld = true\n").unwrap();
-    let message = complaint(&site.run(&install));
-    assert!(message.contains("unknown key `enabeld`"), "{message}");
+    let mistakes = [
+        ("enabeld = true", "unknown key `enabeld`"),
+        ("except = [{ modle = 'A' }]", "`modle`"),
+        ("forbid = ['compute']", "`compute` in `forbid` is not a capability"),
+    ];
+    for (line, reason) in mistakes {
+        fs::write(&file, format!("[class.dummy-npu]\n{line}\n")).unwrap();
+        let message = complaint(&site.run(&install));
+        assert!(message.contains(reason), "{message}");
+    }
 
     let right = "[class.dummy-npu]\nenabled = true\n";
     fs::write(&file, right).unwrap();
     said(&site.run(&install));
     let before = tree::snapshot(site.root());
-    fs::write(&file, "[class.dummy-npu]\nenabeld = true\n").unwrap();
-    let output = site.run(&install);
-    let text = said(&output) + &String::from_utf8_lossy(&output.stderr);
-    for part in [
-        "/etc/boathook/config.toml stays as it is",
-        "unknown key `enabeld`",
-    ] {
-        assert!(text.contains(part), "{text}");
+    for (line, reason) in mistakes {
+        fs::write(&file, format!("[class.dummy-npu]\n{line}\n")).unwrap();
+        let output = site.run(&install);
+        let text = said(&output) + &String::from_utf8_lossy(&output.stderr);
+        for part in ["/etc/boathook/config.toml stays as it is", reason] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(tree::snapshot(site.root()), before);
     }
-    assert_eq!(tree::snapshot(site.root()), before);
 
     // The next configuration without a mistake is used.
     let other = "[class.dummy-npu]\nenabled = false\n";

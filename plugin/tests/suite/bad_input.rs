@@ -120,18 +120,47 @@ fn a_class_file_that_can_not_be_used_is_named_once_and_stops_no_other() {
 /// node keeps its devices while an administrator corrects the ConfigMap.
 #[test]
 fn a_given_configuration_with_a_mistake_is_replaced_by_that_of_the_host() {
-    let mut node = Node::new(&[]);
-    let root = node.path("host").display().to_string();
-    node = node.with_arguments(&["--host-root", &root]);
     let right = "classes = [\"/classes\"]\n[class.dummy-npu]\nenabled = true\n";
-    node.write("host/etc/boathook/config.toml", right);
-    node.write("host/classes/dummy-npu.toml", NPUS);
-    node.write("config.toml", "[class.dummy-npu]\nenabeld = true\n");
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
-    node.wait_log("the configuration has a mistake, so the one that is installed on the host");
-    node.wait_log("unknown key `enabeld`");
+    for (line, reason) in [
+        ("enabeld = true", "unknown key `enabeld`"),
+        ("except = [{ modle = 'A' }]", "[class.dummy-npu]: "),
+    ] {
+        let mut node = Node::new(&[]);
+        let root = node.path("host").display().to_string();
+        node = node.with_arguments(&["--host-root", &root]);
+        node.write("host/etc/boathook/config.toml", right);
+        node.write("host/classes/dummy-npu.toml", NPUS);
+        node.write(
+            "config.toml",
+            &format!("classes = [\"/classes\"]\n[class.dummy-npu]\n{line}\n"),
+        );
+        let kubelet = node.kubelet();
+        node.start_plugin();
+        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+        node.wait_log("the configuration has a mistake, so the one that is installed on the host");
+        node.wait_log(reason);
+    }
+}
+
+/// The other classes are served, and the log has the mistake.
+#[test]
+fn only_the_class_of_a_mistake_is_left_out_if_the_host_has_no_better_configuration() {
+    let text = "classes = [\"/classes\"]\n[class.cards]\nexcept = [{ modle = 'A' }]\n";
+    for installed in [None, Some(text)] {
+        let mut node = Node::new(&[]);
+        let root = node.path("host").display().to_string();
+        node = node.with_arguments(&["--host-root", &root]);
+        if let Some(installed) = installed {
+            node.write("host/etc/boathook/config.toml", installed);
+        }
+        node.write("host/classes/dummy-npu.toml", NPUS);
+        node.write("host/classes/cards.toml", CARDS);
+        node.write("config.toml", text);
+        let kubelet = node.kubelet();
+        node.start_plugin();
+        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+        node.wait_log("with [class.cards] of config.toml: ");
+    }
 }
 
 #[test]
