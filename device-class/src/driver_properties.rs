@@ -100,13 +100,22 @@ impl DriverProperties {
     /// Returns a note for the administrator if the driver's program should be run: it has not been
     /// run since the boot, or the last run was more than a day ago. Returns `None` if the host does
     /// not have the program.
-    pub fn describe_due_run(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+    /// `find_program` returns the path of a program on this host for its path in the class file.
+    pub(crate) fn describe_due_run(
+        class: &DeviceClass,
+        find_program: impl FnOnce(&Path) -> PathBuf,
+        host: &dyn HostView,
+    ) -> Option<String> {
         let exists = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.property_programs.iter();
-        let program = programs.find_map(|program| Some(program.command.first()?.to_string()))?;
-        if !class.settings.uses_driver_properties() || !exists(Path::new(&program)) {
+        let path_in_class = programs
+            .find_map(|program| program.command.first())?
+            .to_string();
+        let program = find_program(Path::new(&path_in_class));
+        if !class.settings.uses_driver_properties() || !exists(&program) {
             return None;
         }
+        let program = program.display();
         let class_name = &class.name;
         let path = properties_file_path(class_name);
         if !exists(&path) {

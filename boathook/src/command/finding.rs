@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use device_class::config::Config;
+use device_class::discover::HardwareReport;
 use hook::exit::ExitCode;
 use serde::Serialize;
 
@@ -104,6 +105,15 @@ impl Finding {
         } else {
             finding
         }
+    }
+
+    pub(super) fn from_hardware_report(subject: &str, report: HardwareReport) -> Self {
+        let severity = if report.is_intended {
+            Severity::Note
+        } else {
+            Severity::Warning
+        };
+        Finding::new(severity, subject, report.text)
     }
 
     pub(super) fn with_kind(mut self, kind: FindingKind) -> Self {

@@ -76,6 +76,10 @@ pub struct UnclaimedHardware {
     /// Conditions that a matching path must meet to be reported.
     #[serde(default)]
     pub require: Vec<Condition>,
+    /// Whether the administrator has probably configured the host so on purpose, for example to give
+    /// the hardware to virtual machines. Such a report is a note, and not a warning.
+    #[serde(default, rename = "intended")]
+    pub is_intended: bool,
     /// The text of the report: what the problem is, and what the administrator should do. `{name}`
     /// is replaced by the attribute `name`.
     pub report: Template,

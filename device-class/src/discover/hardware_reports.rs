@@ -13,7 +13,16 @@ use crate::template::Attributes;
 /// class. Further reports are left out.
 const MAX_UNCLAIMED_REPORTS: usize = 64;
 
-/// Returns one line for each piece of hardware whose driver is not bound to it, and one for each
+/// A line about hardware of the host that containers cannot use, or cannot use in full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HardwareReport {
+    pub text: String,
+    /// True if the administrator has probably configured the host so on purpose. Then the report is
+    /// no warning.
+    pub is_intended: bool,
+}
+
+/// Returns one report for each piece of hardware whose driver is not bound to it, and one for each
 /// optional device node that is missing on the host although a container with this selection needs
 /// it. Without a device, no node is reported, because the driver creates nodes only for devices.
 ///
@@ -26,27 +35,37 @@ pub fn describe_unusable_hardware<'a>(
     selection: impl Into<EditSelection<'a>>,
     inventory: &Inventory,
     host: &dyn HostView,
-) -> Vec<String> {
+) -> Vec<HardwareReport> {
     let mut reports = Vec::new();
     if class.spec.is_enabled || is_class_named {
         reports.extend(describe_unclaimed_hardware(class, host));
     }
     if !inventory.devices.is_empty() {
         let attributes = &inventory.host_attributes;
-        reports.extend(describe_missing_nodes(class, selection, attributes, host));
+        let texts = describe_missing_nodes(class, selection, attributes, host);
+        reports.extend(texts.into_iter().map(|text| HardwareReport {
+            text,
+            is_intended: false,
+        }));
     }
     reports
 }
 
-/// Returns one line for each piece of hardware whose driver is not bound to it. The `[[unclaimed]]`
+/// Returns one report for each piece of hardware whose driver is not bound to it. The `[[unclaimed]]`
 /// tables of the class describe how to find such hardware.
-pub fn describe_unclaimed_hardware(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
+pub fn describe_unclaimed_hardware(
+    class: &DeviceClass,
+    host: &dyn HostView,
+) -> Vec<HardwareReport> {
     let tables = class.spec.unclaimed_hardware.iter();
     let reports = tables.flat_map(|table| describe_matching_hardware(table, host));
     reports.take(MAX_UNCLAIMED_REPORTS).collect()
 }
 
-fn describe_matching_hardware(table: &UnclaimedHardware, host: &dyn HostView) -> Vec<String> {
+fn describe_matching_hardware(
+    table: &UnclaimedHardware,
+    host: &dyn HostView,
+) -> Vec<HardwareReport> {
     let matches = search::find_matches(&table.path, &Attributes::new(), host, super::MAX_DEVICES);
     let mut reports = Vec::new();
     for path_match in matches.unwrap_or_default() {
@@ -64,7 +83,11 @@ fn describe_matching_hardware(table: &UnclaimedHardware, host: &dyn HostView) ->
         };
         let is_condition_met = |condition| source::is_condition_met(condition, &attributes, host);
         if table.require.iter().all(is_condition_met) {
-            reports.extend(table.report.fill(&attributes));
+            let text = table.report.fill(&attributes);
+            reports.extend(text.map(|text| HardwareReport {
+                text,
+                is_intended: table.is_intended,
+            }));
         }
     }
     reports

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::class::{DeviceClass, PathTemplate};
+use crate::driver_properties::DriverProperties;
 use crate::host::{Entry, HostView};
 use crate::template::Attributes;
 
@@ -15,6 +16,14 @@ pub struct HostProgram {
     /// list is empty if the program is at the path in the class file. A program at another path
     /// belongs to a driver that is installed in a directory of its own.
     pub library_path: Vec<PathBuf>,
+}
+
+/// Returns a note for the administrator if the program that reports the properties of a class should
+/// be run: it has not been run since the boot, or the last run was more than a day ago. Returns `None`
+/// if the host does not have the program.
+pub fn describe_due_run(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+    let find_program = |path: &Path| find_host_program(class, path, host).path;
+    DriverProperties::describe_due_run(class, find_program, host)
 }
 
 /// Finds a program of a driver: first at the path in the class file, and then by its name in

@@ -52,14 +52,14 @@ pub use found::{
     UnmaskedEntry,
 };
 pub use hardware_reports::{
-    describe_missing_nodes, describe_unclaimed_hardware, describe_unusable_hardware,
+    HardwareReport, describe_missing_nodes, describe_unclaimed_hardware, describe_unusable_hardware,
 };
 pub use health::{
     Health, HistoryRule, Reading, is_unhealthy_by_driver_property, list_response_checks,
 };
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
-pub use host_program::{HostProgram, find_host_program};
+pub use host_program::{HostProgram, describe_due_run, find_host_program};
 pub use inaccessible_devices::InaccessibleDevice;
 pub use kernel_log::KernelLogRecord;
 pub use links::Connections;

@@ -240,11 +240,16 @@ fn facts_that_nobody_has_asked_for_are_missed() {
     let noted = |host: &str, config: &str| {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
         let class = config.with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
-        DriverProperties::describe_due_run(&class.unwrap(), &RecordedHost::parse(host).unwrap())
+        discover::describe_due_run(&class.unwrap(), &RecordedHost::parse(host).unwrap())
     };
     let note = "what /usr/bin/nvidia-smi reports is not known yet: run `boathook facts nvidia-gpu`";
     assert_eq!(noted(&absent, "").as_deref(), Some(note));
     let without = absent.replace("file /usr/bin/nvidia-smi\n", "");
+    // A driver in a directory of its own.
+    let elsewhere = without.clone() + &read("nvidia-gpu/layouts/opt.txt");
+    let note_elsewhere = note.replace("/usr/bin", "/opt/nvidia/bin");
+    let directories = "[class.nvidia-gpu]\nprogram_directories = [\"/opt/nvidia/bin\"]\n";
+    assert_eq!(noted(&elsewhere, directories), Some(note_elsewhere));
     let off = "[class.nvidia-gpu]\nfacts = false\n";
     for (host, config) in [(&host, ""), (&without, ""), (&absent, off)] {
         assert_eq!(noted(host, config), None);

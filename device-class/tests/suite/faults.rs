@@ -208,7 +208,16 @@ fn xids_are_judged_by_their_words_where_the_number_is_not_enough() {
     }
 }
 
-/// Nouveau has one, nothing another one, and a virtual machine the third.
+/// Returns the texts of the reports about hardware of a recorded host that its driver does not have:
+/// those for the administrator to act on, and those of what was probably intended.
+fn unclaimed(class: &DeviceClass, host: &str) -> [Vec<String>; 2] {
+    let reports = discover::describe_unclaimed_hardware(class, &parse(host));
+    let (intended, faults): (Vec<_>, Vec<_>) =
+        reports.into_iter().partition(|report| report.is_intended);
+    [faults, intended].map(|reports| reports.into_iter().map(|report| report.text).collect())
+}
+
+/// Nouveau has one, nothing another one, and a virtual machine the third, which is no fault.
 #[test]
 fn hardware_that_the_driver_has_not_taken_is_named() {
     for (name, host, vendor, code) in [
@@ -224,7 +233,10 @@ fn hardware_that_the_driver_has_not_taken_is_named() {
     ] {
         let host = read(host);
         let class = class(name);
-        assert!(discover::describe_unclaimed_hardware(&class, &parse(&host)).is_empty());
+        assert_eq!(
+            unclaimed(&class, &host),
+            [const { Vec::<String>::new() }; 2]
+        );
         let device = |bdf: &str, vendor: &str, code: &str| {
             let path = format!("/sys/bus/pci/devices/{bdf}");
             format!("file {path}/vendor\n| {vendor}\nfile {path}/class\n| {code}\n")
@@ -246,10 +258,13 @@ fn hardware_that_the_driver_has_not_taken_is_named() {
             device("00aa:01:00.1", vendor, "0x040300"),
             device("00aa:04:00.0", "0xabcd", code),
         ];
-        let told = discover::describe_unclaimed_hardware(&class, &parse(&more.concat()));
+        let [told, intended] = unclaimed(&class, &more.concat());
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("00aa:01:00.0 (nouveau)"), "{told:?}");
         assert!(told[1].contains("00aa:02:00.0 (no driver)"), "{told:?}");
+        assert_eq!(intended.len(), 1, "{intended:?}");
+        let given = "00aa:03:00.0 is given to virtual machines (vfio-pci): ";
+        assert!(intended[0].contains(given), "{intended:?}");
     }
 }
 
@@ -278,9 +293,10 @@ xilinx-fpga | 0x10ee | device | 0x5005 | 0x5004
 xilinx-card | 0x10ee | device | 0x5021 | 0x5020
 ";
 
-/// The host has five PCI functions. The first one has no driver and is reported. The second one has
-/// the vendor's driver or that of virtual machines. The others are a virtual function, hardware of
-/// another kind, and hardware of another vendor.
+/// The host has these PCI functions. The first one has no driver and is reported. The second one has
+/// the vendor's driver. Three have a driver for virtual machines, which is reported as intended. The
+/// others are two virtual functions, hardware of another kind, and hardware of another vendor, of
+/// which a virtual machine has one each.
 #[test]
 fn accelerators_without_a_driver_are_named() {
     for [name, vendor, file, value, other] in rows(ACCELERATORS) {
@@ -289,19 +305,52 @@ fn accelerators_without_a_driver_are_named() {
             let path = format!("/sys/bus/pci/devices/{bdf}");
             format!("file {path}/vendor\n| {vendor}\nfile {path}/{file}\n| {value}\n")
         };
+        let given = |bdf: &str, vendor: &str, value: &str, driver: &str| {
+            let link = format!("link /sys/bus/pci/devices/{bdf}/driver ../../drivers/{driver}\n");
+            function(bdf, vendor, value) + &link
+        };
         let host = [
             function("00aa:01:00.0", &vendor, &value),
             function("00aa:02:00.0", &vendor, &value),
             "link /sys/bus/pci/devices/00aa:02:00.0/driver ../../drivers/any\n".to_owned(),
             function("00aa:03:00.1", &vendor, &value),
             "link /sys/bus/pci/devices/00aa:03:00.1/physfn ../00aa:03:00.0\n".to_owned(),
+            given("00aa:03:00.2", &vendor, &value, "vfio-pci"),
+            "link /sys/bus/pci/devices/00aa:03:00.2/physfn ../00aa:03:00.0\n".to_owned(),
             function("00aa:04:00.0", &vendor, &other),
+            given("00aa:04:00.1", &vendor, &other, "vfio-pci"),
             function("00aa:05:00.0", "0xabcd", &value),
+            given("00aa:05:00.1", "0xabcd", &value, "vfio-pci"),
+            given("00aa:06:00.0", &vendor, &value, "vfio-pci"),
+            given("00aa:07:00.0", &vendor, &value, "pci-stub"),
+            given("00aa:08:00.0", &vendor, &value, "pciback"),
         ];
-        let reports = discover::describe_unclaimed_hardware(&class, &parse(&host.concat()));
+        let [reports, intended] = unclaimed(&class, &host.concat());
         assert_eq!(reports.len(), 1, "{name}: {reports:?}");
         let report = &reports[0];
         assert!(report.contains("00aa:01:00.0 (no driver): "), "{report}");
+        let given = [
+            "00aa:06:00.0 is given to virtual machines (vfio-pci): ",
+            "00aa:07:00.0 is given to virtual machines (pci-stub): ",
+            "00aa:08:00.0 is given to virtual machines (pciback): ",
+        ];
+        assert_eq!(intended.len(), given.len(), "{name}: {intended:?}");
+        for (report, given) in intended.iter().zip(given) {
+            assert!(report.contains(given), "{name}: {report}");
+        }
+    }
+}
+
+/// A device that virtual machines have is explained by each class that names devices without a driver.
+#[test]
+fn each_class_with_unclaimed_pci_devices_knows_those_of_virtual_machines() {
+    for source in shipped::sources() {
+        let class = source.parse().unwrap();
+        let tables = class.spec.unclaimed_hardware.iter();
+        let tables = tables.filter(|table| table.path.to_string().contains("/bus/pci/"));
+        let (intended, faults): (Vec<_>, Vec<_>) = tables.partition(|table| table.is_intended);
+        let has_faults = !faults.is_empty();
+        assert_eq!(intended.len(), usize::from(has_faults), "{}", source.name);
     }
 }
 
@@ -317,8 +366,7 @@ fn the_advice_for_a_gpu_that_the_driver_has_not_taken_fits_its_reason() {
         (nouveau, "blacklists nouveau"),
         (loaded, "the kernel's log for NVRM"),
     ] {
-        let host = parse(&format!("{gpu}{more}"));
-        let reports = discover::describe_unclaimed_hardware(&class("nvidia-gpu"), &host);
+        let [reports, _] = unclaimed(&class("nvidia-gpu"), &format!("{gpu}{more}"));
         assert_eq!(reports.len(), 1, "{reports:?}");
         assert!(reports[0].contains(advice), "{reports:?}");
     }
@@ -362,10 +410,12 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     let told = lacks(&host);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
-        told[0].contains("/dev/nvidia-uvm does not exist, and CUDA fails"),
+        told[0]
+            .text
+            .contains("/dev/nvidia-uvm does not exist, and CUDA fails"),
         "{told:?}"
     );
-    assert!(told[0].contains("nvidia-modprobe -u"), "{told:?}");
+    assert!(told[0].text.contains("nvidia-modprobe -u"), "{told:?}");
     // A container without that capability needs no such node.
     let utility = ["utility".to_owned().try_into().unwrap()].into();
     let (host, inventory) = (parse(&host), discover::find_devices(&class, &parse(&host)));

@@ -169,6 +169,7 @@ impl PlanBuilder {
         self.add_restricted_names_note(class_name, "forbidden", forbidden_names);
         self.add_unknown_capability_notes(class, request);
         self.warn_about_unhealthy_devices(request, inventory, &devices);
+        self.warn_about_shared_names(input, &devices);
         self.warn_about_host_indexes(request, devices.len());
         for (device, action) in prepare::plan_preparations(class, request, &devices)? {
             let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
@@ -300,6 +301,14 @@ impl PlanBuilder {
             .selection
             .find_awaited_devices(class, &input.found_class.inventory)?;
         if class.spec.is_followed {
+            let inventory = &input.found_class.inventory;
+            let messages = request.selection.describe_vain_waits(class, inventory);
+            let source = &request.source;
+            self.warnings.extend(
+                messages
+                    .iter()
+                    .map(|message| format!("{source}: {message}")),
+            );
             return Ok(awaited_devices);
         }
         let class_name = &request.class;

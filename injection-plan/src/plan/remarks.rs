@@ -132,6 +132,25 @@ impl PlanBuilder {
         }
     }
 
+    /// Adds a warning for each requested name that several pieces of hardware have, because the user
+    /// probably means one of them. The kubelet has chosen the devices of a pod, so a name of several
+    /// devices gives it only the chosen ones.
+    pub(super) fn warn_about_shared_names(
+        &mut self,
+        input: &PlanInput<'_>,
+        granted_devices: &[&Device],
+    ) {
+        let PlanInput { class, request, .. } = input;
+        let inventory = &input.found_class.inventory;
+        let shared_names = request.selection.find_shared_names(class, inventory);
+        for name in shared_names {
+            if name.has_several_of(granted_devices) {
+                self.warnings
+                    .push(format!("{}: {}", request.source, name.describe()));
+            }
+        }
+    }
+
     /// Adds a warning for each variable of the vendor's libraries whose index is too large for the
     /// container. The libraries count the devices of the container from 0, but users often write
     /// the index that a device has on the host. The libraries would then find no device.

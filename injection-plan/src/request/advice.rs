@@ -20,6 +20,15 @@ impl RequestNames<'_> {
                 corrected_item: format!("{name}:{path}?"),
             };
         }
+        let is_unknown = matches!(
+            error,
+            RequestError::UnknownDevice { .. }
+                | RequestError::UnknownPath { .. }
+                | RequestError::MalformedItem(_)
+        );
+        if let Some(error) = self.find_other_form(item).filter(|_| is_unknown) {
+            return error;
+        }
         let (name, text) = match &mut error {
             RequestError::UnknownDevice {
                 name,

@@ -41,6 +41,13 @@ pub enum RequestError {
         describe_form_without_kind(item)
     )]
     OtherKind { item: String, kind: String },
+    /// The item has a form that other programs understand, such as the pattern `/dev/ttyUSB*`.
+    #[error("`{}` {advice}", excerpt(.item))]
+    OtherForm {
+        item: String,
+        /// What the item is instead of a name, and what to write, as text for the message.
+        advice: String,
+    },
     /// The container sets a variable for a feature of the vendor's software that Boathook does not
     /// support. If Boathook ignored the variable, the container would get other devices than it
     /// expects.

@@ -9,7 +9,9 @@ mod error;
 mod list;
 mod names;
 mod node_paths;
+mod other_form;
 mod selection;
+mod shared_name;
 mod similar_device;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use super::{RequestError, Selection};
 
 /// The names by which requests can select the devices of one class on this host.
 pub struct RequestNames<'a> {
-    class: &'a DeviceClass,
+    pub(super) class: &'a DeviceClass,
     pub(super) inventory: &'a Inventory,
     device_names: DeviceNames<'a>,
     partitioned_device_names: DeviceNames<'a>,
@@ -192,15 +192,7 @@ impl<'a> RequestNames<'a> {
     /// the kernel numbers nodes in the order in which it detects devices.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
-        let is_alias_or_path = parse_dev_path(text).is_some()
-            || self
-                .device_names
-                .find_by_kind(text, NameKind::Id)
-                .is_empty()
-                && !self
-                    .device_names
-                    .find_by_kind(text, NameKind::Alias)
-                    .is_empty();
+        let is_alias_or_path = parse_dev_path(text).is_some() || self.is_alias(text);
         let Ok(ResolvedItem::Devices(positions)) = self.resolve_item(item) else {
             return None;
         };
@@ -216,6 +208,12 @@ impl<'a> RequestNames<'a> {
             node.host_path == Path::new(text) || node.host_path.file_name() == Some(text.as_ref())
         };
         (!device.nodes.iter().any(is_node)).then_some(device)
+    }
+
+    /// Returns whether `name` is the alias of a device, and the id of none.
+    pub(super) fn is_alias(&self, name: &str) -> bool {
+        let has_kind = |kind| !self.device_names.find_by_kind(name, kind).is_empty();
+        has_kind(NameKind::Alias) && !has_kind(NameKind::Id)
     }
 
     /// Returns the error for a name that no device has. Its message describes the devices of the

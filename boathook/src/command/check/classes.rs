@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use device_class::class::NameOwners;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, Health};
-use device_class::driver_properties::DriverProperties;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -98,19 +97,20 @@ fn check_class(
     }
     let mut findings = check_devices(&subject, &class, &request, &found_class);
     if !found_class.inventory.devices.is_empty() {
-        let message = DriverProperties::describe_due_run(&class, host);
+        let message = discover::describe_due_run(&class, host);
         findings.extend(message.map(|message| Finding::new(Severity::Warning, &subject, message)));
     }
-    let missing_parts = discover::describe_unusable_hardware(
+    let hardware_reports = discover::describe_unusable_hardware(
         &class,
         is_named,
         request.edit_selection(),
         &found_class.inventory,
         host,
     );
-    for missing_part in missing_parts {
-        findings.push(Finding::new(Severity::Warning, &subject, missing_part));
-    }
+    let hardware_findings = hardware_reports
+        .into_iter()
+        .map(|report| Finding::from_hardware_report(&subject, report));
+    findings.extend(hardware_findings);
     findings
 }
 

@@ -303,11 +303,18 @@ fn examine_devices_on_host(
         Err(text) => return vec![Finding::new_fault(ExitCode::Config, subject, text)],
     };
     let to_warning = |text: &String| Finding::new(Severity::Warning, subject.clone(), text);
+    let is_given_away = unclaimed_hardware_reports
+        .iter()
+        .any(|report| report.is_intended);
     let mut findings: Vec<Finding> = inventory
         .warnings
         .iter()
-        .chain(&unclaimed_hardware_reports)
         .map(to_warning)
+        .chain(
+            unclaimed_hardware_reports
+                .into_iter()
+                .map(|report| Finding::from_hardware_report(&subject, report)),
+        )
         .collect();
     let devices = &inventory.devices;
     if devices.is_empty() {
@@ -323,9 +330,13 @@ fn examine_devices_on_host(
             return findings;
         }
         let finding = Finding::new_fault(ExitCode::NoDevice, subject, text);
-        let mut fix = "check that the hardware is there and its driver is loaded; `boathook class \
-                       check FILE` shows what the class matches"
-            .to_owned();
+        let mut fix = if is_given_away {
+            "see the note about the hardware that this host does not use itself".to_owned()
+        } else {
+            "check that the hardware is there and its driver is loaded; `boathook class check \
+             FILE` shows what the class matches"
+                .to_owned()
+        };
         if class.spec.is_followed && !is_in_a_pod {
             fix = format!(
                 "plug it in and start the container again; with `?` after the name, as in \

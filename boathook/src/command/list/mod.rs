@@ -148,6 +148,9 @@ fn print_scan(
             style.write_paragraph(out, text)?;
         }
     }
+    for text in &scan.intended_states {
+        style.write_paragraph(out, text)?;
+    }
     // Most hosts have devices of only a few classes, so the other classes are not listed by
     // default.
     if (has_named_classes || options.include_empty_classes)

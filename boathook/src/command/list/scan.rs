@@ -3,7 +3,6 @@
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
-use device_class::driver_properties::DriverProperties;
 use device_class::load;
 use device_class::name::ClassName;
 use hook::exit::ExitCode;
@@ -40,6 +39,9 @@ pub(super) struct Scan {
     /// The devices of the machine that are missing in the container in which Boathook runs. Each
     /// entry is a line of text.
     pub(super) inaccessible_devices: Vec<String>,
+    /// What the administrator has probably configured on purpose so that hardware of the host is no
+    /// device of it, such as a GPU of a virtual machine. Each entry is a line of text.
+    pub(super) intended_states: Vec<String>,
     /// The classes that have devices but are not selected, each with its number of devices.
     pub(super) disabled_classes: Vec<String>,
     /// The errors of invalid class files. The classes in these files are left out.
@@ -118,17 +120,23 @@ impl Scan {
         if !inventory.devices.is_empty() {
             inventory
                 .warnings
-                .extend(DriverProperties::describe_due_run(class, host));
+                .extend(discover::describe_due_run(class, host));
         }
         let capabilities = class.spec.request.find_default_capabilities();
-        let missing_parts = discover::describe_unusable_hardware(
+        let hardware_reports = discover::describe_unusable_hardware(
             class,
             !selection.class_names.is_empty(),
             &capabilities,
             &inventory,
             host,
         );
-        inventory.warnings.extend(missing_parts);
+        for report in hardware_reports {
+            if report.is_intended {
+                self.intended_states.push(report.text);
+            } else {
+                inventory.warnings.push(report.text);
+            }
+        }
         let warnings = inventory.warnings.iter();
         self.warnings
             .extend(warnings.map(|warning| format!("class {}: {warning}", class.name)));

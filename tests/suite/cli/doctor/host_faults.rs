@@ -41,13 +41,30 @@ fn what_the_host_lacks_is_reported_although_no_device_is_unhealthy() {
             "{printed}"
         );
     }
+    let intended = class.replace("report =", "intended = true\nreport =");
+    host.add_class("chip", &intended).unwrap();
+    for arguments in arguments {
+        let printed = boathook(&host, arguments, b"");
+        let printed = format!("{}{}", printed.stdout, printed.stderr);
+        let lines: Vec<&str> = printed.lines().collect();
+        let line = lines.iter().find(|line| line.contains(lacks[0])).unwrap();
+        let expected = ["the", "note "][usize::from(arguments[0] != "list")];
+        assert!(line.starts_with(expected), "{printed}");
+        let end = "no fault found, but see the warning";
+        assert_eq!(
+            printed.trim_end().ends_with(end),
+            arguments[0] == "doctor",
+            "{printed}"
+        );
+    }
     std::fs::remove_dir(host.root().join("sys/bus/chips/7")).unwrap();
     let printed = boathook(&host, arguments[0], b"").stderr;
     assert!(!printed.contains("has not taken"), "{printed}");
 }
 
 /// A GPU that another driver has, or none, where the driver is not loaded: the line is printed once,
-/// by the class that is enabled. A host with another vendor's GPU has no such line.
+/// by the class that is enabled. A GPU of a virtual machine is explained as well. A host with another
+/// vendor's GPU has no such line.
 #[test]
 fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
     let taken_by = |driver: Option<&str>, vendor: &str| {
@@ -75,7 +92,11 @@ fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
             "0x10de",
             Some("0000:41:00.0 (no driver): run `modprobe nvidia`"),
         ),
-        (Some("vfio-pci"), "0x10de", None),
+        (
+            Some("vfio-pci"),
+            "0x10de",
+            Some("the GPU 0000:41:00.0 is given to virtual machines (vfio-pci): install Boathook"),
+        ),
         (None, "0x1a03", None),
     ] {
         let host = taken_by(driver, vendor);
@@ -83,7 +104,7 @@ fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
             let ran = boathook(&host, arguments, b"");
             let printed = format!("{}{}", ran.stdout, ran.stderr);
             let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
-            let lines = printed.matches("the driver has not taken").count();
+            let lines = printed.matches("the GPU 0000:41:00.0 ").count();
             assert_eq!(
                 lines,
                 usize::from(line.is_some()),
@@ -91,5 +112,23 @@ fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
             );
             assert!(printed.contains(line.unwrap_or_default()), "{printed}");
         }
+        let printed = boathook(
+            &host,
+            &["doctor", "--env", "NVIDIA_VISIBLE_DEVICES=all"],
+            b"",
+        );
+        let printed = printed
+            .stdout
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        let advice = "fix: see the note about the hardware that this host does not use itself";
+        let is_given_away = driver == Some("vfio-pci");
+        assert_eq!(printed.contains(advice), is_given_away, "{printed}");
+        assert_eq!(
+            printed.contains("its driver is loaded"),
+            !is_given_away,
+            "{printed}"
+        );
     }
 }
