@@ -125,7 +125,10 @@ fn a_given_configuration_with_a_mistake_does_not_replace_the_installed_one() {
     let mistakes = [
         ("enabeld = true", "unknown key `enabeld`"),
         ("except = [{ modle = 'A' }]", "`modle`"),
-        ("forbid = ['compute']", "`compute` in `forbid` is not a capability"),
+        (
+            "forbid = ['compute']",
+            "`compute` in `forbid` is not a capability",
+        ),
     ];
     for (line, reason) in mistakes {
         fs::write(&file, format!("[class.dummy-npu]\n{line}\n")).unwrap();

@@ -9,6 +9,7 @@ mod next_step;
 mod other_plugin;
 mod pending_handovers;
 mod register;
+mod registration_lock;
 mod socket;
 
 use std::io;

@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
-use harness::kubelet::{Allocation, Config, Event, FakeKubelet, PluginTracking};
+use harness::kubelet::{Allocation, Config, Event, FakeKubelet, PluginTracking, RegisterFault};
 use nix::sys::signal::Signal;
 
 use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, SecondPlugin, wait_until};
@@ -108,6 +110,33 @@ fn no_pod_is_refused_while_ten_instances_replace_each_other() {
         assert!(admitted_count >= MIN_PODS, "{admitted_count}");
         assert!(rate >= MIN_PODS_PER_SECOND, "{rate}");
     }
+}
+
+/// The second instance registers for the last time some seconds after the end of the first one. The
+/// kubelet answers so late that the third instance has started meanwhile. A registration of the
+/// second instance that the kubelet receives after that of the third one would make the kubelet
+/// notice its end.
+#[test]
+fn no_pod_is_refused_when_an_instance_ends_while_its_last_registration_is_unanswered() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let mut kubelet = node.kubelet();
+    let [mut first, mut second] = start_handover(&mut node, &kubelet);
+    kubelet.set_register_fault(RegisterFault::AnswerLate(Duration::from_secs(60)));
+    first.end(Signal::SIGTERM);
+    kubelet.wait(PATIENCE, registered_as(SECOND)).unwrap();
+    kubelet.set_register_fault(RegisterFault::None);
+    let mut third = node.second_plugin();
+    let arrivals = kubelet.let_pods_arrive(NPU, || {
+        wait_until("the second instance may end", || {
+            node.log().matches(DETACHED).count() == 2
+        });
+        second.end(Signal::SIGTERM);
+        wait_until("one socket is left", || node.sockets() == [FIRST]);
+        sleep(Duration::from_millis(500));
+    });
+    assert_eq!(arrivals.refusals, [""; 0]);
+    assert!(!kubelet.so_far().iter().any(is_broken));
+    third.end(Signal::SIGKILL);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::RegistrationMethod;
 use super::super::instance::{Peer, Predecessor};
-use super::super::socket::{SocketId, modification_time, remove_socket_if_stale};
+use super::super::socket::{SocketId, is_served, modification_time, remove_socket_if_stale};
 use super::Lifecycle;
 use crate::kubelet_dir::socket_name;
 
@@ -27,12 +27,8 @@ impl Lifecycle {
         if self.context.registration_method == RegistrationMethod::Watcher {
             return false;
         }
-        let other_slot = self.slot.other_slot();
-        let get_age_key =
-            |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
-        let is_newer = get_age_key(other_slot) > get_age_key(self.slot);
-        let path = self.socket_path(other_slot);
-        if !is_newer {
+        let path = self.socket_path(self.slot.other_slot());
+        if !self.is_other_socket_newer() {
             if let Some(peer) = self.successor.take().filter(|peer| !peer.has_ended()) {
                 tracing::info!(resource = %self.resource, "a newer boathook-plugin is about to end");
                 self.replaces_instance = true;
@@ -48,6 +44,26 @@ impl Lifecycle {
             }
         }
         self.successor.is_some()
+    }
+
+    /// Returns whether another instance of the plugin has a newer socket and listens at it. The
+    /// predecessor also has a newer socket after [`Self::return_to_predecessor`], but may hang, and
+    /// then does not count.
+    pub(super) fn is_replaced(&self) -> bool {
+        let has_predecessor = match &self.predecessor {
+            Some(Predecessor::Running { peer, .. }) => !peer.has_ended(),
+            _ => false,
+        };
+        !has_predecessor
+            && self.is_other_socket_newer()
+            && is_served(&self.socket_path(self.slot.other_slot()))
+    }
+
+    /// Returns whether the socket of the other slot exists and is newer than that of this instance.
+    fn is_other_socket_newer(&self) -> bool {
+        let get_age_key =
+            |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
+        get_age_key(self.slot.other_slot()) > get_age_key(self.slot)
     }
 
     /// Sends the kubelet a registration that must fail (step 2 of a handover). After this, the
@@ -132,7 +148,8 @@ impl Lifecycle {
     /// Registers once more before this instance ends, if the kubelet would otherwise not notice its
     /// end.
     pub(in super::super) async fn end_handover(&mut self) {
-        if !self.has_released_predecessor {
+        // A newer instance is responsible for the handover.
+        if !self.has_released_predecessor || self.is_replaced() {
             return;
         }
         let Some(kubelet_socket_id) =

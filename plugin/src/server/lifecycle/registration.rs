@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::super::instance::Predecessor;
 use super::super::register;
+use super::super::registration_lock::RegistrationLock;
 use super::super::socket::{PathState, Socket, SocketId, remove_socket_if_stale};
 use super::Lifecycle;
 
@@ -79,12 +80,17 @@ impl Lifecycle {
         }
     }
 
-    /// Calls Register at the kubelet's socket. Returns `None` if the kubelet's or this instance's
-    /// socket disappeared during the call.
+    /// Calls Register at the kubelet's socket. Returns `None` if a newer instance serves the
+    /// resource, or if the kubelet's or this instance's socket disappeared during the call.
     pub(super) async fn call_register(
         &self,
         kubelet_socket_id: SocketId,
     ) -> Option<anyhow::Result<()>> {
+        let directory = self.context.kubelet_dir.device_plugins_dir();
+        let _lock = RegistrationLock::take(&directory).await;
+        if self.is_replaced() {
+            return None;
+        }
         let kubelet_path = self.context.kubelet_dir.kubelet_socket_path();
         let name = self.socket_name();
         let timeout = self.context.timing.register_timeout;

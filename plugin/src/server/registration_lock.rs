@@ -1,0 +1,67 @@
+//! A lock that only one registration on a node holds at a time, of all instances of the plugin.
+//!
+//! An instance that is replaced may be about to register when the newer instance starts. If the
+//! kubelet received its registration after that of the newer instance, the kubelet would disconnect
+//! the resource when the earlier instance ends (see [`super::instance`]). Therefore an instance
+//! takes the lock, checks that no newer instance serves, and keeps the lock until the kubelet has
+//! answered.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag, open};
+use nix::sys::stat::Mode;
+use tokio::time::{Instant, sleep};
+
+/// The maximum time that a registration waits for the lock. A kubelet or an instance that hangs
+/// must not stop the others.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The interval at which a registration tries to take the lock.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The lock is released when this value is dropped, or when the process ends.
+#[derive(Debug)]
+pub(super) struct RegistrationLock(#[expect(dead_code, reason = "a guard")] Flock<OwnedFd>);
+
+impl RegistrationLock {
+    /// Takes the lock, which is a flock(2) lock on the directory of the kubelet's sockets. Returns
+    /// `None` if the lock cannot be taken within [`LOCK_TIMEOUT`], or if the directory cannot be
+    /// opened. The resource is then registered without the lock.
+    pub(super) async fn take(directory: &Path) -> Option<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut directory = open(directory, flags, Mode::empty()).ok()?;
+        let end = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Some(RegistrationLock(lock)),
+                Err((unlocked, Errno::EWOULDBLOCK)) if Instant::now() < end => {
+                    directory = unlocked;
+                }
+                Err(_) => return None,
+            }
+            sleep(RETRY_INTERVAL).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_registration_has_the_lock_and_another_one_waits_for_a_limited_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = RegistrationLock::take(directory.path()).await;
+        assert!(first.is_some());
+        let start = Instant::now();
+        assert!(RegistrationLock::take(directory.path()).await.is_none());
+        assert!(start.elapsed() >= LOCK_TIMEOUT);
+        drop(first);
+        assert!(RegistrationLock::take(directory.path()).await.is_some());
+        let absent = directory.path().join("absent");
+        assert!(RegistrationLock::take(&absent).await.is_none());
+    }
+}
