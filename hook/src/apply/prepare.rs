@@ -80,9 +80,10 @@ fn prepare_device(
     let read_current_state =
         || read_state(preparation, host_root).unwrap_or_else(|error| error.to_string());
     let failure = match run_result {
+        // The time that is left for all programs may be less than a second.
         None => format!(
             "took longer than {} seconds and was killed",
-            time_limit.as_secs()
+            (time_limit.as_secs_f64() * 10.0).round() / 10.0
         ),
         Some((status, stderr)) if !status.success() => {
             format!("failed ({status}): {}", excerpt(stderr.trim()))

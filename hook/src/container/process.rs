@@ -12,11 +12,21 @@ use nix::sys::stat::Mode;
 use super::procfs::{Procfs, read_proc};
 use super::{Error, HANDLE_FLAGS, Result};
 
-/// The maximum number of bytes that are read from `/proc/PID/stat` and `/proc/PID/status`.
-const MAX_STATUS_BYTES: u64 = 64 << 10;
+/// The maximum number of bytes that are read from `/proc/PID/stat`. The file is one line of some 50
+/// numbers.
+const MAX_STAT_BYTES: u64 = 64 << 10;
+
+/// The maximum number of bytes that are read from `/proc/PID/status`. Its longest line lists up to
+/// 65,536 groups (NGROUPS_MAX) of at most 11 characters each, before the line that is needed.
+const MAX_STATUS_BYTES: u64 = 1 << 20;
 
 /// The states that `/proc/PID/stat` shows for a thread that has ended: zombie (`Z`) and dead (`X`).
 const ENDED_STATES: [char; 2] = ['Z', 'X'];
+
+/// The flag of a thread that is ending (`PF_EXITING` of `include/linux/sched.h`), in field 9 of
+/// `/proc/PID/stat`. The thread has lost its root directory and its namespaces, or will lose them
+/// soon, but its state is not yet one of [`ENDED_STATES`].
+const EXITING_FLAG: u64 = 0x4;
 
 /// The state of a process that is identified by its id and its start time. The id alone does not
 /// identify a process, because the kernel reuses ids.
@@ -153,7 +163,7 @@ fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>
 
 fn read_stat(process_dir: &OwnedFd, pid: i32) -> Result<String> {
     let path = || PathBuf::from(format!("/proc/{pid}/stat"));
-    let bytes = read_proc(process_dir, "stat", MAX_STATUS_BYTES, path)?;
+    let bytes = read_proc(process_dir, "stat", MAX_STAT_BYTES, path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -165,8 +175,12 @@ fn find_fields_after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
+/// Returns whether a thread has ended or is ending. `fields` begins with the third field of its
+/// `stat` file.
 fn has_ended(fields: &str) -> bool {
-    fields.starts_with(ENDED_STATES)
+    let flags = fields.split(' ').nth(9 - 3);
+    let flags: u64 = flags.and_then(|flags| flags.parse().ok()).unwrap_or(0);
+    fields.starts_with(ENDED_STATES) || flags & EXITING_FLAG != 0
 }
 
 fn open_error(path: PathBuf, errno: Errno) -> Error {
@@ -188,6 +202,20 @@ mod tests {
             ProcessState::Ended
         );
         assert!(!is_init_process(me));
+    }
+
+    /// The kernel shows the flags of a thread that is ending before it shows its new state.
+    #[test]
+    fn a_thread_that_is_ending_has_ended() {
+        for (fields, is_expected) in [
+            ("S 1 7 7 0 -1 4194560 90 0 0 0", false),
+            ("R 1 7 7 0 -1 4194564 90 0 0 0", true),
+            ("Z 1 7 7 0 -1 4194560 90 0 0 0", true),
+            ("X", true),
+            ("S 1", false),
+        ] {
+            assert_eq!(has_ended(fields), is_expected, "{fields}");
+        }
     }
 
     #[test]

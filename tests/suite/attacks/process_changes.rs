@@ -89,16 +89,24 @@ impl ProcessChange {
 
     /// Has the first process make the change, and waits for it.
     pub(super) fn make(&self, bundle: &Bundle, pid: i32) {
-        let seen = || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let state = stat.rsplit_once(") ").unwrap().1.as_bytes()[0];
-            let links =
-                ["root", "ns/user"].map(|it| fs::read_link(format!("/proc/{pid}/{it}")).ok());
-            Some((state == b'Z', links))
+        let links =
+            || ["root", "ns/user"].map(|it| fs::read_link(format!("/proc/{pid}/{it}")).ok());
+        let before = links();
+        // A thread that ends has no links for a moment before it is a zombie.
+        let is_zombie = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('Z')
         };
-        let before = seen();
+        let ends_thread = self.ends || self.arguments[0].starts_with("thread");
+        let is_made = || {
+            if ends_thread {
+                is_zombie()
+            } else {
+                links() != before
+            }
+        };
         fs::write(bundle.in_rootfs(FLAG), "").unwrap();
-        assert!(wait_until(|| seen() != before), "{:?}", self.arguments);
+        assert!(wait_until(is_made), "{:?}", self.arguments);
     }
 }
 

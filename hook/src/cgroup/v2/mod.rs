@@ -169,14 +169,24 @@ fn find_denied_rules_on<K: Kernel>(
         .map_err(to_read_error)?;
     let (mut denied_rules, mut unreadable_program_count) = (Vec::new(), 0);
     for id in effective_programs.ids {
-        let program = kernel.open(id).map_err(to_read_error)?;
-        let code = kernel.dump(&program).map_err(to_read_error)?;
+        let read_result = kernel.open(id).and_then(|program| kernel.dump(&program));
+        let code = match read_result {
+            Ok(code) => code,
+            // Another process has removed the program since the programs were listed.
+            Err(Errno::ENOENT) => continue,
+            Err(errno) => return Err(to_read_error(errno)),
+        };
         match find_rules_denied_by_program(&code, rules) {
-            Ok(program_denied_rules) => denied_rules.extend(program_denied_rules),
+            Ok(program_denied_rules) => {
+                for rule in program_denied_rules {
+                    if !denied_rules.contains(&rule) {
+                        denied_rules.push(rule);
+                    }
+                }
+            }
             Err(UnsupportedInstruction) => unreadable_program_count += 1,
         }
     }
-    denied_rules.dedup();
     Ok((denied_rules, unreadable_program_count))
 }
 
