@@ -22,6 +22,7 @@ mod everyday;
 mod followed;
 mod image;
 mod late;
+mod listed_path;
 pub(crate) mod machine;
 mod matrix;
 mod offered;
