@@ -110,7 +110,10 @@ fn collect_node_paths(
         {
             continue;
         }
-        let kind = entry.file_type().with_context(cannot_read)?;
+        // The type in the directory would be that of the file on which a node is mounted.
+        let kind = fs::symlink_metadata(entry.path())
+            .with_context(cannot_read)?
+            .file_type();
         if kind.is_char_device() || kind.is_block_device() {
             node_paths.push(entry.path());
         } else if kind.is_dir() && depth < MAX_SEARCH_DEPTH {

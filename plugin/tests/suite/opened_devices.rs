@@ -52,6 +52,33 @@ fn each_node_is_opened_except_those_of_every_container() {
     assert!(text.starts_with(&wanted), "{text}");
 }
 
+/// The hook mounts the host's node on an empty file.
+#[test]
+fn a_mounted_node_is_opened() {
+    if let Some(reason) = missing_for_engines() {
+        return skip::report("open-devices", &reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let container = directory.path().join("dev");
+    let path = |name: &str| directory.path().join(name);
+    make_node(&path("npu0"), 1, 3);
+    fs::create_dir(&container).unwrap();
+    fs::write(container.join("npu0"), "").unwrap();
+    let script = "mount --bind \"$1\" \"$2\"/npu0 && exec \"$3\" open-devices \"$2\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "/bin/sh", "-c", script, "sh"]);
+    command.arg(path("npu0")).arg(&container).arg(PLUGIN);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = format!("{}/npu0 works\n", container.display());
+    assert_eq!(
+        text,
+        expected,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 #[test]
 fn a_container_without_devices_fails() {
     let directory = tempfile::tempdir().unwrap();
