@@ -27,7 +27,7 @@ pub enum Caller {
 
 /// Where a request is from: a part of the container's configuration, or a command of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceKind {
+pub enum RequestSourceKind {
     /// An environment variable of the container. Any image can set it, so it is the least trusted
     /// source.
     Variable,
@@ -117,8 +117,12 @@ pub(crate) enum DecisionReason {
 
 /// Reports whether a request from this source is considered for the caller. Other requests are
 /// ignored without a message.
-pub(crate) fn is_request_considered(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
-    use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
+pub(crate) fn is_request_considered(
+    caller: &Caller,
+    source: RequestSourceKind,
+    has_hook: bool,
+) -> bool {
+    use RequestSourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
         (Caller::Engine, Variable | Annotation) => true,
         (Caller::Cdi(_), Cdi) => true,
@@ -134,11 +138,11 @@ pub(crate) fn is_request_considered(caller: &Caller, source: SourceKind, has_hoo
 /// Decides who authorizes a request from this source. The request may also be ignored or refused.
 pub(crate) fn authorize(
     caller: &Caller,
-    source: SourceKind,
+    source: RequestSourceKind,
     properties: &ContainerProperties,
 ) -> Decision {
     use OriginKind::{NoPod, Pod, Sandbox, Uncertain};
-    use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
+    use RequestSourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     if !is_request_considered(caller, source, properties.has_hook) {
         return Decision::Ignored;
     }
@@ -194,12 +198,12 @@ mod tests {
 
     use super::*;
 
-    const SOURCES: [SourceKind; 5] = [
-        SourceKind::Variable,
-        SourceKind::Annotation,
-        SourceKind::Cdi,
-        SourceKind::Attach,
-        SourceKind::ForcedAttach,
+    const SOURCES: [RequestSourceKind; 5] = [
+        RequestSourceKind::Variable,
+        RequestSourceKind::Annotation,
+        RequestSourceKind::Cdi,
+        RequestSourceKind::Attach,
+        RequestSourceKind::ForcedAttach,
     ];
 
     /// Returns the rows of a table of ARCHITECTURE.md. `head` is the first word of the table's

@@ -24,7 +24,7 @@ use injection_plan::plan::{
 };
 use injection_plan::request::{RefusedRequest, Request, RequestError};
 
-use crate::authorization::{Decision, SourceKind, authorize, is_request_considered};
+use crate::authorization::{Decision, RequestSourceKind, authorize, is_request_considered};
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
@@ -101,7 +101,7 @@ impl PlannerError {
 struct ClassRequest {
     class: Rc<DeviceClass>,
     request: Request,
-    source: SourceKind,
+    source: RequestSourceKind,
 }
 
 #[derive(Default)]
@@ -135,7 +135,7 @@ pub fn plan_container_injection(
         Err(error) => {
             let properties = trust::collect_container_properties(bundle, None, &[], &config.trust);
             let annotation_source =
-                trust::may_have_plugin_annotations(bundle).then_some(SourceKind::Annotation);
+                trust::may_have_plugin_annotations(bundle).then_some(RequestSourceKind::Annotation);
             let mut sources = requests
                 .iter()
                 .map(|request| request.source)
@@ -276,7 +276,7 @@ fn plan_for_bundle(
 /// ignored.
 fn find_authority(
     class: &DeviceClass,
-    source: SourceKind,
+    source: RequestSourceKind,
     bundle: &Bundle,
     origin: &Origin,
     caller: &Caller,
@@ -297,7 +297,7 @@ pub fn may_request(
     config: &Config,
 ) -> Result<bool, PlannerError> {
     let origin = Origin::from_bundle(bundle)?;
-    let (source, caller) = (SourceKind::Variable, &Caller::Engine);
+    let (source, caller) = (RequestSourceKind::Variable, &Caller::Engine);
     let authority = find_authority(class, source, bundle, &origin, caller, config)?;
     Ok(matches!(authority, Some(Authority::Requester { .. })))
 }
@@ -401,15 +401,16 @@ fn collect_requests(
     };
     let mut variable_owners = NameOwners::default();
     let has_hook = container_requests.has_request_hook();
-    let considers_attach_requests = is_request_considered(caller, SourceKind::Attach, has_hook);
+    let considers_attach_requests =
+        is_request_considered(caller, RequestSourceKind::Attach, has_hook);
     for source in &sources {
         let class_file = class_file_path(source);
         let class_name = class_name_of_file(class_file);
         let is_granted = container_requests.is_granted(class_name);
         let source_kind = if is_granted {
-            SourceKind::Cdi
+            RequestSourceKind::Cdi
         } else {
-            SourceKind::Variable
+            RequestSourceKind::Variable
         };
         let considers_own_request = is_request_considered(caller, source_kind, has_hook);
         let is_requested = considers_own_request

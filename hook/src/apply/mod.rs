@@ -121,7 +121,7 @@ impl ApplyError {
 
 /// Runs the programs that class files list in `[prepare]`. Then opens the host file of every step,
 /// and checks its kind or its device number. This process must be in the host's mount namespace.
-pub fn open_sources<'p>(
+pub fn prepare_and_open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
     syscall_support: SyscallSupport,

@@ -14,7 +14,7 @@ use injection_plan::request::{
     ANNOTATION_PREFIX, DeviceList, RefusedRequest, Request, RequestSource, Selection,
 };
 
-use crate::authorization::SourceKind;
+use crate::authorization::RequestSourceKind;
 use crate::oci::hooks::group_grants_by_class;
 use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
@@ -132,7 +132,7 @@ impl<'b> ContainerRequests<'b> {
     pub fn parse_attach_requests(
         &self,
         class: &DeviceClass,
-    ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
+    ) -> Result<Vec<(Request, RequestSourceKind)>, RefusedRequest> {
         let belongs_to_class =
             |attach_request: &&AttachRequest| attach_request.grant.class == class.name;
         let attach_requests = self.bundle.attach_requests.iter().filter(belongs_to_class);
@@ -141,9 +141,9 @@ impl<'b> ContainerRequests<'b> {
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
             let source_kind = if attach_request.is_forced {
-                SourceKind::ForcedAttach
+                RequestSourceKind::ForcedAttach
             } else {
-                SourceKind::Attach
+                RequestSourceKind::Attach
             };
             Ok(request.map(|request| (request, source_kind)))
         });
@@ -155,7 +155,7 @@ impl<'b> ContainerRequests<'b> {
     pub fn find_own_request(
         &self,
         class: &DeviceClass,
-    ) -> Result<Option<(Request, SourceKind)>, RefusedRequest> {
+    ) -> Result<Option<(Request, RequestSourceKind)>, RefusedRequest> {
         let env = &self.bundle.env;
         let find_annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
         let request = match self.granted_devices.get(&class.name).cloned() {
@@ -164,10 +164,10 @@ impl<'b> ContainerRequests<'b> {
         };
         Ok(request?.map(|request| {
             let source_kind = match request.source {
-                RequestSource::Cdi { .. } => SourceKind::Cdi,
-                RequestSource::Annotation { .. } => SourceKind::Annotation,
-                RequestSource::Env { .. } => SourceKind::Variable,
-                RequestSource::Attach { .. } => SourceKind::Attach,
+                RequestSource::Cdi { .. } => RequestSourceKind::Cdi,
+                RequestSource::Annotation { .. } => RequestSourceKind::Annotation,
+                RequestSource::Env { .. } => RequestSourceKind::Variable,
+                RequestSource::Attach { .. } => RequestSourceKind::Attach,
             };
             (request, source_kind)
         }))

@@ -65,7 +65,7 @@ impl LockedContainer {
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
         let syscall_support = self.container.syscall_support.for_running_container()?;
-        let opened_steps = apply::open_sources(plan, config, syscall_support)?;
+        let opened_steps = apply::prepare_and_open_sources(plan, config, syscall_support)?;
         let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
         let mut new_content = AttachmentRecord {
             files: predict_files(&opened_steps, namespace, &stale_content.files)?,
