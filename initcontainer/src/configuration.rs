@@ -33,6 +33,9 @@ pub(crate) struct ConfigurationPlan {
     /// A note that is set if the administrator wrote the configuration file, and the file does not
     /// name the directory of the installed class files.
     pub(crate) unused_classes_note: Option<String>,
+    /// A note that is set if a table `[class.NAME]` of the configuration makes its class unusable,
+    /// for example because a new version of the class has another attribute.
+    pub(crate) unusable_class_note: Option<String>,
 }
 
 impl ConfigurationPlan {
@@ -95,6 +98,10 @@ impl ConfigurationPlan {
         }
         if !is_boathook_file {
             plan.unused_classes_note = describe_unused_classes(host, &config_path, &text)?;
+        }
+        if let Ok(config) = Config::parse(&config_path, &text) {
+            let error = payload.find_unusable_table(host, &config, &config_path)?;
+            plan.unusable_class_note = error.map(|error| format!("class left out: {error}"));
         }
         // `boathook check` compares this copy of the requested configuration with the configuration
         // in use.

@@ -104,6 +104,7 @@ pub fn plan(
     let config_plan = ConfigurationPlan::plan(host, payload, real_runtime)?;
     notes.extend(config_plan.kept_file_note.clone());
     notes.extend(config_plan.unused_classes_note.clone());
+    notes.extend(config_plan.unusable_class_note.clone());
     let mut dirs = BTreeSet::new();
     if can_write_to_dir(host, &admin_classes_dir)? {
         dirs.extend(host.find_missing_dirs(&admin_classes_dir.join("any"))?);

@@ -16,6 +16,7 @@ use host_files::rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, describe_unusable_file};
+use crate::host::Host;
 use crate::layout::LOCAL_DIR;
 use crate::recorded_options::RecordedOptions;
 use crate::service::Service;
@@ -217,10 +218,10 @@ impl Payload {
         Ok(self)
     }
 
-    /// Adds the configuration in `file`. If it has an error and the host already has the
-    /// configuration file `installed_file`, that file is kept, and a note is added. In this way
-    /// nodes keep their devices during a rollout. A table `[class.NAME]` that makes its class
-    /// unusable is such an error, so the classes have to be added first.
+    /// Adds the configuration in `file`. If it has an error and the host already has a configuration
+    /// file, that file is kept, and a note is added. In this way nodes keep their devices during a
+    /// rollout. A table `[class.NAME]` that makes its class unusable is such an error, so the
+    /// classes have to be added first.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if it has an error and the host has no configuration.
@@ -228,23 +229,44 @@ impl Payload {
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
     )]
-    pub fn with_config(mut self, file: &Path, installed_file: Option<&Path>) -> Result<Self> {
+    pub fn with_config(mut self, host: &Host, file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
-        let check_result = Config::parse(file, &text)
-            .and_then(|config| config.check_class_tables(file, self.parsed_classes()));
-        if let Err(error) = check_result {
-            let Some(installed_file) = installed_file else {
-                bail!(error);
-            };
-            self.keeps_config = true;
-            self.notes.push(format!(
-                "{} stays as it is, since the given configuration has a mistake: {error}",
-                installed_file.display()
-            ));
+        let error = match Config::parse(file, &text) {
+            Ok(config) => self.find_unusable_table(host, &config, file)?,
+            Err(error) => Some(error),
+        };
+        let Some(error) = error else {
+            self.config_text = Some(text);
             return Ok(self);
+        };
+        let installed_file = host.directories().config_path();
+        if host.read(&installed_file)?.is_none() {
+            bail!(error);
         }
-        self.config_text = Some(text);
+        self.keeps_config = true;
+        self.notes.push(format!(
+            "{} stays as it is, since the given configuration has a mistake: {error}",
+            installed_file.display()
+        ));
         Ok(self)
+    }
+
+    /// Returns the error of the first table `[class.NAME]` of a configuration that makes its class
+    /// unusable. Checks the classes of the payload, without those that the administrator's own files
+    /// on the host replace. `path` is the path of the configuration, for the error.
+    pub(crate) fn find_unusable_table(
+        &self,
+        host: &Host,
+        config: &Config,
+        path: &Path,
+    ) -> Result<Option<FileError>> {
+        let admin_files = host.list(&host.directories().admin_classes_dir())?;
+        let is_replaced = |class: &&DeviceClass| {
+            let file_name = format!("{}.toml", class.name);
+            admin_files.iter().any(|name| *name == *file_name)
+        };
+        let classes = self.parsed_classes().filter(|class| !is_replaced(class));
+        Ok(config.check_class_tables(path, classes).err())
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &PayloadFile> {

@@ -47,9 +47,7 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         payload = payload.with_own_classes(&source, &std::path::absolute(dir)?)?;
     }
     if let Some(file) = &args.config {
-        let installed_config = host.directories().config_path();
-        let has_config = host.read(&installed_config)?.is_some();
-        payload = payload.with_config(file, has_config.then_some(&*installed_config))?;
+        payload = payload.with_config(host, file)?;
     }
     let read_text = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))

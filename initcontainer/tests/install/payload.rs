@@ -157,6 +157,46 @@ fn a_given_configuration_with_a_mistake_does_not_replace_the_installed_one() {
     assert_eq!(site.read("etc/boathook/config.toml"), other);
 }
 
+/// The administrator's own file stays as it is. The installation says which class is left out.
+#[test]
+fn a_table_of_an_edited_configuration_that_does_not_fit_its_class_is_reported() {
+    let site = Site::with_containerd();
+    said(&site.run(&["install"]));
+    for (table, is_reported) in [
+        ("except = [{ modle = 'A' }]", true),
+        ("except = ['npu-1']", false),
+    ] {
+        let text = format!("[class.dummy-npu]\n{table}\n");
+        fs::write(site.path("etc/boathook/config.toml"), &text).unwrap();
+        let output = site.run(&["install"]);
+        let printed = said(&output) + &String::from_utf8_lossy(&output.stderr);
+        let place = "/etc/boathook/config.toml: [class.dummy-npu]: ";
+        assert_eq!(
+            printed.contains(&format!("class left out: {place}")),
+            is_reported,
+            "{printed}"
+        );
+        assert_eq!(site.read("etc/boathook/config.toml"), text);
+    }
+
+    // The table is for the administrator's own class, which has the attribute.
+    let shipped = fs::read_to_string(site.release().join("classes.d/dummy-npu.toml")).unwrap();
+    let own = shipped + "\n[[attributes]]\nname = \"modle\"\nvalue = \"A\"\n";
+    site.write("etc/boathook/classes.d/dummy-npu.toml", &own);
+    let config = site.release().join("config.toml");
+    let text = "[class.dummy-npu]\nexcept = [{ modle = 'A' }]\n";
+    fs::write(&config, text).unwrap();
+    fs::write(site.path("etc/boathook/config.toml"), text).unwrap();
+    for arguments in [
+        &["install"][..],
+        &["install", "--config", config.to_str().unwrap()],
+    ] {
+        let output = site.run(arguments);
+        let printed = said(&output) + &String::from_utf8_lossy(&output.stderr);
+        assert!(!printed.contains("[class.dummy-npu]"), "{printed}");
+    }
+}
+
 #[test]
 fn a_source_without_programs_names_what_would_do() {
     let site = Site::with_containerd();

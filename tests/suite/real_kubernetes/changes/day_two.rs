@@ -85,6 +85,11 @@ pub(super) fn run_commands(node: &Node, left_out: &[&str]) -> Result<()> {
 }
 
 pub(super) fn commands(node: &Node) -> Result<()> {
+    // `rollout undo` needs an earlier revision of the DaemonSet.
+    node.shell(&format!(
+        "kubectl {SYSTEM} rollout restart daemonset/boathook"
+    ))?;
+    node.rolled_out()?;
     run_commands(node, &[])?;
     // The page undoes the last change of the DaemonSet.
     install_first(node)
