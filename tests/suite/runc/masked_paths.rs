@@ -133,25 +133,43 @@ fn behind_the_wrapper_only_the_files_of_the_class_are_visible(lab: &Lab) {
 /// recorded.
 fn the_advice_of_a_shipped_class_works(lab: &Lab) {
     let testdata = binaries::source_tree().join("device-class/testdata");
-    for board in ["rockchip-npu", "rockchip-npu/rocket"] {
+    let sensor = "axi/pcie@1000120000/rp1/i2c@88000/imx708@1a/compatible";
+    for (board, variable, property, printed) in [
+        (
+            "rockchip-npu",
+            "ROCKCHIP_NPU_VISIBLE_DEVICES",
+            "compatible",
+            "rockchip,rk3588",
+        ),
+        (
+            "rockchip-npu/rocket",
+            "ROCKCHIP_NPU_VISIBLE_DEVICES",
+            "compatible",
+            "rockchip,rk3588",
+        ),
+        (
+            "pi-camera",
+            "PI_CAMERA_VISIBLE_DEVICES",
+            sensor,
+            "sony,imx708",
+        ),
+    ] {
+        let class = board.split('/').next().unwrap();
         let recording = fs::read_to_string(testdata.join(board).join("host.txt")).unwrap();
-        let host = RecordedHost::new("rockchip-npu", &recording).unwrap();
+        let host = RecordedHost::new(class, &recording).unwrap();
         let program = runc::program().unwrap();
         host.write_config(&format!("[runtime]\npath = {program:?}\n"))
             .unwrap();
         let base = "/sys/firmware/devicetree/base";
         host.add_file(&format!("{base}/serial-number"), "secret")
             .unwrap();
-        let script = format!("cat {base}/compatible; ls /sys/firmware; cat {base}/serial-number");
-        let bundle = running(&script)
-            .env("ROCKCHIP_NPU_VISIBLE_DEVICES", "all")
-            .build()
-            .unwrap();
+        let script = format!("cat {base}/{property}; ls /sys/firmware; cat {base}/serial-number");
+        let bundle = running(&script).env(variable, "all").build().unwrap();
         let masked = list_of_config(&bundle, "maskedPaths");
         assert!(masked.iter().any(|path| path == "/sys/firmware"), "{board}");
         let ran = behind_wrapper(lab, &host).run(&bundle).unwrap();
         let words: Vec<&str> = ran.stdout.split_whitespace().collect();
-        assert_eq!(words, ["rockchip,rk3588", "devicetree"], "{board}: {ran:?}");
+        assert_eq!(words, [printed, "devicetree"], "{board}: {ran:?}");
         assert_eq!(host.logged_problems(), "", "{board}");
         lab.assert_nothing_left(&bundle);
     }
