@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use device_class::class::DeviceClass;
-use device_class::config::Config;
+use device_class::config::{Config, InstalledDirectories};
 use device_class::load::ClassSource;
+use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 use host_files::rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
@@ -95,6 +96,8 @@ pub(crate) struct PayloadFile {
     pub(crate) mode: u32,
     /// The parsed class, if this file is a class file without an error.
     class: Option<Arc<DeviceClass>>,
+    /// The source of the class. `None` means that this file is not a class file, or cannot be read.
+    class_source: Option<Arc<ClassSource>>,
 }
 
 impl PayloadFile {
@@ -220,29 +223,46 @@ impl Payload {
 
     /// Adds the configuration in `file`. If it has an error and the host already has a configuration
     /// file, that file is kept, and a note is added. In this way nodes keep their devices during a
-    /// rollout. A table `[class.NAME]` that makes its class unusable is such an error, so the
-    /// classes have to be added first.
+    /// rollout.
+    ///
+    /// A table `[class.NAME]` that makes its class unusable is such an error, so the classes have to
+    /// be added first. If the host's file has such a table, too, or the host has no file, the
+    /// configuration is added nevertheless, because only this class is missing then. The plugin
+    /// chooses between the two files in the same way (`Config::load_or_read_installed`).
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or if it has an error and the host has no configuration.
+    /// Fails if the file cannot be read, or if it is not a valid configuration and the host has none.
     #[expect(
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
     )]
     pub fn with_config(mut self, host: &Host, file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
-        let error = match Config::parse(file, &text) {
-            Ok(config) => self.find_unusable_table(host, &config, file)?,
-            Err(error) => Some(error),
-        };
-        let Some(error) = error else {
-            self.config_text = Some(text);
-            return Ok(self);
-        };
         let installed_file = host.directories().config_path();
-        if host.read(&installed_file)?.is_none() {
-            bail!(error);
-        }
+        let installed_text = host.read(&installed_file)?;
+        let error = match Config::parse(file, &text) {
+            Ok(config) => {
+                let error = self.find_unusable_table(host, &config, file)?;
+                let installed_config = installed_text
+                    .as_deref()
+                    .and_then(|text| Config::parse(&installed_file, text).ok());
+                match (error, installed_config) {
+                    (Some(error), Some(installed))
+                        if self
+                            .find_unusable_table(host, &installed, &installed_file)?
+                            .is_none() =>
+                    {
+                        error
+                    }
+                    _ => {
+                        self.config_text = Some(text);
+                        return Ok(self);
+                    }
+                }
+            }
+            Err(error) if installed_text.is_none() => bail!(error),
+            Err(error) => error,
+        };
         self.keeps_config = true;
         self.notes.push(format!(
             "{} stays as it is, since the given configuration has a mistake: {error}",
@@ -253,19 +273,42 @@ impl Payload {
 
     /// Returns the error of the first table `[class.NAME]` of a configuration that makes its class
     /// unusable. Checks the classes of the payload, without those that the administrator's own files
-    /// on the host replace. `path` is the path of the configuration, for the error.
+    /// on the host replace or change. Checks nothing if the configuration names other directories
+    /// of class files. `path` is the path of the configuration, for the error.
     pub(crate) fn find_unusable_table(
         &self,
         host: &Host,
         config: &Config,
         path: &Path,
     ) -> Result<Option<FileError>> {
-        let admin_files = host.list(&host.directories().admin_classes_dir())?;
-        let is_replaced = |class: &&DeviceClass| {
-            let file_name = format!("{}.toml", class.name);
-            admin_files.iter().any(|name| *name == *file_name)
+        let directories = host.directories();
+        let usual_directories = [
+            directories.class_dirs(),
+            InstalledDirectories::default().class_dirs(),
+        ];
+        if usual_directories
+            .iter()
+            .all(|usual| config.classes != *usual)
+        {
+            return Ok(None);
+        }
+        let admin_files = host.list(&directories.admin_classes_dir())?;
+        let admin_classes: Vec<ClassName> = admin_files
+            .iter()
+            .filter_map(|name| name.to_str()?.strip_suffix(".toml"))
+            .filter_map(|name| ClassName::try_from(name.to_owned()).ok())
+            .collect();
+        let is_checked = |file: &&PayloadFile| {
+            file.class_source.as_ref().is_some_and(|source| {
+                let mut admin_classes = admin_classes.iter();
+                !config.ignores_errors_of(source)
+                    && !admin_classes.any(|name| source.name == *name || source.extends(name))
+            })
         };
-        let classes = self.parsed_classes().filter(|class| !is_replaced(class));
+        let classes = self
+            .files()
+            .filter(is_checked)
+            .filter_map(|file| file.class.as_deref());
         Ok(config.check_class_tables(path, classes).err())
     }
 
@@ -314,6 +357,7 @@ fn read_program(programs_dir: &Path, name: &str) -> Result<PayloadFile> {
         name: name.to_owned(),
         mode: 0o755,
         class: None,
+        class_source: None,
     })
 }
 
@@ -355,6 +399,7 @@ fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
                 name,
                 mode: 0o644,
                 class: None,
+                class_source: None,
             });
         }
     }
@@ -400,7 +445,9 @@ fn read_class_files(
             continue;
         }
         let regular_file = check_regular_file(path.clone())?;
-        let parse_result = ClassSource::read(&path, base_dirs).and_then(|source| {
+        let source = ClassSource::read(&path, base_dirs);
+        let class_source = source.as_ref().ok().cloned().map(Arc::new);
+        let parse_result = source.and_then(|source| {
             if source.is_empty() {
                 Ok(None)
             } else {
@@ -424,6 +471,7 @@ fn read_class_files(
             dir: CLASSES_DIR,
             mode: 0o644,
             class,
+            class_source,
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));

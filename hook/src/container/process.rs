@@ -107,7 +107,7 @@ pub(super) fn read_parent_pid(process_dir: &OwnedFd, pid: i32) -> Result<i32> {
 fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: usize) -> Result<T> {
     let stat = read_stat(process_dir, pid)?;
     let mut fields = find_fields_after_name(&stat);
-    if fields.is_some_and(has_ended) && find_living_thread(process_dir, pid)?.is_none() {
+    if fields.is_some_and(has_ended) && find_thread(process_dir, pid, has_ended)?.is_none() {
         fields = None;
     }
     let field = fields.and_then(|fields| fields.split(' ').nth(field_number - 3)?.parse().ok());
@@ -115,22 +115,26 @@ fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: us
 }
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
-/// has ended. Returns `None` if the main thread is alive.
+/// has ended or is ending. Returns `None` if the main thread is alive.
 pub(super) fn find_living_thread_of_zombie(
     process_dir: &OwnedFd,
     pid: i32,
 ) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process_dir, pid)?;
-    if find_fields_after_name(&stat).is_none_or(has_ended) {
-        find_living_thread(process_dir, pid)
+    if find_fields_after_name(&stat).is_none_or(is_ending) {
+        find_thread(process_dir, pid, is_ending)
     } else {
         Ok(None)
     }
 }
 
-/// Returns a handle on `/proc/PID/task/TID` of the first living thread of a process. Returns `None`
-/// if all threads have ended.
-fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
+/// Returns a handle on `/proc/PID/task/TID` of the first thread of a process that is not excluded.
+/// `is_excluded` gets the fields of the thread's `stat` file, beginning with the third one.
+fn find_thread(
+    process_dir: &OwnedFd,
+    pid: i32,
+    is_excluded: fn(&str) -> bool,
+) -> Result<Option<OwnedFd>> {
     let to_error = |errno| open_error(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let mut threads = Dir::openat(process_dir, "task", flags, Mode::empty()).map_err(to_error)?;
@@ -153,7 +157,7 @@ fn find_living_thread(process_dir: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>
         // listed.
         if let Ok(thread_dir) = thread_dir
             && let Ok(stat) = read_stat(&thread_dir, pid)
-            && find_fields_after_name(&stat).is_some_and(|fields| !has_ended(fields))
+            && find_fields_after_name(&stat).is_some_and(|fields| !is_excluded(fields))
         {
             return Ok(Some(thread_dir));
         }
@@ -175,12 +179,18 @@ fn find_fields_after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
-/// Returns whether a thread has ended or is ending. `fields` begins with the third field of its
-/// `stat` file.
+/// Returns whether a thread has ended. `fields` begins with the third field of its `stat` file.
 fn has_ended(fields: &str) -> bool {
+    fields.starts_with(ENDED_STATES)
+}
+
+/// Returns whether a thread has ended or is ending, so that it may have no root directory and no
+/// namespaces. A process that is ending still counts as alive: the init process of a PID namespace
+/// waits in this state until all other processes of the namespace have ended.
+fn is_ending(fields: &str) -> bool {
     let flags = fields.split(' ').nth(9 - 3);
     let flags: u64 = flags.and_then(|flags| flags.parse().ok()).unwrap_or(0);
-    fields.starts_with(ENDED_STATES) || flags & EXITING_FLAG != 0
+    has_ended(fields) || flags & EXITING_FLAG != 0
 }
 
 fn open_error(path: PathBuf, errno: Errno) -> Error {
@@ -206,15 +216,16 @@ mod tests {
 
     /// The kernel shows the flags of a thread that is ending before it shows its new state.
     #[test]
-    fn a_thread_that_is_ending_has_ended() {
-        for (fields, is_expected) in [
-            ("S 1 7 7 0 -1 4194560 90 0 0 0", false),
-            ("R 1 7 7 0 -1 4194564 90 0 0 0", true),
-            ("Z 1 7 7 0 -1 4194560 90 0 0 0", true),
-            ("X", true),
-            ("S 1", false),
+    fn a_thread_that_is_ending_is_alive_without_a_root() {
+        for (fields, is_expected_to_be_ending, is_expected_to_have_ended) in [
+            ("S 1 7 7 0 -1 4194560 90 0 0 0", false, false),
+            ("R 1 7 7 0 -1 4194564 90 0 0 0", true, false),
+            ("Z 1 7 7 0 -1 4194560 90 0 0 0", true, true),
+            ("X", true, true),
+            ("S 1", false, false),
         ] {
-            assert_eq!(has_ended(fields), is_expected, "{fields}");
+            assert_eq!(is_ending(fields), is_expected_to_be_ending, "{fields}");
+            assert_eq!(has_ended(fields), is_expected_to_have_ended, "{fields}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Recognizes items that other programs understand but a request does not: patterns such as
-//! `/dev/ttyUSB*`, and the USB ids of a vendor and a product, such as `1a86:7523`.
+//! `/dev/ttyUSB*`, and the ids of a vendor and a product that `lsusb` and `lspci -n` print, such as
+//! `1a86:7523`.
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Inventory};
@@ -18,11 +19,12 @@ const MAX_PATTERN_BYTES: usize = 256;
 
 impl RequestNames<'_> {
     /// Returns the error for an item whose form a request does not understand, with the form to
-    /// write instead. Returns `None` if the item has no such form. A quoted name may have any
-    /// characters, so it has none.
+    /// write instead. Returns `None` if the item has no such form, or if the host has no device of
+    /// the class. A quoted name may have any characters, and a name with a blank is probably that of
+    /// a model.
     pub(super) fn find_other_form(&self, item: &Item) -> Option<RequestError> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
-        if item.is_quoted {
+        if item.is_quoted || text.contains(char::is_whitespace) || self.devices().is_empty() {
             return None;
         }
         let has_character_set = text
@@ -30,11 +32,11 @@ impl RequestNames<'_> {
             .is_some_and(|(_, rest)| rest.contains(']'));
         let advice = if text.contains('*') || has_character_set {
             self.advise_about_pattern(text)
-        } else if is_usb_product(text) {
+        } else if is_product_id(text) {
             let class = &self.class.name;
             format!(
-                "is the vendor and the product of a USB device, which each device of the model has; \
-                 write the id, alias or path of one, which `boathook list {class}` shows"
+                "has the form of a vendor and a product, which all devices of one model share; write \
+                 the id, alias or path of a device, which `boathook list {class}` shows"
             )
         } else {
             return None;
@@ -142,9 +144,9 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
         .all(|byte| *byte == b'*')
 }
 
-/// Returns whether a text has the form of `lsusb` for a vendor and a product: two numbers of four
-/// hexadecimal digits, with a colon between them.
-fn is_usb_product(text: &str) -> bool {
+/// Returns whether a text has the form of a vendor and a product: two numbers of four hexadecimal
+/// digits, with a colon between them.
+fn is_product_id(text: &str) -> bool {
     let is_number = |text: &str| text.len() == 4 && text.bytes().all(|b| b.is_ascii_hexdigit());
     text.split_once(':')
         .is_some_and(|(vendor, product)| is_number(vendor) && is_number(product))

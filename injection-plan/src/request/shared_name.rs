@@ -13,7 +13,7 @@ use super::names::{RequestNames, ResolvedItem};
 /// The maximum number of devices that a message about a shared name lists.
 const MAX_LISTED_DEVICES: usize = 8;
 
-/// A name in a request that several devices have. The container gets all of them.
+/// A name in a request that several devices have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SharedName {
     name: String,
@@ -38,8 +38,8 @@ impl SharedName {
         };
         let first_id = listed_ids.first().copied().unwrap_or_default();
         format!(
-            "`{}` is the name of {count} devices, and the container gets all of them: {}{omitted_note}; \
-             to give one, write its id, such as {first_id}",
+            "`{}` is the name of {count} devices, of which the container gets more than one: \
+             {}{omitted_note}; to give one, write its id, such as {first_id}",
             excerpt(&self.name),
             listed_ids.join(", ")
         )
@@ -77,7 +77,17 @@ impl Selection {
                 devices: devices.iter().map(|device| device.id.clone()).collect(),
             })
         });
-        shared_names.collect()
+        // A request may have the same name in several forms.
+        let mut different_names: Vec<SharedName> = Vec::new();
+        for shared_name in shared_names {
+            if different_names
+                .iter()
+                .all(|other| other.devices != shared_name.devices)
+            {
+                different_names.push(shared_name);
+            }
+        }
+        different_names
     }
 }
 

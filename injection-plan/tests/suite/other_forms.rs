@@ -36,8 +36,8 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "1a86:7523",
-        "`1a86:7523` is the vendor and the product of a USB device, which each device of the model \
-         has; write the id, alias or path of one, which `boathook list serial-port` shows",
+        "`1a86:7523` has the form of a vendor and a product, which all devices of one model share; \
+         write the id, alias or path of a device, which `boathook list serial-port` shows",
     ),
     // These are other forms.
     (
@@ -76,7 +76,7 @@ fn a_container_that_waits_for_a_pattern_is_warned() {
         ),
         (
             "1a86:7523?",
-            Some("waiting in vain: `1a86:7523` is the vendor and the product"),
+            Some("waiting in vain: `1a86:7523` has the form of a vendor and a product"),
         ),
         ("/dev/ttyUSB7?", None),
         ("ttyUSB0?", None),

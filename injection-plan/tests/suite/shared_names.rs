@@ -39,9 +39,9 @@ fn serial_ports() -> RecordedHost {
     RecordedHost::parse(&host).unwrap()
 }
 
-const WARNING: &str = "env SERIAL_VISIBLE_DEVICES=0001: `0001` is the name of 2 devices, and the \
-     container gets all of them: serial-1-1:1.0, serial-1-2:1.0; to give one, write its id, such as \
-     serial-1-1:1.0";
+const WARNING: &str = "env SERIAL_VISIBLE_DEVICES=0001: `0001` is the name of 2 devices, of \
+     which the container gets more than one: serial-1-1:1.0, serial-1-2:1.0; to give one, write its \
+     id, such as serial-1-1:1.0";
 
 #[test]
 fn a_name_of_several_adapters_gives_all_with_a_warning() {
@@ -52,6 +52,11 @@ fn a_name_of_several_adapters_gives_all_with_a_warning() {
         ("\"0001\"?", 2, Some("`0001` is the name of 2 devices")),
         (
             "devices.boathook.dev/serial=0001",
+            2,
+            Some("`0001` is the name of 2 devices"),
+        ),
+        (
+            "0001,\"0001\",devices.boathook.dev/serial=0001",
             2,
             Some("`0001` is the name of 2 devices"),
         ),

@@ -216,6 +216,8 @@ fn is_from_this_process(stream: &UnixStream) -> bool {
 pub(super) enum Predecessor {
     Running {
         peer: Peer,
+        /// The instance's socket. `None` means that the socket has disappeared meanwhile.
+        socket_id: Option<SocketId>,
         /// Whether the kubelet will ignore the end of the earlier instance.
         is_released: bool,
     },

@@ -1,10 +1,10 @@
-//! A lock that only one registration on a node holds at a time, of all instances of the plugin.
+//! A lock with which the instances of the plugin on a node register one after the other.
 //!
-//! An instance that is replaced may be about to register when the newer instance starts. If the
-//! kubelet received its registration after that of the newer instance, the kubelet would disconnect
-//! the resource when the earlier instance ends (see [`super::instance`]). Therefore an instance
-//! takes the lock, checks that no newer instance serves, and keeps the lock until the kubelet has
-//! answered.
+//! An earlier instance may register just when a newer instance starts. If the kubelet received this
+//! registration after that of the newer instance, the kubelet would disconnect the resource when the
+//! earlier instance ends (see [`super::instance`]). Therefore an instance takes the lock, checks
+//! that no newer instance serves, and keeps the lock until the kubelet has answered. An instance
+//! that cannot take the lock in time registers without it, and only then the order is not certain.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,8 +16,11 @@ use nix::sys::stat::Mode;
 use tokio::time::{Instant, sleep};
 
 /// The maximum time that a registration waits for the lock. A kubelet or an instance that hangs
-/// must not stop the others.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// must not stop the others. A newer instance that ends gives the earlier one 2 s to register.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The maximum time that the registration of an instance that ends waits for the lock.
+pub(super) const SHORT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The interval at which a registration tries to take the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
@@ -28,12 +31,12 @@ pub(super) struct RegistrationLock(#[expect(dead_code, reason = "a guard")] Floc
 
 impl RegistrationLock {
     /// Takes the lock, which is a flock(2) lock on the directory of the kubelet's sockets. Returns
-    /// `None` if the lock cannot be taken within [`LOCK_TIMEOUT`], or if the directory cannot be
-    /// opened. The resource is then registered without the lock.
-    pub(super) async fn take(directory: &Path) -> Option<Self> {
+    /// `None` if the lock cannot be taken within `timeout`, or if the directory cannot be opened.
+    /// The resource is then registered without the lock.
+    pub(super) async fn take(directory: &Path, timeout: Duration) -> Option<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut directory = open(directory, flags, Mode::empty()).ok()?;
-        let end = Instant::now() + LOCK_TIMEOUT;
+        let end = Instant::now() + timeout;
         loop {
             match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Some(RegistrationLock(lock)),
@@ -54,14 +57,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_registration_has_the_lock_and_another_one_waits_for_a_limited_time() {
         let directory = tempfile::tempdir().unwrap();
-        let first = RegistrationLock::take(directory.path()).await;
+        let first = RegistrationLock::take(directory.path(), LOCK_TIMEOUT).await;
         assert!(first.is_some());
         let start = Instant::now();
-        assert!(RegistrationLock::take(directory.path()).await.is_none());
+        assert!(
+            RegistrationLock::take(directory.path(), LOCK_TIMEOUT)
+                .await
+                .is_none()
+        );
         assert!(start.elapsed() >= LOCK_TIMEOUT);
         drop(first);
-        assert!(RegistrationLock::take(directory.path()).await.is_some());
+        assert!(
+            RegistrationLock::take(directory.path(), LOCK_TIMEOUT)
+                .await
+                .is_some()
+        );
         let absent = directory.path().join("absent");
-        assert!(RegistrationLock::take(&absent).await.is_none());
+        assert!(
+            RegistrationLock::take(&absent, LOCK_TIMEOUT)
+                .await
+                .is_none()
+        );
     }
 }

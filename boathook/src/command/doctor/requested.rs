@@ -303,9 +303,10 @@ fn examine_devices_on_host(
         Err(text) => return vec![Finding::new_fault(ExitCode::Config, subject, text)],
     };
     let to_warning = |text: &String| Finding::new(Severity::Warning, subject.clone(), text);
-    let is_given_away = unclaimed_hardware_reports
-        .iter()
-        .any(|report| report.is_intended);
+    let is_given_away = !unclaimed_hardware_reports.is_empty()
+        && unclaimed_hardware_reports
+            .iter()
+            .all(|report| report.is_intended);
     let mut findings: Vec<Finding> = inventory
         .warnings
         .iter()
@@ -331,7 +332,7 @@ fn examine_devices_on_host(
         }
         let finding = Finding::new_fault(ExitCode::NoDevice, subject, text);
         let mut fix = if is_given_away {
-            "see the note about the hardware that this host does not use itself".to_owned()
+            "see the note about the hardware that is given to virtual machines".to_owned()
         } else {
             "check that the hardware is there and its driver is loaded; `boathook class check \
              FILE` shows what the class matches"

@@ -164,18 +164,21 @@ fn find_denied_rules_on<K: Kernel>(
         cgroup: cgroup.dir.clone(),
         source,
     };
-    let effective_programs = kernel
-        .query(&cgroup_file, ProgramScope::Effective)
-        .map_err(to_read_error)?;
+    let read_programs = || {
+        let effective_programs = kernel.query(&cgroup_file, ProgramScope::Effective)?;
+        let codes = effective_programs
+            .ids
+            .into_iter()
+            .map(|id| kernel.open(id).and_then(|program| kernel.dump(&program)));
+        codes.collect::<Result<Vec<_>, Errno>>()
+    };
+    let programs = match read_programs() {
+        // Another process, such as systemd, has replaced a program since the programs were listed.
+        Err(Errno::ENOENT) => read_programs(),
+        result => result,
+    };
     let (mut denied_rules, mut unreadable_program_count) = (Vec::new(), 0);
-    for id in effective_programs.ids {
-        let read_result = kernel.open(id).and_then(|program| kernel.dump(&program));
-        let code = match read_result {
-            Ok(code) => code,
-            // Another process has removed the program since the programs were listed.
-            Err(Errno::ENOENT) => continue,
-            Err(errno) => return Err(to_read_error(errno)),
-        };
+    for code in programs.map_err(to_read_error)? {
         match find_rules_denied_by_program(&code, rules) {
             Ok(program_denied_rules) => {
                 for rule in program_denied_rules {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::RegistrationMethod;
 use super::super::instance::{Peer, Predecessor};
-use super::super::socket::{Socket, is_served, modification_time};
+use super::super::socket::{Socket, SocketId, is_served, modification_time};
 use super::Lifecycle;
 use crate::kubelet_dir::SocketSlot;
 
@@ -72,8 +72,10 @@ impl Lifecycle {
         self.slot = slot;
         self.replaces_instance = peer.is_some();
         self.successor = None;
+        let other_path = self.socket_path(slot.other_slot());
         self.predecessor = peer.map(|peer| Predecessor::Running {
             peer,
+            socket_id: SocketId::read(&other_path),
             is_released: false,
         });
         socket_times.into_iter().max().flatten()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::RegistrationMethod;
 use super::super::instance::{Peer, Predecessor};
+use super::super::registration_lock::{LOCK_TIMEOUT, SHORT_LOCK_TIMEOUT};
 use super::super::socket::{SocketId, is_served, modification_time, remove_socket_if_stale};
 use super::Lifecycle;
 use crate::kubelet_dir::socket_name;
@@ -34,6 +35,7 @@ impl Lifecycle {
                 self.replaces_instance = true;
                 self.predecessor = Some(Predecessor::Running {
                     peer,
+                    socket_id: SocketId::read(&path),
                     is_released: false,
                 });
             }
@@ -50,13 +52,12 @@ impl Lifecycle {
     /// predecessor also has a newer socket after [`Self::return_to_predecessor`], but may hang, and
     /// then does not count.
     pub(super) fn is_replaced(&self) -> bool {
-        let has_predecessor = match &self.predecessor {
-            Some(Predecessor::Running { peer, .. }) => !peer.has_ended(),
+        let path = self.socket_path(self.slot.other_slot());
+        let is_predecessor = match &self.predecessor {
+            Some(Predecessor::Running { socket_id, .. }) => *socket_id == SocketId::read(&path),
             _ => false,
         };
-        !has_predecessor
-            && self.is_other_socket_newer()
-            && is_served(&self.socket_path(self.slot.other_slot()))
+        !is_predecessor && self.is_other_socket_newer() && is_served(&path)
     }
 
     /// Returns whether the socket of the other slot exists and is newer than that of this instance.
@@ -78,7 +79,7 @@ impl Lifecycle {
         }
         self.has_released_predecessor = true;
         self.refusal.start();
-        let result = self.call_register(kubelet_socket_id).await;
+        let result = self.call_register(kubelet_socket_id, LOCK_TIMEOUT).await;
         let was_refused = self.refusal.end();
         if !was_refused && !matches!(result, Some(Ok(()))) {
             self.wait_after_failure().await;
@@ -157,7 +158,7 @@ impl Lifecycle {
         else {
             return;
         };
-        let registration = self.call_register(kubelet_socket_id);
+        let registration = self.call_register(kubelet_socket_id, SHORT_LOCK_TIMEOUT);
         match tokio::time::timeout(LAST_REGISTRATION_TIMEOUT, registration).await {
             Ok(Some(Ok(()))) => self.confirm_registration(),
             // The handover marker is kept, so that the next instance registers.

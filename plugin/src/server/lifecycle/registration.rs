@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::instance::Predecessor;
 use super::super::register;
-use super::super::registration_lock::RegistrationLock;
+use super::super::registration_lock::{LOCK_TIMEOUT, RegistrationLock};
 use super::super::socket::{PathState, Socket, SocketId, remove_socket_if_stale};
 use super::Lifecycle;
 
@@ -32,7 +32,7 @@ impl Lifecycle {
             }
         }
         self.stream_count.reset_for_registration();
-        let Some(result) = self.call_register(kubelet_socket_id).await else {
+        let Some(result) = self.call_register(kubelet_socket_id, LOCK_TIMEOUT).await else {
             return;
         };
         let kubelet_socket = self.context.kubelet_dir.kubelet_socket_path();
@@ -85,9 +85,10 @@ impl Lifecycle {
     pub(super) async fn call_register(
         &self,
         kubelet_socket_id: SocketId,
+        lock_timeout: Duration,
     ) -> Option<anyhow::Result<()>> {
         let directory = self.context.kubelet_dir.device_plugins_dir();
-        let _lock = RegistrationLock::take(&directory).await;
+        let _lock = RegistrationLock::take(&directory, lock_timeout).await;
         if self.is_replaced() {
             return None;
         }

@@ -122,7 +122,7 @@ fn a_gpu_is_reported_although_its_driver_is_not_loaded() {
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        let advice = "fix: see the note about the hardware that this host does not use itself";
+        let advice = "fix: see the note about the hardware that is given to virtual machines";
         let is_given_away = driver == Some("vfio-pci");
         assert_eq!(printed.contains(advice), is_given_away, "{printed}");
         assert_eq!(
