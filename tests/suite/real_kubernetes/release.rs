@@ -13,6 +13,10 @@ pub(super) struct MinorVersion(pub(super) u32);
 /// The first releases that have what a case needs, without a feature gate; by a part of its name.
 const FIRST_VERSIONS: &[(&str, MinorVersion)] = &[
     ("sidecar", MinorVersion(29)),
+    // `kubectl debug --profile=sysadmin`.
+    ("docs/day-two.md", MinorVersion(30)),
+    // The vendor's plugin names CDI devices (the feature gate DevicePluginCDIDevices).
+    ("a vendor's plugin", MinorVersion(29)),
     ("hostUsers: false", MinorVersion(33)),
 ];
 

@@ -41,8 +41,13 @@ fn read_commands() -> Result<Vec<String>> {
 /// Runs the page's commands with the names of this node, of Boathook's pod on it, and of a pod with a
 /// device. Skips those that contain one of `left_out`.
 pub(super) fn run_commands(node: &Node, left_out: &[&str]) -> Result<()> {
-    let path = "jsonpath={.items[0].metadata.name}";
-    let system_pod = node.kubectl(&["-n", "boathook-system", "get", "pods", "-o", path])?;
+    let mut system_pod = String::new();
+    // The pod of before a rollout may still end.
+    node.until("Boathook has one pod", || {
+        let path = "jsonpath={.items[*].metadata.name}";
+        system_pod = node.kubectl(&["-n", "boathook-system", "get", "pods", "-o", path])?;
+        Ok(system_pod.split_whitespace().count() == 1)
+    })?;
     Pod::new(Overlay::Cdi, "asked-about", 1)
         .that_stays()
         .start(node)?;

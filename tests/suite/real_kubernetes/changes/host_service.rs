@@ -90,9 +90,10 @@ pub(super) fn reboot(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Runs the page's commands but those that enter the plugin's container, in which the plugin is not.
+/// Runs the page's commands but those that enter the plugin's container, or print its log: the plugin
+/// is not in it.
 pub(super) fn day_two(node: &Node) -> Result<()> {
-    run_commands(node, &[" exec ", "rollout undo"])
+    run_commands(node, &[" exec ", "-c plugin --since", "rollout undo"])
 }
 
 /// The next instance serves before the earlier one ends, and becomes the service's main process.
