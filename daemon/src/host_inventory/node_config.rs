@@ -30,7 +30,7 @@ impl NodeConfig {
         if let Some(config_error) = config_error {
             tracing::error!(
                 "the configuration has a mistake, so the one that is installed on the host is used, \
-                 as by the hook: {config_error}"
+                 which the hook uses, too: {config_error}"
             );
         }
         let host_root = config.host_root.clone();

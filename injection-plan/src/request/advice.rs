@@ -26,7 +26,12 @@ impl RequestNames<'_> {
                 | RequestError::UnknownPath { .. }
                 | RequestError::MalformedItem(_)
         );
-        if let Some(error) = self.find_other_form(item).filter(|_| is_unknown) {
+        // Without a device, no other form of the item helps, and the error says so.
+        let has_devices = !self.devices().is_empty();
+        if let Some(error) = self
+            .find_other_form(item)
+            .filter(|_| is_unknown && has_devices)
+        {
             return error;
         }
         let (name, text) = match &mut error {

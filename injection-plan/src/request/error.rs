@@ -45,7 +45,7 @@ pub enum RequestError {
     #[error("`{}` {advice}", excerpt(.item))]
     OtherForm {
         item: String,
-        /// What the item is instead of a name, and what to write, as text for the message.
+        /// The rest of the message. It says what the item is and which name the user should write.
         advice: String,
     },
     /// The container sets a variable for a feature of the vendor's software that Boathook does not

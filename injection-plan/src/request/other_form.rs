@@ -19,12 +19,11 @@ const MAX_PATTERN_BYTES: usize = 256;
 
 impl RequestNames<'_> {
     /// Returns the error for an item whose form a request does not understand, with the form to
-    /// write instead. Returns `None` if the item has no such form, or if the host has no device of
-    /// the class. A quoted name may have any characters, and a name with a blank is probably that of
-    /// a model.
+    /// write instead. Returns `None` if the item has no such form. A quoted name may have any
+    /// characters, and a name with a blank is probably that of a model.
     pub(super) fn find_other_form(&self, item: &Item) -> Option<RequestError> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
-        if item.is_quoted || text.contains(char::is_whitespace) || self.devices().is_empty() {
+        if item.is_quoted || text.contains(char::is_whitespace) {
             return None;
         }
         let has_character_set = text
@@ -64,12 +63,12 @@ impl RequestNames<'_> {
             }
             ids => ids.join(","),
         };
-        let all = if ids.len() == devices.len() {
+        let all = if !ids.is_empty() && ids.len() == devices.len() {
             "`all` or "
         } else {
             ""
         };
-        format!("is a pattern, and a request has none; write {all}{list}")
+        format!("is a pattern, which a request cannot have; write {all}{list}")
     }
 }
 
@@ -89,7 +88,7 @@ impl Selection {
         let absent_items = awaited_items.filter(|item| names.resolve_item(item).is_err());
         let errors = absent_items.filter_map(|item| names.find_other_form(item));
         errors
-            .map(|error| format!("waiting in vain: {error}"))
+            .map(|error| format!("no device that comes later can have this name: {error}"))
             .collect()
     }
 }

@@ -39,8 +39,8 @@ pub(super) struct Scan {
     /// The devices of the machine that are missing in the container in which Boathook runs. Each
     /// entry is a line of text.
     pub(super) inaccessible_devices: Vec<String>,
-    /// What the administrator has probably configured on purpose so that hardware of the host is no
-    /// device of it, such as a GPU of a virtual machine. Each entry is a line of text.
+    /// Hardware that the administrator has probably given away on purpose, such as a GPU that a
+    /// virtual machine has. Each entry is a line of text.
     pub(super) intended_states: Vec<String>,
     /// The classes that have devices but are not selected, each with its number of devices.
     pub(super) disabled_classes: Vec<String>,

@@ -295,7 +295,8 @@ pub(super) fn wrong_parameters(node: &Node) -> Result<()> {
     end(node, "wrong")
 }
 
-/// By a program of the host, in its namespaces. The driver's container is privileged for it.
+/// A program of the host makes the parts, in the host's namespaces. The driver's container is
+/// privileged, so that it can run the program.
 pub(super) fn parts(node: &Node) -> Result<()> {
     if node.engine == Engine::CriO && !has_all_capabilities()? {
         println!("parts: not tried, CRI-O gives a privileged container all capabilities");
