@@ -2,8 +2,8 @@
 //! serde.
 
 use serde::de::{self, Expected, Unexpected};
-use toml::de::DeValue;
 
+use super::value::Content;
 use crate::similar;
 
 /// An error about a value or key in a TOML file.
@@ -173,26 +173,27 @@ fn toml_type_name(expected: &str) -> &str {
 impl Example {
     /// Returns an example with the same value in the expected form, if a small change is enough,
     /// such as quotes or brackets around the value.
-    pub(super) fn from_value(value: &DeValue<'_>, expected: &str) -> Option<Self> {
-        let text = match (value, toml_type_name(expected)) {
-            (DeValue::Table(_), "a list") => return Some(Example::ArrayOfTables),
-            (DeValue::Array(_), "a table") => return Some(Example::Table),
-            (DeValue::String(text), "a list") => format!("[{}]", quote(text)),
-            (DeValue::Integer(number), "a list") => format!("[{}]", number.as_str()),
-            (DeValue::Array(items), "a text in quotes") => {
-                quote(items.iter().next()?.get_ref().as_str()?)
-            }
-            (DeValue::Integer(number), "a text in quotes") => match number.radix() {
+    pub(super) fn from_content(content: &Content<'_>, expected: &str) -> Option<Self> {
+        let text = match (content, toml_type_name(expected)) {
+            (Content::Table(_), "a list") => return Some(Example::ArrayOfTables),
+            (Content::List(_), "a table") => return Some(Example::Table),
+            (Content::Text(text), "a list") => format!("[{}]", quote(text)),
+            (Content::TomlInteger(number), "a list") => format!("[{}]", number.as_str()),
+            (Content::List(items), "a text in quotes") => match &items.first()?.content {
+                Content::Text(text) => quote(text),
+                _ => return None,
+            },
+            (Content::TomlInteger(number), "a text in quotes") => match number.radix() {
                 10 => quote(number.as_str()),
                 // A number in octal form without quotes is probably the mode of a node, which must
                 // be a text.
                 8 => quote(&format!("0{}", number.as_str())),
                 _ => return None,
             },
-            (DeValue::String(text), "true or false") if matches!(&**text, "true" | "false") => {
+            (Content::Text(text), "true or false") if matches!(&**text, "true" | "false") => {
                 text.to_string()
             }
-            (DeValue::String(text), number) if number.ends_with("number") => {
+            (Content::Text(text), number) if number.ends_with("number") => {
                 text.parse::<u32>().ok()?.to_string()
             }
             _ => return None,

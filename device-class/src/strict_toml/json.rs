@@ -7,22 +7,16 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Map;
-use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue};
+use toml::de::{DeTable, DeValue};
 
-use super::value::{Value, to_i64};
-
-/// The key of a table that stands for an integer. Its value is the text of the number, because an
-/// integer of TOML can only be made from a text. No table of a class file has an empty key.
-const INTEGER_KEY: &str = "";
+use super::value::{Content, Value, to_i64};
 
 /// Returns a table of a class file as JSON. Returns `None` if the table has a number with a
-/// fraction, a date or an empty key, which no class file has.
+/// fraction or a date, which no class file has.
 pub(super) fn to_json(table: &DeTable<'_>) -> Option<serde_json::Value> {
     let entries = table.iter().map(|(key, value)| {
         let value = value_to_json(value.get_ref())?;
-        let key = key.get_ref().clone().into_owned();
-        (key != INTEGER_KEY).then_some((key, value))
+        Some((key.get_ref().clone().into_owned(), value))
     });
     let entries: Option<Map<String, serde_json::Value>> = entries.collect();
     entries.map(serde_json::Value::Object)
@@ -32,10 +26,7 @@ fn value_to_json(value: &DeValue<'_>) -> Option<serde_json::Value> {
     match value {
         DeValue::String(text) => Some(text.as_ref().into()),
         DeValue::Boolean(is_true) => Some((*is_true).into()),
-        DeValue::Integer(number) => {
-            let text = to_i64(number)?.to_string();
-            Some(serde_json::json!({ INTEGER_KEY: text }))
-        }
+        DeValue::Integer(number) => Some(to_i64(number)?.into()),
         DeValue::Array(items) => items
             .iter()
             .map(|item| value_to_json(item.get_ref()))
@@ -48,76 +39,62 @@ fn value_to_json(value: &DeValue<'_>) -> Option<serde_json::Value> {
 /// Parses a table that [`to_json`] wrote. Returns `None` if the text is damaged. Only the types of
 /// the values are checked, because the class file was checked before it was written.
 pub(crate) fn parse_json<T: DeserializeOwned>(json: &str) -> Option<T> {
-    let JsonValue(value) = serde_json::from_str(json).ok()?;
-    let DeValue::Table(table) = value else {
-        return None;
-    };
-    T::deserialize(Value::from_table(without_offset(table))).ok()
+    let value: Value = serde_json::from_str(json).ok()?;
+    T::deserialize(value).ok()
 }
 
-/// A value of a TOML file that is written as JSON. Its offset in the TOML text is not known.
-struct JsonValue<'de>(DeValue<'de>);
-
-fn without_offset<T>(value: T) -> Spanned<T> {
-    Spanned::new(0..0, value)
-}
-
-impl<'de> Deserialize<'de> for JsonValue<'de> {
+/// Creates a value of a TOML file from JSON. Its offset in the TOML text is not known.
+impl<'de> Deserialize<'de> for Value<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor).map(JsonValue)
+        let content = deserializer.deserialize_any(ContentVisitor)?;
+        Ok(Value::new(0, content))
     }
 }
 
-struct ValueVisitor;
+struct ContentVisitor;
 
-impl<'de> Visitor<'de> for ValueVisitor {
-    type Value = DeValue<'de>;
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value of a class file")
     }
 
     fn visit_bool<E: de::Error>(self, is_true: bool) -> Result<Self::Value, E> {
-        Ok(DeValue::Boolean(is_true))
+        Ok(Content::Boolean(is_true))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Content::JsonInteger(number))
+    }
+
+    /// Accepts an integer that is not negative, which serde_json passes as a `u64`.
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        let number = i64::try_from(number).map_err(de::Error::custom)?;
+        Ok(Content::JsonInteger(number))
     }
 
     fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(DeValue::String(Cow::Borrowed(text)))
+        Ok(Content::Text(Cow::Borrowed(text)))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(DeValue::String(Cow::Owned(text.to_owned())))
+        Ok(Content::Text(Cow::Owned(text.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut array = DeArray::new();
-        while let Some(JsonValue(item)) = items.next_element()? {
-            array.push(without_offset(item));
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
         }
-        Ok(DeValue::Array(array))
+        Ok(Content::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut table = DeTable::new();
-        while let Some((JsonValue(key), JsonValue(value))) = entries.next_entry()? {
-            let DeValue::String(key) = key else {
-                return Err(de::Error::custom("a key is not a text"));
-            };
-            if key == INTEGER_KEY {
-                return parse_integer(value).ok_or_else(|| de::Error::custom("not an integer"));
-            }
-            table.insert(without_offset(key), without_offset(value));
+        let mut table = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            table.push(entry);
         }
-        Ok(DeValue::Table(table))
+        Ok(Content::Table(table))
     }
-}
-
-/// Returns the integer that a text stands for. The text must be borrowed from the JSON text,
-/// because the integer refers to it.
-fn parse_integer(text: DeValue<'_>) -> Option<DeValue<'_>> {
-    let DeValue::String(Cow::Borrowed(text)) = text else {
-        return None;
-    };
-    let value = DeValue::parse(text).ok()?.into_inner();
-    matches!(value, DeValue::Integer(_)).then_some(value)
 }

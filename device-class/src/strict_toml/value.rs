@@ -4,6 +4,8 @@
 //! never from a list of its fields. [`toml::Deserializer`] accepts every form for every type, which
 //! needs several times as much machine code.
 
+use std::borrow::Cow;
+
 use serde::de::value::StringDeserializer;
 use serde::de::{
     self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
@@ -11,7 +13,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 use toml::Spanned;
-use toml::de::{DeArray, DeInteger, DeString, DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::error::{Error, Example};
 
@@ -22,58 +24,96 @@ const TEXT_OR_TABLE: &str = "text or table";
 /// A value of a TOML file. It has its byte offset in the text, for errors.
 pub(super) struct Value<'de> {
     offset: usize,
-    value: DeValue<'de>,
+    pub(super) content: Content<'de>,
+}
+
+/// The content of a [`Value`]. Lists and tables are vectors and not the maps of the TOML parser:
+/// each is read once, from its first entry to its last one.
+pub(super) enum Content<'de> {
+    Text(Cow<'de, str>),
+    Boolean(bool),
+    /// An integer of a TOML text.
+    TomlInteger(DeInteger<'de>),
+    /// An integer of a class index.
+    JsonInteger(i64),
+    List(Vec<Value<'de>>),
+    /// The keys, which are texts, and their values.
+    Table(Vec<(Value<'de>, Value<'de>)>),
+    /// A number with a fraction, which no key accepts.
+    Fraction,
+    /// A date, which no key accepts.
+    Date,
 }
 
 impl<'de> Value<'de> {
     pub(super) fn from_table(table: Spanned<DeTable<'de>>) -> Self {
-        Value {
-            offset: table.span().start,
-            value: DeValue::Table(table.into_inner()),
-        }
+        let offset = table.span().start;
+        Value::new(offset, DeValue::Table(table.into_inner()).into())
     }
 
-    fn new(value: Spanned<DeValue<'de>>) -> Self {
-        Value {
-            offset: value.span().start,
-            value: value.into_inner(),
-        }
+    pub(super) fn new(offset: usize, content: Content<'de>) -> Self {
+        Value { offset, content }
     }
 
     /// Converts a string `s` to the table `{ main_key = s }`. Any other value stays the same.
     fn with_main_key(self, main_key: &'static str) -> Self {
-        let Value { offset, value } = self;
-        let value = match value {
-            DeValue::String(_) => {
-                let key = Spanned::new(offset..offset, DeString::from(main_key));
-                DeValue::Table(DeTable::from_iter([(
-                    key,
-                    Spanned::new(offset..offset, value),
-                )]))
+        let Value { offset, content } = self;
+        let content = match content {
+            Content::Text(_) => {
+                let key = Content::Text(Cow::Borrowed(main_key));
+                Content::Table(vec![(Value::new(offset, key), Value::new(offset, content))])
             }
             other => other,
         };
-        Value { offset, value }
+        Value { offset, content }
     }
 
     /// Creates the error for a value that does not have the expected type, with an example of the
     /// correct form if there is one.
     fn type_error(&self, expected: &dyn de::Expected) -> Error {
-        let unexpected = match &self.value {
-            DeValue::String(text) => Unexpected::Str(text),
-            DeValue::Integer(number) => match to_i64(number) {
+        let unexpected = match &self.content {
+            Content::Text(text) => Unexpected::Str(text),
+            Content::TomlInteger(number) => match to_i64(number) {
                 Some(number) => Unexpected::Signed(number),
                 None => Unexpected::Other("a number that is too large"),
             },
-            DeValue::Float(_) => Unexpected::Other("a number with a fraction"),
-            DeValue::Boolean(is_true) => Unexpected::Bool(*is_true),
-            DeValue::Datetime(_) => Unexpected::Other("a date"),
-            DeValue::Array(_) => Unexpected::Seq,
-            DeValue::Table(_) => Unexpected::Map,
+            Content::JsonInteger(number) => Unexpected::Signed(*number),
+            Content::Fraction => Unexpected::Other("a number with a fraction"),
+            Content::Boolean(is_true) => Unexpected::Bool(*is_true),
+            Content::Date => Unexpected::Other("a date"),
+            Content::List(_) => Unexpected::Seq,
+            Content::Table(_) => Unexpected::Map,
         };
         let error: Error = de::Error::invalid_type(unexpected, expected);
-        let example = Example::from_value(&self.value, &expected.to_string());
+        let example = Example::from_content(&self.content, &expected.to_string());
         error.with_example(example).with_offset(self.offset)
+    }
+}
+
+impl<'de> From<Spanned<DeValue<'de>>> for Value<'de> {
+    fn from(value: Spanned<DeValue<'de>>) -> Self {
+        Value::new(value.span().start, value.into_inner().into())
+    }
+}
+
+impl<'de> From<DeValue<'de>> for Content<'de> {
+    fn from(value: DeValue<'de>) -> Self {
+        match value {
+            DeValue::String(text) => Content::Text(text),
+            DeValue::Integer(number) => Content::TomlInteger(number),
+            DeValue::Float(_) => Content::Fraction,
+            DeValue::Boolean(is_true) => Content::Boolean(is_true),
+            DeValue::Datetime(_) => Content::Date,
+            DeValue::Array(items) => Content::List(items.into_iter().map(Value::from).collect()),
+            DeValue::Table(table) => {
+                let entries = table.into_iter().map(|(key, value)| {
+                    let offset = key.span().start;
+                    let key = Value::new(offset, Content::Text(key.into_inner()));
+                    (key, Value::from(value))
+                });
+                Content::Table(entries.collect())
+            }
+        }
     }
 }
 
@@ -86,8 +126,8 @@ pub(super) fn to_i64(number: &DeInteger<'_>) -> Option<i64> {
 macro_rules! deserialize_kinds {
     ($($function:ident: $kind:ident => $visit:expr;)*) => {$(
         fn $function<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            match self.value {
-                DeValue::$kind(value) => {
+            match self.content {
+                Content::$kind(value) => {
                     $visit(value, visitor).map_err(|error: Error| error.with_offset(self.offset))
                 }
                 _ => Err(self.type_error(&visitor)),
@@ -101,17 +141,20 @@ impl<'de> Deserializer<'de> for Value<'de> {
 
     deserialize_kinds! {
         deserialize_bool: Boolean => |value, visitor: V| visitor.visit_bool(value);
-        deserialize_str: String => |text: DeString<'de>, visitor: V| visitor.visit_str(&text);
-        deserialize_seq: Array => |list: DeArray<'de>, visitor: V| visitor.visit_seq(SequenceItems(list.into_iter()));
-        deserialize_map: Table => |table: DeTable<'de>, visitor: V| {
+        deserialize_str: Text => |text: Cow<'de, str>, visitor: V| visitor.visit_str(&text);
+        deserialize_seq: List => |list: Vec<Value<'de>>, visitor: V| {
+            visitor.visit_seq(ListItems(list.into_iter()))
+        };
+        deserialize_map: Table => |table: Vec<(Value<'de>, Value<'de>)>, visitor: V| {
             let (entries, value) = (table.into_iter(), None);
             visitor.visit_map(TableEntries { entries, value })
         };
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let number = match &self.value {
-            DeValue::Integer(number) => to_i64(number),
+        let number = match &self.content {
+            Content::TomlInteger(number) => to_i64(number),
+            Content::JsonInteger(number) => Some(*number),
             _ => None,
         };
         match number {
@@ -123,14 +166,13 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.value {
-            DeValue::Boolean(_) => self.deserialize_bool(visitor),
-            DeValue::String(_) => self.deserialize_str(visitor),
-            DeValue::Integer(_) => self.deserialize_i64(visitor),
-            DeValue::Array(_) => self.deserialize_seq(visitor),
-            DeValue::Table(_) => self.deserialize_map(visitor),
-            // No key of a class file or of config.toml has a fraction or a date as its value.
-            DeValue::Float(_) | DeValue::Datetime(_) => Err(self.type_error(&visitor)),
+        match self.content {
+            Content::Boolean(_) => self.deserialize_bool(visitor),
+            Content::Text(_) => self.deserialize_str(visitor),
+            Content::TomlInteger(_) | Content::JsonInteger(_) => self.deserialize_i64(visitor),
+            Content::List(_) => self.deserialize_seq(visitor),
+            Content::Table(_) => self.deserialize_map(visitor),
+            Content::Fraction | Content::Date => Err(self.type_error(&visitor)),
         }
     }
 
@@ -155,7 +197,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let DeValue::String(name) = self.value else {
+        let Content::Text(name) = self.content else {
             return Err(self.type_error(&visitor));
         };
         let name: StringDeserializer<Error> = name.into_owned().into_deserializer();
@@ -193,22 +235,22 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 }
 
-struct SequenceItems<'de>(<DeArray<'de> as IntoIterator>::IntoIter);
+struct ListItems<'de>(std::vec::IntoIter<Value<'de>>);
 
-impl<'de> SeqAccess<'de> for SequenceItems<'de> {
+impl<'de> SeqAccess<'de> for ListItems<'de> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, Error> {
-        let item = self.0.next().map(Value::new);
+        let item = self.0.next();
         item.map(|item| seed.deserialize(item)).transpose()
     }
 }
 
 struct TableEntries<'de> {
-    entries: <DeTable<'de> as IntoIterator>::IntoIter,
+    entries: std::vec::IntoIter<(Value<'de>, Value<'de>)>,
     value: Option<Value<'de>>,
 }
 
@@ -222,12 +264,8 @@ impl<'de> MapAccess<'de> for TableEntries<'de> {
         let Some((key, value)) = self.entries.next() else {
             return Ok(None);
         };
-        self.value = Some(Value::new(value));
-        let offset = key.span().start;
-        let key = Value {
-            offset,
-            value: DeValue::String(key.into_inner()),
-        };
+        self.value = Some(value);
+        let offset = key.offset;
         let key = seed
             .deserialize(key)
             .map_err(|error| error.with_offset(offset))?;
