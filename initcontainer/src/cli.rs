@@ -8,6 +8,7 @@ use host_files::release_lock::ReleaseName;
 use runtime_config::Engine;
 
 use crate::layout::NODE_LABELS_PATH;
+use crate::plugin_argument::PluginArgument;
 use crate::service::Service;
 
 /// Install the hook on a host, report its state, and remove it.
@@ -142,6 +143,15 @@ pub struct Install {
     /// it takes the place of the DaemonSet's container
     #[arg(long = "plugin-service")]
     pub enables_plugin: bool,
+    /// An option of boathook-plugin for its service, such as --plugin-arg=--http=127.0.0.1:9911;
+    /// to be given once for each option
+    #[arg(
+        long = "plugin-arg",
+        value_name = "OPTION",
+        requires = "enables_plugin",
+        allow_hyphen_values = true
+    )]
+    pub plugin_arguments: Vec<PluginArgument>,
     /// Name of the release in the cluster; a node that another release serves is refused
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,

@@ -26,7 +26,7 @@ use crate::host::Host;
 use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::payload::Payload;
 use crate::service::Service;
-use crate::services;
+use crate::services::{self, PluginCommand};
 use crate::step::{Step, plan_leftover_removal};
 
 use delivery::find_hook_delivery;
@@ -126,15 +126,18 @@ pub fn plan(
     // this run is killed, the next run completes its work.
     let mut steps = services::plan_service_disabling(host, &dropped_services)?;
     steps.extend(directories::plan_directories_record(host)?);
-    let delivery = find_hook_delivery(host, engines)?;
-    let file_steps = services::plan_files(host, services, delivery)?;
+    let plugin_command = PluginCommand {
+        delivery: find_hook_delivery(host, engines)?,
+        arguments: &payload.options.plugin_arguments,
+    };
+    let file_steps = services::plan_files(host, services, plugin_command)?;
     // If a recorded service has no link, the administrator has disabled it. Only the option of the
     // service enables it again.
     let should_enable = |service: &&Service| {
         payload.requested_services.contains(service) || !old_services.contains(service)
     };
     let services_to_enable: Vec<Service> = services.iter().filter(should_enable).copied().collect();
-    let link_steps = services::plan_links(host, &services_to_enable, delivery)?;
+    let link_steps = services::plan_links(host, &services_to_enable, plugin_command)?;
     for step in file_steps.iter().chain(&link_steps) {
         dirs.extend(host.find_missing_dirs(step.path())?);
     }

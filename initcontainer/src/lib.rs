@@ -24,6 +24,7 @@ pub mod layout;
 pub mod lock;
 pub mod manifest;
 pub mod payload;
+pub mod plugin_argument;
 pub mod recorded_options;
 pub mod service;
 pub mod services;

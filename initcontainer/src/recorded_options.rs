@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use runtime_config::{Engine, Options};
 use serde::{Deserialize, Serialize};
 
+use crate::plugin_argument::PluginArgument;
 use crate::service::Service;
 
 /// The options of an installation that cannot be derived from other files of the host. Other files
@@ -27,6 +28,9 @@ pub struct RecordedOptions {
     /// The enabled services (`--cdi`, `--facts`, `--follow`, `--plugin-service`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
+    /// The arguments of the plugin's service (`--plugin-arg`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plugin_arguments: Vec<PluginArgument>,
     pub engines: BTreeMap<Engine, EngineOptions>,
 }
 

@@ -15,6 +15,7 @@ use runtime_config::{Change, scratch_path};
 
 use crate::host::Host;
 use crate::layout::SYSTEMD_UNITS_DIR;
+use crate::plugin_argument::PluginArgument;
 use crate::service::Service;
 use crate::step::Step;
 
@@ -43,6 +44,14 @@ pub(crate) enum HookDelivery {
     Cdi,
     /// The pods name a runtime handler that the installer has configured.
     Handler,
+}
+
+/// The parts of the plugin's command line that differ between hosts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PluginCommand<'a> {
+    pub(crate) delivery: HookDelivery,
+    /// The arguments of the operator (`--plugin-arg`).
+    pub(crate) arguments: &'a [PluginArgument],
 }
 
 /// A command in the plugin's unit that is needed only if pods get the hook through CDI.
@@ -138,20 +147,27 @@ impl ServiceFile {
         paths.into_iter().find(|path| host.exists(path))
     }
 
-    /// Returns the path at which a package has installed this file, if that copy is usable with
-    /// `delivery`. A package's unit for the plugin is usable only with CDI and with the default
-    /// path of the hook.
-    fn find_usable_packaged_file(&self, host: &Host, delivery: HookDelivery) -> Option<PathBuf> {
+    /// Returns the path at which a package has installed this file, if that copy is usable. A
+    /// package's unit for the plugin is usable only with CDI, with the default path of the hook, and
+    /// without arguments of the operator.
+    fn find_usable_packaged_file(
+        &self,
+        host: &Host,
+        plugin_command: PluginCommand<'_>,
+    ) -> Option<PathBuf> {
         let is_plugin_unit = self.name == Service::Plugin.unit_name();
-        let is_default_setup = delivery == HookDelivery::Cdi && has_default_programs_dir(host);
+        let is_default_setup = plugin_command.delivery == HookDelivery::Cdi
+            && plugin_command.arguments.is_empty()
+            && has_default_programs_dir(host);
         let is_usable = is_default_setup || !is_plugin_unit;
         is_usable.then(|| self.find_packaged_file(host)).flatten()
     }
 
     /// Returns the text to write. It contains the path of the installed program, because systemd
-    /// may not search the directory of the program links. If `delivery` is a runtime handler, the
-    /// plugin's command line tells the plugin not to rely on CDI.
-    fn format_text(&self, host: &Host, delivery: HookDelivery) -> String {
+    /// may not search the directory of the program links. If pods get the hook through a runtime
+    /// handler, the plugin's command line tells the plugin not to rely on CDI.
+    fn format_text(&self, host: &Host, plugin_command: PluginCommand<'_>) -> String {
+        let delivery = plugin_command.delivery;
         let program_path = host.boathook_path();
         let mut text = String::from(MANAGED_FILE_HEADER);
         for line in self.text.lines() {
@@ -166,11 +182,16 @@ impl ServiceFile {
                 }
                 None => text += line,
             }
-            if delivery == HookDelivery::Handler && line.ends_with("boathook-plugin run") {
-                text += " --delivery=handler";
-            }
-            if line.ends_with("boathook-plugin run") && !has_default_programs_dir(host) {
-                text += &format!(" --hook={}", host.directories().hook_path().display());
+            if line.ends_with("boathook-plugin run") {
+                if delivery == HookDelivery::Handler {
+                    text += " --delivery=handler";
+                }
+                if !has_default_programs_dir(host) {
+                    text += &format!(" --hook={}", host.directories().hook_path().display());
+                }
+                for argument in plugin_command.arguments {
+                    text += &format!(" {argument}");
+                }
             }
             text.push('\n');
         }
@@ -193,7 +214,7 @@ impl ServiceFile {
 pub(crate) fn plan_files(
     host: &Host,
     services: &[Service],
-    delivery: HookDelivery,
+    plugin_command: PluginCommand<'_>,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for file in SERVICE_FILES
@@ -206,8 +227,10 @@ pub(crate) fn plan_files(
         }
         let is_needed =
             file.name != Service::Plugin.unit_name() || services.contains(&Service::Plugin);
-        let is_packaged = file.find_usable_packaged_file(host, delivery).is_some();
-        let new_text = (is_needed && !is_packaged).then(|| file.format_text(host, delivery));
+        let is_packaged = file
+            .find_usable_packaged_file(host, plugin_command)
+            .is_some();
+        let new_text = (is_needed && !is_packaged).then(|| file.format_text(host, plugin_command));
         let change = Change::from_texts(
             &file.path(),
             old_text.as_deref(),
@@ -227,7 +250,7 @@ pub(crate) fn plan_files(
 pub(crate) fn plan_links(
     host: &Host,
     services: &[Service],
-    delivery: HookDelivery,
+    plugin_command: PluginCommand<'_>,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for service in services {
@@ -238,7 +261,7 @@ pub(crate) fn plan_links(
                 .iter()
                 .find(|file| file.name == service.unit_name());
             let packaged_unit =
-                file.and_then(|file| file.find_usable_packaged_file(host, delivery));
+                file.and_then(|file| file.find_usable_packaged_file(host, plugin_command));
             let own_unit = Path::new(SYSTEMD_UNITS_DIR).join(service.unit_name());
             ensure!(
                 packaged_unit.is_some() || are_units_visible(host),

@@ -31,7 +31,7 @@ pub enum Step {
     },
     /// Copies the files of a version into a temporary directory.
     Stage {
-        payload: Payload,
+        payload: Box<Payload>,
         staging_dir: PathBuf,
     },
     /// Renames a complete directory to its final name. If another directory already has that name,

@@ -111,15 +111,17 @@ impl LabelFile {
         LabelFile(path)
     }
 
-    /// Writes the labels to the file, unless it already contains exactly these labels. Removes the
-    /// file if there are no labels. Returns an error message of one line if this fails.
+    /// Writes the labels to the file, unless it already contains exactly these labels. Makes the
+    /// file's directory, which may not exist before Node Feature Discovery is installed. Removes
+    /// the file if there are no labels. Returns an error message of one line if this fails.
     pub(crate) fn write(&self, labels: &NodeLabels) -> Option<String> {
         let path = &self.0;
         let text = labels.to_text();
         let result = match read_own_text(path, MAX_LABEL_FILE_BYTES) {
             Ok(old_text) if old_text == text => Ok(()),
             _ if text.is_empty() => remove_file_if_exists(path),
-            _ => replace_file(path, LABEL_FILE_MODE, text.as_bytes()),
+            _ => make_parent_dir(path)
+                .and_then(|()| replace_file(path, LABEL_FILE_MODE, text.as_bytes())),
         };
         let error = result.err()?;
         Some(format!(
@@ -127,6 +129,10 @@ impl LabelFile {
             path.display()
         ))
     }
+}
+
+fn make_parent_dir(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)
 }
 
 fn remove_file_if_exists(path: &Path) -> io::Result<()> {

@@ -142,6 +142,36 @@ updateStrategy:
   {{- end }}
 {{- end }}
 
+{{- /* The options of the plugin that are the same in its pod and in its service of the host. */ -}}
+{{- define "boathook.pluginOptions" -}}
+{{- if ne .Values.kubeletDir "/var/lib/kubelet" }}
+- --kubelet-dir={{ .Values.kubeletDir }}
+{{- end }}
+{{- if ne .Values.register "kubelet" }}
+- --register={{ .Values.register }}
+{{- end }}
+{{- if .Values.takeOver }}
+- --take-over
+{{- end }}
+{{- if ne .Values.logLevel "info" }}
+- --log-level={{ .Values.logLevel }}
+{{- end }}
+{{- if ne .Values.logFormat "text" }}
+- --log-format={{ .Values.logFormat }}
+{{- end }}
+{{- if .Values.nodeLabels }}
+- --node-labels={{ .Values.plugin.hostService | ternary .Values.nodeLabelsDir "/node-labels" }}/boathook
+{{- end }}
+{{- if ne .Values.cdiDir "/var/run/cdi" }}
+- --cdi={{ .Values.cdiDir }}
+{{- end }}
+{{- /* The pod has an address of its own, and the service that of the node. */}}
+- --probes={{ .Values.plugin.hostService | ternary "127.0.0.1" "[::]" }}:9910
+{{- if .Values.monitoring.enabled }}
+- --http=[::]:{{ .Values.monitoring.port }}
+{{- end }}
+{{- end }}
+
 {{- /* Labels and annotations of the pods of the plugin and of the follower. */ -}}
 {{- define "boathook.podMetadata" -}}
 metadata:

@@ -76,7 +76,11 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     }
     let mut kept_services = old_manifest.unwrap_or_default().options.services;
     kept_services.retain(|service| args.keeps_service(*service));
-    let payload = payload.with_services(&source, requested_services, kept_services)?;
+    let mut payload = payload.with_services(&source, requested_services, kept_services)?;
+    payload
+        .options
+        .plugin_arguments
+        .clone_from(&args.plugin_arguments);
     let request = InstallRequest {
         payload,
         engines: engines

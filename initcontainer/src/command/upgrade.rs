@@ -68,6 +68,10 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
         payload = payload.with_own_classes(source, dir)?;
     }
     payload = payload.with_services(source, Vec::new(), options.services.clone())?;
+    payload
+        .options
+        .plugin_arguments
+        .clone_from(&options.plugin_arguments);
     payload.config_text = host.read(&host.directories().installed_config_path())?;
     Ok(payload)
 }

@@ -14,11 +14,13 @@ use crate::host::Host;
 use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::payload::Payload;
 use crate::recorded_options::{EngineOptions, RecordedOptions};
+use crate::service::Service;
 use crate::services;
 use crate::step::Step;
 
 /// Returns the options that the manifest records. If only an earlier installation configured an
-/// engine, the options of that engine are kept.
+/// engine, the options of that engine are kept. If the plugin's service stays enabled because this
+/// process cannot disable units, its arguments are kept.
 fn collect_options(
     host: &Host,
     old_manifest: &Manifest,
@@ -32,6 +34,13 @@ fn collect_options(
         &old_manifest.options.services,
         &payload.options.services,
     );
+    let keeps_plugin = options.services.contains(&Service::Plugin)
+        && !payload.options.services.contains(&Service::Plugin);
+    if keeps_plugin {
+        options
+            .plugin_arguments
+            .clone_from(&old_manifest.options.plugin_arguments);
+    }
     options.engines.clone_from(&old_manifest.options.engines);
     for (engine, engine_options) in engines {
         let toolkits = names.toolkits_of_engine(*engine);

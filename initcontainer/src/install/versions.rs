@@ -62,7 +62,7 @@ pub(super) fn plan_version(host: &Host, payload: &Payload) -> Result<Vec<Step>> 
     let staging_dir = host.staging_dir(&payload.version);
     let mut steps = vec![
         Step::Stage {
-            payload: payload.clone(),
+            payload: Box::new(payload.clone()),
             staging_dir: staging_dir.clone(),
         },
         Step::Publish {

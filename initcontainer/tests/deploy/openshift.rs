@@ -19,6 +19,7 @@ fn the_constraints_allow_what_the_pods_have() {
         json!({"hostPrograms": true, "classes": {"enabled": ["dummy-npu"]}, "dra": {"classes": ["dummy-npu"]}}),
         json!({"uninstall": true}),
         json!({"plugin": {"hostService": true}}),
+        json!({"plugin": {"hostService": true}, "monitoring": {"enabled": true}}),
     ] {
         let mut with = values.clone();
         with["openshift"] = json!({"enabled": true});
@@ -28,12 +29,14 @@ fn the_constraints_allow_what_the_pods_have() {
         let objects = Objects::from_documents(objects);
         let allowed = objects.only("SecurityContextConstraints");
         let mut capabilities = BTreeSet::new();
-        let (mut privileged, mut escalation, mut host_pid) = (false, false, false);
+        let (mut privileged, mut escalation, mut host_pid, mut host_network) =
+            (false, false, false, false);
         let mut volumes = BTreeSet::new();
         let mut users = BTreeSet::new();
         for set in objects.of_kind("DaemonSet") {
             let pod = pod(set);
             host_pid |= pod["hostPID"] == true;
+            host_network |= pod["hostNetwork"] == true;
             users.insert(format!(
                 "system:serviceaccount:boathook-system:{}",
                 text(&pod["serviceAccountName"])
@@ -72,6 +75,8 @@ fn the_constraints_allow_what_the_pods_have() {
             ("allowPrivilegedContainer", privileged),
             ("allowPrivilegeEscalation", escalation),
             ("allowHostPID", host_pid),
+            ("allowHostNetwork", host_network),
+            ("allowHostPorts", host_network),
         ] {
             assert_eq!(allowed[key], has, "{key} of {values}");
         }

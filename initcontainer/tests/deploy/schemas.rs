@@ -22,7 +22,10 @@ fn rows() -> Vec<(&'static str, Value)> {
         (OLDEST, json!({})),
         (
             OLDEST,
-            json!({"engine": "containerd", "hostPrograms": true, "plugin": {"hostService": true}}),
+            json!({
+                "engine": "containerd", "hostPrograms": true, "plugin": {"hostService": true},
+                "monitoring": {"enabled": true},
+            }),
         ),
         (
             OLDEST,

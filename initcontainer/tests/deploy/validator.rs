@@ -1,6 +1,7 @@
 //! Tests of the pod of `helm test`, and of a plugin that is a service of the nodes.
 
 use harness::manifests::{accepted, chart};
+use initcontainer::plugin_argument::PluginArgument;
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, named, words};
@@ -55,7 +56,17 @@ fn a_plugin_of_the_nodes_is_not_in_the_pod() {
         };
         references::check(&objects, &config_maps(&objects));
         let (init, plugin) = (objects.init(), objects.plugin());
-        assert_eq!(words(&init["args"]).last(), Some(&"--plugin-service"));
+        let arguments = words(&init["args"]);
+        let service = arguments.iter().position(|it| *it == "--plugin-service");
+        let expected = ["--plugin-arg=--probes=127.0.0.1:9910"];
+        assert_eq!(arguments[service.unwrap() + 1..], expected);
+        // The kubelet asks the service, so that an update stops at a node whose service fails.
+        let probe = &plugin["readinessProbe"]["httpGet"];
+        assert_eq!(
+            *probe,
+            json!({"host": "127.0.0.1", "path": "/readyz", "port": 9910})
+        );
+        assert_eq!(objects.pod()["hostNetwork"], Value::Null);
         // It holds the lock by which another release is refused.
         let waiting = [
             "wait",
@@ -70,18 +81,73 @@ fn a_plugin_of_the_nodes_is_not_in_the_pod() {
     }
     let host_service =
         |key: &str, value: Value| json!({"plugin": {"hostService": true}, key: value});
+    let allow_from = json!([{"namespaceSelector": {"matchLabels": {"a": "b"}}}]);
+    let mut surge = host_service(
+        "updateStrategy",
+        json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
+    );
+    surge["monitoring"] = json!({"enabled": true});
     let wrong = [
-        host_service("monitoring", json!({"enabled": true})),
-        host_service("takeOver", json!(true)),
-        host_service("nodeLabels", json!(true)),
-        host_service("register", json!("watcher")),
-        host_service("kubeletDir", json!("/k")),
-        host_service("cdiDir", json!("/run/cdi")),
-        host_service("logLevel", json!("debug")),
-        host_service("logFormat", json!("json")),
-        host_service("extraArgs", json!({"plugin": ["--rescan=60"]})),
+        // A NetworkPolicy does not apply to the address of a node.
+        host_service(
+            "monitoring",
+            json!({"enabled": true, "allowFrom": allow_from}),
+        ),
+        // Two pods of a node cannot have the same port of it.
+        surge,
+        host_service("extraEnv", json!({"plugin": [{"name": "A", "value": "b"}]})),
+        host_service("extraArgs", json!({"plugin": ["--probes=127.0.0.1:1"]})),
+        host_service("extraArgs", json!({"plugin": ["--delivery=handler"]})),
+        host_service("extraArgs", json!({"plugin": ["--rescan", "60"]})),
+        host_service("extraArgs", json!({"plugin": ["--config=$HOME"]})),
         json!({"tests": {"resources": {"gpu": 1}}}),
         json!({"tests": {"resources": {"nvidia.com/gpu": 0}}}),
     ];
     assert_eq!(accepted(&wrong).unwrap(), None);
+}
+
+/// The service gets what the plugin in a pod gets. Its metrics are at the node's address, which the pod
+/// has too, so that the PodMonitor finds them.
+#[test]
+fn a_plugin_of_the_nodes_has_the_options_of_the_chart() {
+    let values = json!({
+        "plugin": {"hostService": true},
+        "monitoring": {"enabled": true, "podMonitor": true, "port": 9920},
+        "nodeLabels": true, "takeOver": true, "register": "watcher",
+        "kubeletDir": "/k", "cdiDir": "/run/cdi", "logLevel": "debug", "logFormat": "json",
+        "extraArgs": {"plugin": ["--rescan=60"]},
+    });
+    let Some(objects) = render(&values) else {
+        return;
+    };
+    references::check(&objects, &config_maps(&objects));
+    let arguments = words(&objects.init()["args"]).into_iter();
+    let options: Vec<&str> = arguments
+        .filter_map(|argument| argument.strip_prefix("--plugin-arg="))
+        .collect();
+    let expected = [
+        "--kubelet-dir=/k",
+        "--register=watcher",
+        "--take-over",
+        "--log-level=debug",
+        "--log-format=json",
+        "--node-labels=/etc/kubernetes/node-feature-discovery/features.d/boathook",
+        "--cdi=/run/cdi",
+        "--probes=127.0.0.1:9910",
+        "--http=[::]:9920",
+        "--rescan=60",
+    ];
+    assert_eq!(options, expected);
+    for option in options {
+        option.parse::<PluginArgument>().unwrap();
+    }
+    assert_eq!(objects.pod()["hostNetwork"], true);
+    let ports = json!([{"name": "metrics", "containerPort": 9920}]);
+    assert_eq!(objects.plugin()["ports"], ports);
+
+    // Two pods of a node cannot have the same port of it, so that the earlier one ends first.
+    let metrics = json!({"plugin": {"hostService": true}, "monitoring": {"enabled": true}});
+    let objects = render(&metrics).unwrap();
+    let update = &objects.only("DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"];
+    assert_eq!(*update, json!({"maxUnavailable": "10%"}));
 }

@@ -318,6 +318,53 @@ fn the_plugin_is_installed_for_its_service_alone() {
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
+/// They are in the unit and in the manifest, from which an upgrade takes them. An installation
+/// without them writes a unit without them.
+#[test]
+fn the_plugins_service_has_the_arguments_of_the_operator() {
+    const UNIT: &str = "etc/systemd/system/boathook-plugin.service";
+    let site = with_systemd();
+    site.add_plugin();
+    let start = || {
+        let unit = site.read(UNIT);
+        let mut lines = unit.lines();
+        lines
+            .find_map(|line| line.strip_prefix("ExecStart="))
+            .unwrap()
+            .to_owned()
+    };
+    let install = ["install", "--engine=none", "--plugin-service"];
+    let arguments = ["--plugin-arg=--http=[::]:9911", "--plugin-arg=--take-over"];
+    said(&site.run(&[&install[..], &arguments].concat()));
+    let expected = "/opt/boathook/current/bin/boathook-plugin run --http=[::]:9911 --take-over";
+    assert_eq!(start(), expected);
+    said(&site.run(&["upgrade"]));
+    assert_eq!(start(), expected);
+    said(&site.run(&install));
+    assert_eq!(start(), "/opt/boathook/current/bin/boathook-plugin run");
+
+    // A package's unit has no arguments, and one in /etc takes precedence.
+    fs::remove_file(site.path(UNIT)).unwrap();
+    site.write(
+        "usr/lib/systemd/system/boathook-plugin.service",
+        "[Service]\nExecStart=boathook-plugin run\n",
+    );
+    said(&site.run(&install));
+    assert!(!site.path(UNIT).exists());
+    said(&site.run(&[&install[..], &arguments].concat()));
+    assert_eq!(start(), expected);
+
+    for refused in [
+        &["install", "--plugin-arg=--take-over"][..],
+        &["install", "--plugin-service", "--plugin-arg=list"],
+        &["install", "--plugin-service", "--plugin-arg=--hook=/bin/sh"],
+        &["install", "--plugin-service", "--plugin-arg=--config=a b"],
+    ] {
+        let output = site.run(refused);
+        assert_eq!(output.status.code(), Some(2), "{refused:?}: {output:?}");
+    }
+}
+
 /// With a runtime handler the engine need not know CDI.
 #[test]
 fn the_plugins_service_does_not_rely_on_cdi_beside_a_handler() {

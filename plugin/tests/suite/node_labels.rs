@@ -12,15 +12,18 @@ const LABELS: &str = r#"
 "cards.example/generation" = { value = "{model}", regex = "([0-9]+)$", none_of = ["9"] }
 "#;
 
-/// Returns a node with a class of cards that has labels. The plugin writes the file `labels`.
+/// The file that the plugin writes. Its directory does not exist.
+const FILE: &str = "features.d/labels";
+
+/// Returns a node with a class of cards that has labels. The plugin writes [`FILE`].
 fn node(classes: &[(&str, &str)]) -> Node {
     let node = Node::new(classes);
-    let file = format!("--node-labels={}", node.path("labels").display());
+    let file = format!("--node-labels={}", node.path(FILE).display());
     node.with_arguments(&[&file])
 }
 
 fn read(node: &Node) -> Option<String> {
-    fs::read_to_string(node.path("labels")).ok()
+    fs::read_to_string(node.path(FILE)).ok()
 }
 
 fn wait_for(node: &Node, expected: &str) {
@@ -142,9 +145,10 @@ fn labels_stay_while_a_class_file_is_broken() {
 #[test]
 fn a_file_that_cannot_be_written_is_a_warning() {
     let mut node = Node::new(&[("cards", CARDS)]);
-    let file = format!("--node-labels={}/gone/labels", node.path("host").display());
+    node.write("taken", "");
+    let file = format!("--node-labels={}", node.path("taken/labels").display());
     node = node.with_arguments(&[&file]);
     node.add_card(0, "mark-1", 0);
     let _kubelet = node.serve(MARK_1);
-    node.wait_log("gone/labels: cannot write the labels of the node: No such file or directory");
+    node.wait_log("taken/labels: cannot write the labels of the node: File exists");
 }

@@ -13,13 +13,16 @@ use std::process::Command;
 
 use super::day_two::run_commands;
 use super::restarts::{Arrivals, ROUNDS, count_refused_at_reboot};
-use super::{MEMORY, install_first};
+use super::{MEMORY, install_first, metrics};
 use crate::real_kubernetes::node::Node;
 use crate::real_kubernetes::overlay::{DEVICES, Overlay};
 use crate::real_kubernetes::pod::Pod;
 
 /// The link that enables the service.
 const UNIT: &str = "/etc/systemd/system/multi-user.target.wants/boathook-plugin.service";
+
+/// The file with labels of the node, from which Node Feature Discovery reads them.
+const LABELS: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
 
 /// Runs what the unit $unit says, one command after the other, as systemd does.
 const START: &str = r#"
@@ -50,6 +53,8 @@ fn manifests(node: &Node) -> Result<String> {
     let values = json!({
         "classes": {"enabled": ["dummy-npu"]},
         "plugin": {"hostService": true},
+        "monitoring": {"enabled": true},
+        "nodeLabels": true,
         "resources": {"install": {"limits": {"memory": MEMORY}}},
     });
     let file = node.directory("host-service")?.join("values.json");
@@ -64,10 +69,25 @@ fn start(node: &Node) -> Result<()> {
 }
 
 /// The init container installs the service and enables it. The unit starts before the kubelet, which
-/// is the place that [`reboot`] gives it.
+/// is the place that [`reboot`] gives it. The pod is ready when the service is, and has its metrics.
 pub(super) fn install(node: &Node) -> Result<()> {
     node.kubectl(&[NAMESPACE, "delete", "daemonset", "boathook"])?;
     node.apply(&manifests(node)?)?;
+    node.until("the service is installed", || {
+        Ok(node.shell(&format!("test -e {UNIT}")).is_ok())
+    })?;
+    let ready = ["get", "daemonset", "boathook", "-o"];
+    let ready = [
+        &[NAMESPACE],
+        &ready[..],
+        &["jsonpath={.status.numberReady}"],
+    ]
+    .concat();
+    ensure!(
+        node.kubectl(&ready)?.trim() == "0",
+        "ready without the service"
+    );
+    start(node)?;
     node.rolled_out()?;
     let unit = node.shell(&format!("cat {UNIT}"))?;
     let order = unit.lines().filter(|line| line.starts_with("Before="));
@@ -77,11 +97,13 @@ pub(super) fn install(node: &Node) -> Result<()> {
             .any(|line| line.contains("kubelet.service")),
         "{unit}"
     );
-    start(node)?;
     node.until_devices()?;
     Pod::new(Overlay::Cdi, "by-the-service", 2)
         .run(node)?
-        .number(2)
+        .number(2)?;
+    let labels = node.shell(&format!("cat {LABELS}"))?;
+    ensure!(labels.contains("dummy.com/npu.count=64"), "{labels}");
+    metrics(node)
 }
 
 pub(super) fn reboot(node: &Node) -> Result<()> {
