@@ -1,6 +1,7 @@
 //! Parses class files and config.toml strictly. An error names the file, the line and the key. For
 //! an unknown key it also names the most similar known key.
 
+mod deserializer;
 mod error;
 mod json;
 mod layers;
