@@ -56,16 +56,17 @@ impl fmt::Display for RegistryName {
     }
 }
 
-/// Returns whether a text can be a component of the path in the name of an image. Such a component
-/// consists of lower-case letters and digits, with single separators between them.
+/// Returns whether a text can be a component of the path in the name of an image: lower-case letters
+/// and digits, with a separator between them, which is a dot, one or two underscores, or any number
+/// of hyphens (OCI distribution spec 1.1, "Pulling manifests").
 fn is_path_component(text: &str) -> bool {
     let is_letter_or_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let mut separators = text.split(is_letter_or_digit).filter(|part| !part.is_empty());
     text.starts_with(is_letter_or_digit)
         && text.ends_with(is_letter_or_digit)
-        && text
-            .chars()
-            .all(|c| is_letter_or_digit(c) || matches!(c, '.' | '_' | '-'))
-        && !text.contains("..")
+        && separators.all(|separator| {
+            matches!(separator, "." | "_" | "__") || separator.chars().all(|c| c == '-')
+        })
 }
 
 #[cfg(test)]
@@ -98,6 +99,10 @@ mod tests {
             ("registry.example/boathook:0.1.0", Some("has the part")),
             ("registry.example/boathook@sha256:0", Some("has the part")),
             ("registry.example/a..b", Some("has the part")),
+            ("registry.example/a._b", Some("has the part")),
+            ("registry.example/a___b", Some("has the part")),
+            ("registry.example/-a", Some("has the part")),
+            ("registry.example/a__b/c--d.e_f", None),
         ] {
             match (text.parse::<RegistryName>(), refusal) {
                 (Ok(name), None) => assert_eq!(name.to_string(), text),
