@@ -61,7 +61,9 @@ impl fmt::Display for RegistryName {
 /// of hyphens (OCI distribution spec 1.1, "Pulling manifests").
 fn is_path_component(text: &str) -> bool {
     let is_letter_or_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let mut separators = text.split(is_letter_or_digit).filter(|part| !part.is_empty());
+    let mut separators = text
+        .split(is_letter_or_digit)
+        .filter(|part| !part.is_empty());
     text.starts_with(is_letter_or_digit)
         && text.ends_with(is_letter_or_digit)
         && separators.all(|separator| {

@@ -168,7 +168,15 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> R
         let command = format_restart_command(engine, plan.record.is_none());
         format!("{engine} is configured but not restarted; restart it, such as by `{command}`")
     };
-    let action = reload_engine(host, engine).with_context(describe_failure)?;
+    // After a failed reload only a restart is left.
+    let describe_failed_reload = || {
+        let command = format_restart_command(engine, true);
+        format!(
+            "boathook is installed, and {engine} is configured but not restarted; restart it when \
+             its containers may end, such as by `{command}`"
+        )
+    };
+    let action = reload_engine(host, engine).with_context(describe_failed_reload)?;
     if let Some(record) = &plan.record {
         let is_loaded =
             || runtime_config::find_load_state(host, engine, record) != LoadState::NotLoaded;

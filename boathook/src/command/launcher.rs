@@ -135,8 +135,8 @@ impl Launcher {
             ),
             Launcher::Docker => format!(
                 "create the container with `docker run --runtime {RUNTIME_HANDLER_NAME} ...`, with compose \
-                 `runtime: {RUNTIME_HANDLER_NAME}` in the service, or make it the default with `boathook-init \
-                 install --engine docker --set-default`"
+                 `runtime: {RUNTIME_HANDLER_NAME}` in the service, or make it the default: add `--set-default` to \
+                 the options of your `boathook-init install`"
             ),
             Launcher::Podman => "install the hook with `boathook-init install --engine podman`, \
                                  then create the container again"

@@ -332,14 +332,19 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
         directories.any(|directory| Path::new(path).starts_with(directory))
     };
     let to_finding = |path: String| {
+        // The chart mounts this file for a class that names a group.
+        if path == GROUP_FILE_PATH {
+            let text = format!(
+                "the plugin's container needs {path}: the chart mounts it for a class of its \
+                 value `classes.own`, otherwise with `hostGroups: true`, and a kustomization with \
+                 the component host-groups"
+            );
+            return Finding::new(Severity::Note, "plugin", text);
+        }
         let text = format!("{path} is not mounted in the plugin's container");
-        let alternative = if path == GROUP_FILE_PATH {
-            "write the number of the group, `gid`, in place of `group`".to_owned()
-        } else {
-            format!("read it from one of {}", PLUGIN_HOST_DIRS.join(", "))
-        };
         Finding::new(Severity::Error, "plugin", text).with_fix(format!(
-            "{alternative}, or mount it in the DaemonSet at /host{path}"
+            "read it from one of {}, or mount it in the DaemonSet at /host{path}",
+            PLUGIN_HOST_DIRS.join(", ")
         ))
     };
     let paths = class.spec.list_read_paths().into_iter();

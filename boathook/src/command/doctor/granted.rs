@@ -40,7 +40,9 @@ pub(super) fn examine_grants(
             .iter()
             .any(|step| step.owners.iter().any(|owner| owner.is_class(&grant.class)));
         let awaited_findings: Vec<Finding> = examine_awaited_devices(grant).collect();
-        if !awaited_findings.is_empty() && !grant.has_host_devices {
+        // A request with `?` asks for the device also after it was unplugged.
+        let may_wait = !awaited_findings.is_empty() || !grant.fulfilled_requests.is_empty();
+        if may_wait && !grant.has_host_devices {
             follower_finding = missing_follower::find_missing_follower(config);
         }
         findings.extend(awaited_findings);
