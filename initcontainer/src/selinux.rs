@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 use initcontainer::host::Host;
 use initcontainer::step::Step;
+use runtime_config::Change;
 
 use crate::output::Output;
 use crate::restart::chroot_to_host;
@@ -22,7 +23,8 @@ const PROGRAM_TYPE: &str = "bin_t";
 /// The value of PATH with which this module calls programs of the host.
 const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Sets the SELinux types of the files that an installation of `version` has made. If this fails,
+/// Sets the SELinux types of the files that an installation of `version` has made, also of those in
+/// directories of engines, systemd and udev. If this fails,
 /// only a note is reported, because the installation is complete.
 pub(crate) fn set_selinux_types(
     host: &Host,
@@ -36,10 +38,29 @@ pub(crate) fn set_selinux_types(
     }
     chroot_to_host(host)?;
     let directories = host.directories();
+    let own_dirs = [&directories.programs_dir, &directories.config_dir];
     let mut restorecon = Command::new("restorecon");
-    restorecon.args(["-R", "-i"]);
-    restorecon.args([&directories.programs_dir, &directories.config_dir]);
+    restorecon.args(["-R", "-i"]).args(own_dirs);
     let mut commands = vec![restorecon];
+    // A new file has the type of its directory, or another one that depends on its author. Policies
+    // have types of their own for the files of some directories, such as udev's rules.
+    let is_own = |path: &&Path| own_dirs.iter().any(|own_dir| path.starts_with(own_dir));
+    let written_paths: Vec<&Path> = steps
+        .iter()
+        .filter(|step| {
+            matches!(
+                step,
+                Step::Change(Change::MakeDir { .. } | Change::Write { .. })
+            )
+        })
+        .map(Step::path)
+        .filter(|path| !is_own(path))
+        .collect();
+    if !written_paths.is_empty() {
+        let mut restorecon = Command::new("restorecon");
+        restorecon.arg("-i").args(written_paths);
+        commands.push(restorecon);
+    }
     if !directories.programs_dir.starts_with(LABELLED_DIR) {
         let mut chcon = Command::new("chcon");
         chcon.args(["-R", "-t", PROGRAM_TYPE]);
@@ -53,7 +74,7 @@ pub(crate) fn set_selinux_types(
                 .trim_start_matches(&format!("PATH={PROGRAM_SEARCH_PATH} "))
                 .to_owned();
             output.report_note(&format!(
-                "SELinux: `{command_line}` failed: {problem}; run it, or services may not execute the programs"
+                "SELinux: `{command_line}` failed: {problem}; run it, or services may not use these files"
             ));
         }
     }

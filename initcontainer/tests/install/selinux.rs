@@ -72,9 +72,33 @@ fn files_get_the_types_of_the_policy() {
         take_calls(&site),
         format!(
             "restorecon -R -i /var/lib/boathook /etc/boathook\n\
+             restorecon -i /var/lib/boathook.toml\n\
              chcon -R -t bin_t /var/lib/boathook/{VERSION}/bin\n"
         )
     );
+}
+
+#[test]
+fn files_of_engines_and_of_udev_get_their_types_too() {
+    let Some(site) = host(0) else {
+        return;
+    };
+    site.make_dirs(&["etc/systemd/system", "etc/udev", "run/systemd/system"]);
+    said(&site.run(&["install", "--engine", "docker"]));
+    let calls = take_calls(&site);
+    let labelled = calls.lines().last().unwrap_or_default();
+    for file in [
+        "/etc/docker/daemon.json",
+        "/etc/systemd/system/boathook-follow.service",
+        "/etc/udev/rules.d/71-boathook-cdi.rules",
+    ] {
+        assert!(site.path(&file[1..]).exists(), "{file}");
+        assert!(labelled.starts_with("restorecon -i "), "{calls}");
+        assert!(
+            labelled.split(' ').any(|word| word == file),
+            "{file}: {calls}"
+        );
+    }
 }
 
 #[test]
