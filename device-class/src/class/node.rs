@@ -54,7 +54,7 @@ pub struct Node {
     #[serde(default)]
     pub access: Access,
     /// The mode of the node in the container, in octal, such as `0660`. If `mode`, `gid` or `group`
-    /// is set, the container gets a new node instead of a mount of the host's node.
+    /// is set, or SELinux labels the container, it gets a new node instead of a mount of the host's.
     pub mode: Option<NodeMode>,
     /// The group id (gid) that owns the node in the container.
     pub gid: Option<GroupId>,

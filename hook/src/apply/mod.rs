@@ -125,10 +125,11 @@ pub fn prepare_and_open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
     syscall_support: SyscallSupport,
+    mount_label: Option<&str>,
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let host = SourceRoot::open(&config.host_root, syscall_support.resolver())?;
     prepare::prepare_devices(plan, &config.host_root)?;
-    sources::open_sources(plan, &host, syscall_support)
+    sources::open_sources(plan, &host, syscall_support, mount_label)
 }
 
 /// Fails if the plan has a mask (a mount that hides files) that the container could unmount. This
@@ -165,7 +166,8 @@ pub(crate) fn apply_plan(
     let prepare_result = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
     prepare_result.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();
-    let steps = sources::open_sources(plan, &host, syscall_support)?;
+    let mount_label = bundle.mount_label.as_deref();
+    let steps = sources::open_sources(plan, &host, syscall_support, mount_label)?;
     let namespace =
         ContainerNamespace::from_pid(state.pid, &bundle.rootfs, syscall_support.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
@@ -174,7 +176,6 @@ pub(crate) fn apply_plan(
     let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs_paths, syscall_support.resolver())?;
-    let mount_label = bundle.mount_label.as_deref();
     attach_steps(steps, &root, syscall_support, mount_label, &mut warnings)?;
     if let Some(interface_moves) = interface_moves {
         warnings.extend(interface_moves.move_interfaces()?);

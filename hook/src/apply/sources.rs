@@ -44,6 +44,8 @@ pub enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
+        /// The mode and the owner of the host's node.
+        host_node_access: DeviceAccess,
         /// The mode and the owner of the node if it is created in the container. `None` means that
         /// the host's node is mounted.
         created_node_access: Option<DeviceAccess>,
@@ -80,14 +82,20 @@ pub enum OpenedAction<'p> {
 
 /// Opens the files of the host that the steps mount. Fails if a file does not exist, has another
 /// kind than planned, or is another device than planned.
+///
+/// `mount_label` is the SELinux label of the container's file systems. A container that has one
+/// gets nodes of its own, which have this label: SELinux denies it most nodes with the labels of
+/// the host, which the mounts of these nodes would have. Runtimes also create the nodes that a user
+/// requests directly (`--device`).
 pub(super) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
     syscall_support: SyscallSupport,
+    mount_label: Option<&str>,
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let mut opened_steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
-        let opened_action = open_step(&step.action, host, syscall_support);
+        let opened_action = open_step(&step.action, host, syscall_support, mount_label);
         if let Some(action) =
             opened_action.map_err(|error| error.with_owner_labels(&step.owner_labels))?
         {
@@ -110,8 +118,9 @@ fn open_step<'p>(
     action: &'p Action,
     host: &SourceRoot,
     syscall_support: SyscallSupport,
+    mount_label: Option<&str>,
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
-    let open = |mount: &BindMount| open_source(host, mount, None, syscall_support);
+    let open = |mount: &BindMount| open_file(host, mount, syscall_support);
     Ok(Some(match action {
         // These actions have no source: devices were prepared before, rules are added to the
         // cgroup, and network interfaces are moved at the end.
@@ -122,12 +131,20 @@ fn open_step<'p>(
             mount,
             number,
             created_node_permissions,
-        } => OpenedAction::Node {
-            source: open_source(host, mount, Some(*number), syscall_support)?,
-            path: &mount.path,
-            number: *number,
-            created_node_access: created_node_permissions.map(to_device_access),
-        },
+        } => {
+            let node = host.open_file(&mount.source)?;
+            node.expect_device_number(*number)?;
+            let host_node_access = node.device_access();
+            OpenedAction::Node {
+                source: to_source(&node, mount, syscall_support)?,
+                path: &mount.path,
+                number: *number,
+                host_node_access,
+                created_node_access: created_node_permissions
+                    .map(to_device_access)
+                    .or_else(|| mount_label.map(|_| host_node_access)),
+            }
+        }
         Action::MakeNode {
             path,
             number,
@@ -203,37 +220,28 @@ pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     }
 }
 
-/// Opens a file of the host. If `number` is not `None`, the file must be the device node with this
-/// number. Otherwise it must have one of the planned kinds.
-fn open_source(
+/// Opens a file of the host, which must have one of the planned kinds.
+fn open_file(
     host: &SourceRoot,
     mount: &BindMount,
-    number: Option<DeviceNumber>,
     syscall_support: SyscallSupport,
 ) -> Result<Source, ApplyError> {
-    let file = match number {
-        Some(number) => {
-            let node = host.open_file(&mount.source)?;
-            node.expect_device_number(number)?;
-            node
-        }
-        None => {
-            let file = host.open_file_without_links(&mount.source)?;
-            check_kind(&file, mount.source_kinds)?;
-            file
-        }
-    };
+    let file = host.open_file_without_links(&mount.source)?;
+    check_kind(&file, mount.source_kinds)?;
+    to_source(&file, mount, syscall_support)
+}
+
+fn to_source(
+    file: &HostFile,
+    mount: &BindMount,
+    syscall_support: SyscallSupport,
+) -> Result<Source, ApplyError> {
     let depth = if mount.recursive {
         MountDepth::Recursive
     } else {
         MountDepth::Single
     };
-    Ok(Source::new(
-        &file,
-        mount.attributes,
-        depth,
-        syscall_support,
-    )?)
+    Ok(Source::new(file, mount.attributes, depth, syscall_support)?)
 }
 
 fn check_kind(file: &HostFile, permitted_kinds: &[SourceKind]) -> Result<(), ApplyError> {
@@ -318,12 +326,54 @@ mod tests {
             };
             let syscall_support = SyscallSupport::probe();
             let host = SourceRoot::open(Path::new("/"), syscall_support.resolver()).unwrap();
-            let error = match open_sources(&plan, &host, syscall_support) {
+            let error = match open_sources(&plan, &host, syscall_support, None) {
                 Ok(_) => panic!("opened in spite of: {reason}"),
                 Err(error) => crate::log::format_error_chain(&error),
             };
             assert!(error.starts_with("npu-0: "), "{error}");
             assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    /// With SELinux a container opens nodes of its own label, and most of the host's it does not.
+    #[test]
+    fn a_container_with_a_label_gets_a_node_of_its_own() {
+        let null_device = Path::new("/dev/null");
+        let host_access = DeviceAccess {
+            mode: Mode::from_bits_truncate(0o666),
+            uid: Uid::from_raw(0),
+            gid: Gid::from_raw(0),
+        };
+        let label = "system_u:object_r:container_file_t:s0:c1,c2";
+        for (mount_label, planned_mode, created_mode) in [
+            (None, None, None),
+            (None, Some(0o640), Some(0o640)),
+            (Some(label), None, Some(0o666)),
+            (Some(label), Some(0o640), Some(0o640)),
+        ] {
+            let mut action = node(null_device, 1, 3);
+            if let Action::Node {
+                created_node_permissions,
+                ..
+            } = &mut action
+            {
+                *created_node_permissions =
+                    planned_mode.map(|mode| NodePermissions { mode, gid: 0 });
+            }
+            let syscall_support = SyscallSupport::probe();
+            let host = SourceRoot::open(Path::new("/"), syscall_support.resolver()).unwrap();
+            let opened = open_step(&action, &host, syscall_support, mount_label).unwrap();
+            let Some(OpenedAction::Node {
+                host_node_access,
+                created_node_access,
+                ..
+            }) = opened
+            else {
+                panic!("no node");
+            };
+            assert_eq!(host_node_access, host_access);
+            let created_mode = created_mode.map(Mode::from_bits_truncate);
+            assert_eq!(created_node_access.map(|access| access.mode), created_mode);
         }
     }
 }

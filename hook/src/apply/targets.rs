@@ -50,13 +50,28 @@ pub fn attach_steps(
                 source,
                 path,
                 number,
-                created_node_access,
-            } => match choose_node_access(created_node_access, path, root, warnings) {
-                Some(created_node_access) => {
-                    create_device_node(path, number, created_node_access, &mut parent_cache)
+                host_node_access,
+                created_node_access: Some(access),
+            } => {
+                if root.can_create_device_nodes() {
+                    match create_device_node(path, number, access, &mut parent_cache) {
+                        // Another file is at the path, such as a node of an outdated CDI
+                        // specification. The host's node covers it, if it serves as well.
+                        Err(error) if access == host_node_access && error.is_path_unusable() => {
+                            mount_at_path(source, path, &mut parent_cache, &mut mounter)
+                        }
+                        result => result,
+                    }
+                } else {
+                    if access != host_node_access {
+                        warnings.push(describe_node_of_host(path, access));
+                    }
+                    mount_at_path(source, path, &mut parent_cache, &mut mounter)
                 }
-                None => mount_at_path(source, path, &mut parent_cache, &mut mounter),
-            },
+            }
+            OpenedAction::Node { source, path, .. } => {
+                mount_at_path(source, path, &mut parent_cache, &mut mounter)
+            }
             OpenedAction::MakeNode {
                 path,
                 number,
@@ -146,28 +161,15 @@ pub fn remove_outdated_masks(
     })
 }
 
-/// Returns the mode and the owner of a node that is created in the container. Returns `None` if the
-/// host's node is mounted instead.
-///
-/// If a node should be created, but the container's user namespace does not allow device nodes,
-/// adds a warning and returns `None`.
-fn choose_node_access(
-    planned_access: Option<DeviceAccess>,
-    path: &Path,
-    root: &ContainerRoot,
-    warnings: &mut Vec<String>,
-) -> Option<DeviceAccess> {
-    let access = planned_access?;
-    if root.can_create_device_nodes() {
-        return Some(access);
-    }
-    warnings.push(format!(
+/// Returns the warning that a container has the host's node, because its user namespace does not
+/// allow device nodes, although its node should have another mode or owner.
+fn describe_node_of_host(path: &Path, access: DeviceAccess) -> String {
+    format!(
         "{}: the container has a user namespace and gets the host's node; to open it, its user \
          has to be in the host's group that owns it, not in {}",
         path.display(),
         access.gid
-    ));
-    None
+    )
 }
 
 fn not_on_host_error(path: &Path, created_node: &CreatedNode) -> ApplyError {
@@ -292,9 +294,19 @@ fn mount_file<'p>(
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use device_class::device::DeviceKind;
+    use injection_plan::plan::{
+        Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind,
+    };
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+    use crate::apply::sources::open_sources;
     use crate::container::Resolver;
+    use crate::mount::SourceRoot;
 
     /// A directory is resolved once for the steps in a row that are in it, and again after a
     /// directory was mounted, which may have covered it.
@@ -339,6 +351,65 @@ mod tests {
             assert_eq!(kind, expected_kind, "{path}");
             let link = fs::read_link(top.path().join(&path[1..])).ok();
             assert_eq!(link.as_deref(), text.map(Path::new), "{path}");
+        }
+    }
+
+    /// A new node replaces no file of the container. The host's node covers it, as it would without
+    /// a label.
+    #[test]
+    fn a_file_in_the_way_of_a_new_node_is_covered() {
+        if !nix::unistd::geteuid().is_root() {
+            return skip::report(module_path!(), "needs root");
+        }
+        let null_device = Path::new("/dev/null");
+        let number = DeviceNumber {
+            kind: DeviceKind::Character,
+            major: 1,
+            minor: 3,
+        };
+        let plan = InjectionPlan {
+            steps: vec![InjectionStep {
+                action: Action::Node {
+                    mount: BindMount {
+                        source: null_device.to_owned(),
+                        path: null_device.to_owned(),
+                        source_kinds: &[SourceKind::Device],
+                        recursive: false,
+                        attributes: MountAttributes::default(),
+                        is_optional: false,
+                        is_image_module: false,
+                    },
+                    number,
+                    created_node_permissions: None,
+                },
+                owner_labels: "null".to_owned(),
+                owners: Vec::new(),
+            }],
+            ..InjectionPlan::default()
+        };
+        // The mount namespace of another thread keeps the mount away from this machine.
+        let attach = move |has_file: bool| {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let (none, flags) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+            mount(none, "/", none, flags, none).unwrap();
+            let top = tempfile::tempdir().unwrap();
+            let node = top.path().join("dev/null");
+            fs::create_dir(top.path().join("dev")).unwrap();
+            if has_file {
+                fs::write(&node, "").unwrap();
+            }
+            let support = SyscallSupport::probe();
+            let host = SourceRoot::open(Path::new("/"), support.resolver()).unwrap();
+            let steps = open_sources(&plan, &host, support, Some("label")).unwrap();
+            let root = ContainerRoot::open(top.path(), support.resolver()).unwrap();
+            attach_steps(steps, &root, support, None, &mut Vec::new()).unwrap();
+            assert_eq!(fs::metadata(&node).unwrap().rdev(), 0x103);
+            let is_mounted = umount2(&node, MntFlags::MNT_DETACH).is_ok();
+            assert_eq!(is_mounted, has_file);
+        };
+        for has_file in [false, true] {
+            let attach = attach.clone();
+            std::thread::spawn(move || attach(has_file)).join().unwrap();
         }
     }
 }

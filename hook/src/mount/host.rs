@@ -6,9 +6,13 @@ use std::rc::Rc;
 
 use device_class::host::{DeviceKind, DeviceNumber};
 use host_files::rooted_path;
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid};
 
 use super::{Error, Result};
-use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, find_device_number};
+use crate::container::{
+    DeviceAccess, FileKind, Handle, Identity, Resolver, RootDir, find_device_number,
+};
 
 /// The host's root directory, or another directory that contains a root file system, such as
 /// `/host` or a driver root. Paths are resolved inside the directory, and cannot lead out of it.
@@ -84,6 +88,16 @@ impl HostFile {
     /// Returns the path by which the file was opened, relative to the root in which it was found.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the mode and the owner of the file, for a device node that is created like it.
+    pub fn device_access(&self) -> DeviceAccess {
+        let stat = self.handle.stat();
+        DeviceAccess {
+            mode: Mode::from_bits_truncate(stat.st_mode),
+            uid: Uid::from_raw(stat.st_uid),
+            gid: Gid::from_raw(stat.st_gid),
+        }
     }
 
     pub(super) fn handle(&self) -> &Handle {

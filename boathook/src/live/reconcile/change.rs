@@ -65,7 +65,8 @@ impl LockedContainer {
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
         let syscall_support = self.container.syscall_support.for_running_container()?;
-        let opened_steps = apply::prepare_and_open_sources(plan, config, syscall_support)?;
+        let label = self.container.bundle.mount_label.as_deref();
+        let opened_steps = apply::prepare_and_open_sources(plan, config, syscall_support, label)?;
         let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
         let mut new_content = AttachmentRecord {
             files: predict_files(&opened_steps, namespace, &stale_content.files)?,
@@ -145,7 +146,6 @@ impl LockedContainer {
             let root = self.container.enter()?;
             remove_files(stale_content, &root)?;
             apply::remove_outdated_masks(&opened_steps, &root)?;
-            let label = self.container.bundle.mount_label.as_deref();
             Ok(apply::attach_steps(
                 opened_steps,
                 &root,

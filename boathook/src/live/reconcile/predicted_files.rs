@@ -93,9 +93,21 @@ impl FilePrediction<'_> {
                 number,
                 created_node_access: Some(_),
                 path,
-                source: _,
+                ..
             } if self.namespace.can_create_device_nodes() => {
-                (*path, CreatedFileKind::Node(to_st_rdev(*number)))
+                let number = to_st_rdev(*number);
+                let is_stale = |file: &CreatedFile| file.path == **path;
+                let is_covered = !self.stale_files.iter().any(is_stale)
+                    && self
+                        .namespace
+                        .open_entry(path)?
+                        .is_some_and(|entry| entry.stat().st_rdev != number);
+                let kind = if is_covered {
+                    CreatedFileKind::BindMountedNode(number)
+                } else {
+                    CreatedFileKind::Node(number)
+                };
+                (*path, kind)
             }
             OpenedAction::MakeNode { path, number, .. } => {
                 (*path, CreatedFileKind::Node(to_st_rdev(*number)))
