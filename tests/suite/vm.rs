@@ -1,6 +1,7 @@
 //! Devices of real drivers, in a virtual machine (`make test-vm`): containers use them, on
 //! Debian's kernels, with systemd, udev, AppArmor and the engines as users have them.
 
+mod apparmor;
 mod boot;
 mod can;
 mod case;
@@ -39,6 +40,7 @@ const HARDWARE: [&str; 5] = [
 fn all_cases() -> Vec<Case> {
     [
         devices::CASES,
+        apparmor::CASES,
         usb::CASES,
         follow::CASES,
         late::CASES,
