@@ -73,6 +73,8 @@ fn late_boot(vm: &mut Vm) -> Result<String> {
 }
 
 /// Creates a container, or the unit that creates it at each start.
+/// The unit removes a container with its name first, because the machine may be down before an
+/// engine has removed one that it has killed.
 fn set_up(vm: &mut Vm, engine: &str, name: &str, start: &Start) -> Result<()> {
     let runtime = match engine {
         "docker" => "--runtime boathook",
@@ -88,7 +90,7 @@ fn set_up(vm: &mut Vm, engine: &str, name: &str, start: &Start) -> Result<()> {
         Start::Unit => format!(
             "cat >/etc/systemd/system/{name}.service <<'END'\n\
              [Unit]\nWants={engine}.service\nAfter={engine}.service\n\
-             [Service]\nExecStart={run} --rm {program}\nExecStop={engine} kill {name}\nRestart=always\n\
+             [Service]\nExecStartPre=-{engine} rm -f {name}\nExecStart={run} --rm {program}\nExecStop={engine} kill {name}\nRestart=always\n\
              [Install]\nWantedBy=multi-user.target\nEND\n\
              systemctl enable --now {name}"
         ),
