@@ -37,7 +37,7 @@ exec podman run --rm "${options[@]}" --rootfs /run/full/root "$@"
 "#;
 
 /// Opens a device that was given, and one that was not (/dev/loop-control).
-const OPEN: &str = "(exec 3<>/dev/fuse) 2>/dev/null && echo opened || echo lost; \
+const OPEN: &str = "[ -c /dev/fuse ] && (exec 3<>/dev/fuse) 2>/dev/null && echo opened || echo lost; \
                     [ -e /dev/other ] || mknod /dev/other c 10 237; \
                     (exec 3<>/dev/other) 2>&1 | grep -o 'not permitted'";
 
