@@ -82,6 +82,17 @@ impl Mirror {
         })
     }
 
+    /// Returns the repository of Debian 13, at the address of [`Self::address_of_debian`].
+    pub(crate) fn of_debian_trixie() -> Result<Self> {
+        Ok(Self {
+            release: "trixie".to_string(),
+            address: Some(Self::address_of_debian()?),
+            components: "main",
+            keyring: None,
+            script: None,
+        })
+    }
+
     /// Returns the repository of Ubuntu 18.04. Its key is among the tests' files, because Debian
     /// has no package with it.
     pub(crate) fn of_ubuntu_18_04() -> Self {

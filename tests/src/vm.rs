@@ -11,6 +11,7 @@ mod disks;
 mod kernel;
 mod once;
 mod payload;
+mod security_module;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -30,6 +31,7 @@ use channel::Channel;
 pub use kernel::Kernel;
 pub use once::run_once;
 pub use payload::Payload;
+pub use security_module::SecurityModule;
 
 use crate::captured::Captured;
 use crate::{mirror, privilege, scratch};
@@ -66,16 +68,22 @@ pub struct Vm {
     directory: TempDir,
     agent: Channel,
     monitor: Channel,
+    security_module: SecurityModule,
 }
 
 impl Vm {
-    /// Boots a kernel, and copies the payload's files to the machine. `devices` are additional
-    /// options of QEMU, in which `{dir}` stands for [`Vm::directory`].
-    pub fn boot(kernel: &Kernel, devices: &str, payload: &Payload) -> Result<Self> {
-        let root = disks::root(kernel.architecture())?;
+    /// Boots a kernel with a security module, and copies the payload's files to the machine.
+    /// `devices` are additional options of QEMU, in which `{dir}` stands for [`Vm::directory`].
+    pub fn boot(
+        kernel: &Kernel,
+        security_module: SecurityModule,
+        devices: &str,
+        payload: &Payload,
+    ) -> Result<Self> {
+        let root = disks::root(kernel.architecture(), security_module)?;
         let directory = scratch::directory("vm")?;
         let at = directory.path();
-        let mut command = qemu(kernel, &root, "snapshot=on", at)?;
+        let mut command = qemu(kernel, security_module, &root, "snapshot=on", at)?;
         command
             .args(options(&format!("{AGENT} {devices}"), at))
             .args(["-drive", &drive(&payload.archive(), "snapshot=on")])
@@ -86,6 +94,7 @@ impl Vm {
             agent: Channel::new(at.join("agent")),
             monitor: Channel::new(at.join("monitor")),
             directory,
+            security_module,
         };
         vm.monitor("qmp_capabilities", json!({}))?;
         vm.wait_until_up()?;
@@ -106,9 +115,11 @@ impl Vm {
     /// Runs lines of a shell until one fails.
     pub fn try_run(&mut self, lines: &str) -> Result<Captured> {
         let start = Instant::now();
+        let (program, first_arguments) = self.security_module.shell();
+        let arguments = [first_arguments, &["-euo", "pipefail", "-c", lines]].concat();
         let shell = json!({
-            "path": "/bin/bash",
-            "arg": ["-euo", "pipefail", "-c", lines],
+            "path": program,
+            "arg": arguments,
             "env": [PATH, "HOME=/root", "LC_ALL=C"],
             "capture-output": true,
         });
@@ -181,10 +192,20 @@ impl Vm {
 /// Returns the command of QEMU with a kernel, whose first disks are the root file system and the
 /// modules. The initramfs expects them in this order. `written` is the option that tells what
 /// happens to data that is written to the root file system.
-fn qemu(kernel: &Kernel, root: &Path, written: &str, directory: &Path) -> Result<Command> {
+fn qemu(
+    kernel: &Kernel,
+    security_module: SecurityModule,
+    root: &Path,
+    written: &str,
+    directory: &Path,
+) -> Result<Command> {
     let files = kernel.files()?;
     let architecture = kernel.architecture();
-    let append = format!("{} {COMMAND_LINE}", architecture.command_line());
+    let append = format!(
+        "{} {COMMAND_LINE} {}",
+        architecture.command_line(),
+        security_module.command_line()
+    );
     let mut command = Command::new(architecture.qemu());
     command
         .args(options(architecture.machine(), directory))

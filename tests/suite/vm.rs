@@ -14,10 +14,11 @@ mod late_boot;
 mod late_devices;
 mod pci;
 mod rdma;
+mod selinux;
 mod stick;
 mod usb;
 
-use harness::vm::{self, Architecture, Kernel, Payload, Vm};
+use harness::vm::{self, Architecture, Kernel, Payload, SecurityModule, Vm};
 
 use case::{Case, Outcome};
 
@@ -77,25 +78,42 @@ fn containers_use_devices_of_real_drivers() {
         println!("Linux {}", kernel.version().unwrap());
         let is_chosen =
             |case: &&Case| cases.is_empty() || cases.split(' ').any(|name| name == case.name);
-        let all = all_cases();
-        for (case, outcome) in run(&kernel, all.iter().filter(is_chosen)) {
-            if let Outcome::Failed(_) = outcome {
-                failed.push(format!("{name}: {case}: {outcome}"));
+        let all = [
+            (SecurityModule::AppArmor, all_cases()),
+            (SecurityModule::Selinux, selinux::CASES.to_vec()),
+        ];
+        for (security_module, cases) in &all {
+            let chosen: Vec<&Case> = cases.iter().filter(is_chosen).collect();
+            for (case, outcome) in run(&kernel, *security_module, &chosen) {
+                if let Outcome::Failed(_) = outcome {
+                    failed.push(format!("{name}: {case}: {outcome}"));
+                }
             }
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Boots a kernel, installs Boathook, and runs the cases.
-fn run<'a>(kernel: &Kernel, cases: impl Iterator<Item = &'a Case>) -> Vec<(&'a str, Outcome)> {
+/// Boots a kernel, installs Boathook, and runs the cases. Without a case nothing is booted.
+fn run<'a>(
+    kernel: &Kernel,
+    security_module: SecurityModule,
+    cases: &[&'a Case],
+) -> Vec<(&'a str, Outcome)> {
+    if cases.is_empty() {
+        return Vec::new();
+    }
     let payload = Payload::new().unwrap();
     let start = std::time::Instant::now();
-    let mut vm = Vm::boot(kernel, &HARDWARE.join(" "), &payload).unwrap();
-    println!("  {:>4} s  booted", start.elapsed().as_secs());
+    let mut vm = Vm::boot(kernel, security_module, &HARDWARE.join(" "), &payload).unwrap();
+    println!(
+        "  {:>4} s  booted, {security_module:?}",
+        start.elapsed().as_secs()
+    );
     host::install(&mut vm).unwrap();
     println!("  {:>4} s  installed", start.elapsed().as_secs());
     cases
+        .iter()
         .map(|case| {
             let outcome = case.run(&mut vm);
             println!(

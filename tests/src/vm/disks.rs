@@ -10,19 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::once::{run_init, write_init};
-use super::{Architecture, Kernel};
+use super::{Architecture, Kernel, SecurityModule};
 use crate::captured::Captured;
 use crate::fingerprint;
-use crate::mirror::Mirror;
 use crate::rootfs::cached;
-
-/// The packages of the root file system: systemd, the guest agent, engines, and programs that use
-/// devices in containers.
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,udev,kmod,qemu-guest-agent,runc,crun,\
-                        containerd,docker.io,podman,conmon,containernetworking-plugins,netavark,\
-                        aardvark-dns,iproute2,iptables,apparmor,uidmap,slirp4netns,fuse-overlayfs,\
-                        fuse3,rdma-core,ibverbs-utils,ibverbs-providers,rdmacm-utils,usbutils,\
-                        pciutils,ca-certificates,busybox-static";
 
 /// The time limit for installing the packages of another architecture in an emulated machine.
 const INSTALLATION: Duration = Duration::from_secs(3600);
@@ -40,31 +31,28 @@ const MASKED: [&str; 6] = [
 /// The size of the image, which is larger than the packages need.
 const SIZE: &str = "4G";
 
-/// The commands that are run after the packages are installed. Docker is not started at boot, but
-/// when a program connects to its socket (docker.socket).
-const FINISH: &str = "rm /etc/systemd/system/multi-user.target.wants/docker.service
-                      rm -rf /var/cache/apt/archives /var/lib/apt/lists";
-
 /// Returns the path of the image with the root file system, to which nothing may be written.
-pub(super) fn root(architecture: Architecture) -> Result<PathBuf> {
+pub(super) fn root(architecture: Architecture, security_module: SecurityModule) -> Result<PathBuf> {
     let machine = [PathBuf::from("/etc/os-release")];
     let is_own = Architecture::of_this_machine() == Some(architecture);
     // The name contains a hash of the packages and commands, so that other ones make another image.
-    let packages = fingerprint::of_parts([PACKAGES.as_bytes(), FINISH.as_bytes()]);
-    let name = format!("vm-{}-{packages}", architecture.name());
+    let (packages, finish) = (security_module.packages(), security_module.finish());
+    let hash = fingerprint::of_parts([packages.as_bytes(), finish.as_bytes()]);
+    let root_name = security_module.root_name();
+    let name = format!("{root_name}-{}-{hash}", architecture.name());
     let directory = cached(&name, &machine, |tree| {
         let (files, file) = (tree.top().join("files"), tree.top().join("root.ext4"));
-        let mirror = Mirror::of_this_machine()?;
+        let mirror = security_module.mirror()?;
         if is_own {
-            mirror.fetch(PACKAGES, &files)?;
+            mirror.fetch(&packages, &files)?;
             configure(&files)?;
-            let mut finish = Command::new("chroot");
-            finish.arg(&files).args(["/bin/sh", "-euc", FINISH]);
-            Captured::run(&mut finish)?.success()?;
+            let mut chroot = Command::new("chroot");
+            chroot.arg(&files).args(["/bin/sh", "-euc", &finish]);
+            Captured::run(&mut chroot)?.success()?;
         } else {
-            mirror.unpack(PACKAGES, architecture.name(), &files)?;
+            mirror.unpack(&packages, architecture.name(), &files)?;
             configure(&files)?;
-            let steps = format!("/debootstrap/debootstrap --second-stage\n{FINISH}");
+            let steps = format!("/debootstrap/debootstrap --second-stage\n{finish}");
             write_init(&files, &steps)?;
         }
         image(&files, &file, SIZE)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Kernel, console, disks, end_of, qemu};
+use super::{Kernel, SecurityModule, console, disks, end_of, qemu};
 use crate::captured::Captured;
 use crate::scratch;
 
@@ -50,7 +50,8 @@ pub(super) fn write_init(files: &Path, steps: &str) -> Result<()> {
 /// Boots a kernel with such a root file system in an image, which keeps what is written.
 pub(super) fn run_init(kernel: &Kernel, root: &Path, limit: Duration) -> Result<String> {
     let directory = scratch::directory("vm")?;
-    let qemu = qemu(kernel, root, "snapshot=off", directory.path())?;
+    let at = directory.path();
+    let qemu = qemu(kernel, SecurityModule::AppArmor, root, "snapshot=off", at)?;
     // The machine also ends when the kernel panics, and soon after the tests end. The time limit is
     // needed because two emulated processors have been seen to wait for each other without end.
     let mut command = Command::new("timeout");
