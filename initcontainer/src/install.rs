@@ -130,6 +130,10 @@ pub fn plan(
         delivery: find_hook_delivery(host, engines)?,
         arguments: &payload.options.plugin_arguments,
     };
+    let arguments = plugin_command.arguments;
+    notes.extend(services::describe_ignored_arguments(
+        host, services, arguments,
+    )?);
     let file_steps = services::plan_files(host, services, plugin_command)?;
     // If a recorded service has no link, the administrator has disabled it. Only the option of the
     // service enables it again.

@@ -168,7 +168,7 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> R
         let command = format_restart_command(engine, plan.record.is_none());
         format!("{engine} is configured but not restarted; restart it, such as by `{command}`")
     };
-    // After a failed reload only a restart is left.
+    // The engine does not read its configuration by a reload, so that only a restart is left.
     let describe_failed_reload = || {
         let command = format_restart_command(engine, true);
         format!(
@@ -176,7 +176,12 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> R
              its containers may end, such as by `{command}`"
         )
     };
-    let action = reload_engine(host, engine).with_context(describe_failed_reload)?;
+    let action = match reload_engine(host, engine) {
+        Err(error @ runtime_config::Error::Systemctl { .. }) => {
+            return Err(error).with_context(describe_failed_reload);
+        }
+        result => result.with_context(describe_failure)?,
+    };
     if let Some(record) = &plan.record {
         let is_loaded =
             || runtime_config::find_load_state(host, engine, record) != LoadState::NotLoaded;

@@ -242,6 +242,35 @@ pub(crate) fn plan_files(
     Ok(steps)
 }
 
+/// Returns a note if a file of the administrator sets the command line of the plugin's service, so
+/// that the arguments of this installation have no effect.
+pub(crate) fn describe_ignored_arguments(
+    host: &Host,
+    services: &[Service],
+    arguments: &[PluginArgument],
+) -> Result<Option<String>> {
+    if arguments.is_empty() || !services.contains(&Service::Plugin) {
+        return Ok(None);
+    }
+    let unit = Path::new(SYSTEMD_UNITS_DIR).join(Service::Plugin.unit_name());
+    let drop_in_dir = unit.with_extension("service.d");
+    let drop_ins = host.list(&drop_in_dir)?;
+    let drop_ins = drop_ins.into_iter().map(|name| drop_in_dir.join(name));
+    for path in drop_ins.chain([unit]) {
+        let text = host.read(&path)?.unwrap_or_default();
+        let sets_command = text.lines().any(|line| line.starts_with("ExecStart="));
+        if sets_command && !text.starts_with(MANAGED_FILE_HEADER) {
+            return Ok(Some(format!(
+                "{} sets the command line of {}, so that --plugin-arg has no effect: take \
+                 ExecStart= out of it",
+                path.display(),
+                Service::Plugin.unit_name()
+            )));
+        }
+    }
+    Ok(None)
+}
+
 /// Plans the links that enable the services. If a service is already enabled, it needs no step.
 ///
 /// # Errors

@@ -36,6 +36,13 @@ pub enum Error {
          remove it from disabled_plugins, or leave this engine out"
     )]
     CriDisabled { path: PathBuf, line: usize },
+    /// A command of systemctl failed.
+    #[error("{command} failed: {message}")]
+    Systemctl {
+        command: String,
+        /// What systemctl wrote, in one line.
+        message: String,
+    },
     /// An error of another kind. The text says what to do about it.
     #[error("{0}")]
     Other(String),

@@ -217,7 +217,7 @@ pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
         Ok(output) => {
             let stderr = String::from_utf8_lossy(&output.stderr);
             let message = stderr.lines().collect::<Vec<_>>().join(" ");
-            Err(Error::Other(format!("{command} failed: {message}")))
+            Err(Error::Systemctl { command, message })
         }
         Err(error) => Err(to_error(error)),
     }

@@ -276,7 +276,7 @@ maxSurge. */ -}}
 {{- if and $isSurge (eq .Values.register "watcher") }}
 {{- fail "updateStrategy has maxSurge, and register is watcher: the kubelet's plugin watcher takes the end of the earlier pod for that of both; set maxUnavailable" }}
 {{- end }}
-{{- if and $isSurge .Values.plugin.hostService .Values.monitoring.enabled }}
+{{- if and $isSurge .Values.plugin.hostService .Values.monitoring.enabled (not .Values.uninstall) }}
 {{- fail "updateStrategy has maxSurge, and plugin.hostService serves the metrics at a port of the node, which two pods cannot have: set maxUnavailable" }}
 {{- end }}
 {{- end }}

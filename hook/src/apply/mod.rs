@@ -117,6 +117,11 @@ impl ApplyError {
     fn is_path_unusable(&self) -> bool {
         matches!(self, ApplyError::Container(error) if error.is_path_unusable())
     }
+
+    /// Reports whether the kernel denied this process a system call on a file of the container.
+    fn is_denied(&self) -> bool {
+        matches!(self, ApplyError::Container(error) if error.is_denied())
+    }
 }
 
 /// Runs the programs that class files list in `[prepare]`. Then opens the host file of every step,

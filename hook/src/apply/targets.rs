@@ -56,8 +56,12 @@ pub fn attach_steps(
                 if root.can_create_device_nodes() {
                     match create_device_node(path, number, access, &mut parent_cache) {
                         // Another file is at the path, such as a node of an outdated CDI
-                        // specification. The host's node covers it, if it serves as well.
-                        Err(error) if access == host_node_access && error.is_path_unusable() => {
+                        // specification, or this process may not create nodes. The host's node is
+                        // mounted, if it serves as well.
+                        Err(error)
+                            if access == host_node_access
+                                && (error.is_path_unusable() || error.is_denied()) =>
+                        {
                             mount_at_path(source, path, &mut parent_cache, &mut mounter)
                         }
                         result => result,

@@ -126,6 +126,12 @@ impl Error {
         }
     }
 
+    /// Reports whether the kernel denied this process a system call on a file, for example because
+    /// it lacks CAP_MKNOD or because of a security module.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::File(error) if matches!(error.errno(), Errno::EPERM | Errno::EACCES))
+    }
+
     /// Reports whether a directory of the path is a file, as in `/etc/passwd/x`, so that nothing
     /// can be at the path.
     pub fn is_below_file(&self) -> bool {

@@ -189,7 +189,7 @@ fn a_restart_that_fails_names_the_command() {
     for words in [
         "is configured but not restarted",
         "/run/docker.pid",
-        "`systemctl restart docker",
+        "`systemctl reload docker",
     ] {
         assert!(text.contains(words), "{text}");
     }

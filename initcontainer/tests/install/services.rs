@@ -365,6 +365,32 @@ fn the_plugins_service_has_the_arguments_of_the_operator() {
     }
 }
 
+/// systemd takes the command line of a drop-in, and a unit of the administrator is kept.
+#[test]
+fn a_command_line_of_the_administrator_is_noted_if_arguments_are_given() {
+    const UNIT: &str = "etc/systemd/system/boathook-plugin.service";
+    let start = "[Service]\nExecStart=\nExecStart=/opt/boathook/current/bin/boathook-plugin run\n";
+    for (path, text, is_noted) in [
+        (format!("{UNIT}.d/override.conf"), start, true),
+        (
+            format!("{UNIT}.d/override.conf"),
+            "[Service]\nNice=1\n",
+            false,
+        ),
+        (UNIT.to_owned(), start, true),
+    ] {
+        let site = with_systemd();
+        site.add_plugin();
+        site.write(&path, text);
+        let install = ["install", "--engine=none", "--plugin-service"];
+        let note = format!("/{path} sets the command line of boathook-plugin.service");
+        let without = said(&site.run(&install));
+        assert!(!without.contains(&note), "{without}");
+        let with = said(&site.run(&[&install[..], &["--plugin-arg=--take-over"]].concat()));
+        assert_eq!(with.contains(&note), is_noted, "{path}: {with}");
+    }
+}
+
 /// With a runtime handler the engine need not know CDI.
 #[test]
 fn the_plugins_service_does_not_rely_on_cdi_beside_a_handler() {

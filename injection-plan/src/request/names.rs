@@ -394,7 +394,9 @@ impl<'a> RequestNames<'a> {
         let description = match (self.inventory.devices.as_slice(), indices) {
             ([], _) if hidden_count > 0 => "there are no others".into(),
             ([], _) if self.class.spec.is_followed => {
-                "there are none, so plug it in, or add `?` to the name to start without it".into()
+                "there are none, so plug it in and check that its driver is loaded, or add `?` to \
+                 the name to start without it"
+                    .into()
             }
             ([], _) => "there are none, so check that the driver is loaded".into(),
             (_, Some(indices)) => indices,

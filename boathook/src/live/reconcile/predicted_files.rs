@@ -91,23 +91,20 @@ impl FilePrediction<'_> {
         let (path, kind) = match action {
             OpenedAction::Node {
                 number,
-                created_node_access: Some(_),
+                host_node_access,
+                created_node_access: Some(access),
                 path,
                 ..
             } if self.namespace.can_create_device_nodes() => {
                 let number = to_st_rdev(*number);
-                let is_stale = |file: &CreatedFile| file.path == **path;
-                let is_covered = !self.stale_files.iter().any(is_stale)
-                    && self
-                        .namespace
-                        .open_entry(path)?
-                        .is_some_and(|entry| entry.stat().st_rdev != number);
-                let kind = if is_covered {
-                    CreatedFileKind::BindMountedNode(number)
+                if access != host_node_access {
+                    (*path, CreatedFileKind::Node(number))
                 } else {
-                    CreatedFileKind::Node(number)
-                };
-                (*path, kind)
+                    // The host's node is mounted instead if the node cannot be created. The mount
+                    // comes last, because files are removed in reverse order.
+                    self.add_file(path, CreatedFileKind::Node(number), owners)?;
+                    (*path, CreatedFileKind::BindMountedNode(number))
+                }
             }
             OpenedAction::MakeNode { path, number, .. } => {
                 (*path, CreatedFileKind::Node(to_st_rdev(*number)))
