@@ -143,8 +143,8 @@ pub struct Install {
     /// it takes the place of the DaemonSet's container
     #[arg(long = "plugin-service")]
     pub enables_plugin: bool,
-    /// An option of boathook-plugin for its service, such as --plugin-arg=--http=127.0.0.1:9911;
-    /// to be given once for each option
+    /// Add an option to the command line of boathook-plugin.service, such as
+    /// --plugin-arg=--http=127.0.0.1:9911; repeat --plugin-arg for each option
     #[arg(
         long = "plugin-arg",
         value_name = "OPTION",

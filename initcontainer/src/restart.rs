@@ -172,8 +172,8 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> R
     let describe_failed_reload = || {
         let command = format_restart_command(engine, true);
         format!(
-            "boathook is installed, and {engine} is configured but not restarted; restart it when \
-             its containers may end, such as by `{command}`"
+            "boathook is installed, and {engine} is configured but not restarted; restart it, which \
+             can stop its containers, at a suitable time, such as by `{command}`"
         )
     };
     let action = match reload_engine(host, engine) {

@@ -261,8 +261,8 @@ pub(crate) fn describe_ignored_arguments(
         let sets_command = text.lines().any(|line| line.starts_with("ExecStart="));
         if sets_command && !text.starts_with(MANAGED_FILE_HEADER) {
             return Ok(Some(format!(
-                "{} sets the command line of {}, so that --plugin-arg has no effect: take \
-                 ExecStart= out of it",
+                "{} sets the command line of {}, so --plugin-arg has no effect: remove the \
+                 ExecStart= lines from that file",
                 path.display(),
                 Service::Plugin.unit_name()
             )));

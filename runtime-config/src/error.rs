@@ -40,7 +40,7 @@ pub enum Error {
     #[error("{command} failed: {message}")]
     Systemctl {
         command: String,
-        /// What systemctl wrote, in one line.
+        /// The error output of systemctl, in one line.
         message: String,
     },
     /// An error of another kind. The text says what to do about it.

@@ -20,7 +20,8 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
         .iter()
         .all(|directory| is_running(directory).is_ok_and(|is_running| !is_running));
     let text = format!(
-        "{FOLLOWER_NAME} does not run, so nothing gives the device when it comes, or comes back"
+        "{FOLLOWER_NAME} does not run, so no container gets a device that is plugged in later, or \
+         again"
     );
     let finding = Finding::new(Severity::Warning, "follow", text).with_fix(START_COMMANDS);
     is_follower_missing.then_some(finding)

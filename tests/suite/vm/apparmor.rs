@@ -25,7 +25,7 @@ const ENGINES: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// What a container does with the device node, the library and the file of the firmware.
+/// The script of a container, which uses the device node, the library and the firmware file.
 const USE: &str = r#"cat /proc/self/attr/current
 [ -c /dev/fuse ] && (exec 3<>/dev/fuse) && echo opened
 head -c 4 /usr/lib/boathook/lib/libyajl.so.2 | tail -c 3; echo

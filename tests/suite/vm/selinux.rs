@@ -45,7 +45,7 @@ const CLASS: &str = r#"
     [[edits]]
     libraries = ["libyajl.so.2"]"#;
 
-/// What a container does with the device node and the library. It writes to a file of its own,
+/// The script of a container, which uses the device node and the library. It writes to its own file,
 /// because the policy denies it the guest agent's pipes, which podman and runc pass on.
 const USE: &str = "exec >/tmp/seen 2>&1
     cat /proc/self/attr/current; echo

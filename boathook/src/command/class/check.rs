@@ -335,8 +335,8 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
         // The chart mounts this file for a class that names a group.
         if path == GROUP_FILE_PATH {
             let text = format!(
-                "the plugin's container needs {path}: the chart mounts it for a class of its \
-                 value `classes.own`, otherwise with `hostGroups: true`, and a kustomization with \
+                "the plugin's container needs the host's {path}: the Helm chart mounts it if the \
+                 class is in `classes.own`, otherwise set `hostGroups: true`; with kustomize add \
                  the component host-groups"
             );
             return Finding::new(Severity::Note, "plugin", text);

@@ -100,8 +100,9 @@ impl FilePrediction<'_> {
                 if access != host_node_access {
                     (*path, CreatedFileKind::Node(number))
                 } else {
-                    // The host's node is mounted instead if the node cannot be created. The mount
-                    // comes last, because files are removed in reverse order.
+                    // If the node cannot be created, the host's node is mounted instead, so both
+                    // forms are recorded. Files are removed in reverse order: a mount is removed
+                    // before a node.
                     self.add_file(path, CreatedFileKind::Node(number), owners)?;
                     (*path, CreatedFileKind::BindMountedNode(number))
                 }
