@@ -9,6 +9,7 @@ use runtime_config::Engine;
 
 use crate::layout::NODE_LABELS_PATH;
 use crate::plugin_argument::PluginArgument;
+use crate::recorded_options::EngineOptions;
 use crate::service::Service;
 
 /// Install the hook on a host, report its state, and remove it.
@@ -106,17 +107,31 @@ pub struct Install {
     pub config: Option<PathBuf>,
     /// Make the runtime the engine's default; it then calls the runtime that was the
     /// default, and one that it cannot call is not replaced
-    #[arg(long)]
+    #[arg(long, overrides_with = "unsets_default")]
     pub set_default: bool,
+    /// Give the engine its own default runtime back, if an earlier installation made ours the default
+    #[arg(long = "no-set-default", overrides_with = "set_default")]
+    pub unsets_default: bool,
     /// Also offer it under the names of these vendors' toolkits, so that `docker run --gpus`,
     /// `--runtime NAME` and `runtimeClassName: NAME` reach it; the names are those of
     /// the table `compatibility` in the class files, and refused while the toolkit itself is there
-    #[arg(long = "as", value_name = "NAME[,NAME]", value_delimiter = ',')]
+    #[arg(
+        long = "as",
+        value_name = "NAME[,NAME]",
+        value_delimiter = ',',
+        overrides_with = "removes_toolkits"
+    )]
     pub toolkits: Vec<String>,
+    /// Remove the names of vendors' toolkits that an earlier installation offered
+    #[arg(long = "no-as", overrides_with = "toolkits")]
+    pub removes_toolkits: bool,
     /// containerd: call the hook from this OCI spec (see "ctr oci spec")
     /// instead of the wrapper runtime
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", overrides_with = "removes_base_spec")]
     pub base_spec: Option<PathBuf>,
+    /// containerd: use the wrapper runtime, if an earlier installation used an OCI spec
+    #[arg(long = "no-base-spec", overrides_with = "base_spec")]
+    pub removes_base_spec: bool,
     /// Enable and start boathook-cdi.service, which writes CDI specifications at each boot and
     /// after devices have changed
     #[arg(long = "cdi")]
@@ -152,7 +167,8 @@ pub struct Install {
         allow_hyphen_values = true
     )]
     pub plugin_arguments: Vec<PluginArgument>,
-    /// Name of the release in the cluster; a node that another release serves is refused
+    /// Name of the release in the cluster; a node that another release serves is refused, and no
+    /// option of an earlier installation is kept for the engines
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,
     /// Print what would change, and change nothing
@@ -164,6 +180,29 @@ pub struct Install {
 }
 
 impl Install {
+    /// Returns the options with which an engine is configured. `requested` are the options of this
+    /// command line. An option that it does not have keeps the value of `recorded`, with which an
+    /// earlier installation configured the engine. The manifests of a cluster's release have every
+    /// option, so nothing is kept there.
+    pub fn complete_engine_options(
+        &self,
+        requested: &EngineOptions,
+        recorded: Option<EngineOptions>,
+    ) -> EngineOptions {
+        let recorded = recorded
+            .filter(|_| self.release.is_none())
+            .unwrap_or_default();
+        let mut options = requested.clone();
+        options.set_default |= recorded.set_default && !self.unsets_default;
+        if options.toolkits.is_empty() && !self.removes_toolkits {
+            options.toolkits = recorded.toolkits;
+        }
+        if options.base_spec.is_none() && !self.removes_base_spec {
+            options.base_spec = recorded.base_spec;
+        }
+        options
+    }
+
     /// Returns the services that options such as `--cdi` and `--follow` enable.
     pub fn enabled_services(&self) -> Vec<Service> {
         let services = [

@@ -30,8 +30,8 @@ pub struct OfferedNames {
     /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
     /// link. The links have the names of the toolkits' programs.
     docker_links: Vec<(PathBuf, PathBuf)>,
-    /// The toolkits of each engine in the installation that is upgraded. `toolkits` applies to an
-    /// engine without an entry.
+    /// The toolkits of each engine, if engines are offered under the names of different toolkits.
+    /// `toolkits` applies to an engine without an entry.
     toolkits_by_engine: BTreeMap<Engine, Vec<String>>,
     /// The toolkits that an earlier installation offered through engines that this run does not
     /// configure.
@@ -51,7 +51,7 @@ impl OfferedNames {
             let tables: Vec<&Compatibility> = payload
                 .parsed_classes()
                 .filter_map(|class| class.spec.compatibility.as_ref())
-                .filter(|table| table.name.as_str() == toolkit)
+                .filter(|table| table.name.as_str() == toolkit && offers_names(table))
                 .collect();
             if tables.is_empty() {
                 bail!("--as {toolkit}: {}", describe_known_toolkits(payload));
@@ -67,17 +67,24 @@ impl OfferedNames {
         Ok(offered_names)
     }
 
-    /// Collects the names for an upgrade: each engine keeps the names of the toolkits that the
-    /// manifest records for it.
-    pub fn find_recorded_names(
+    /// Collects the names for engines that are offered under the names of different toolkits.
+    /// `toolkits` applies to an engine that `toolkits_by_engine` does not contain.
+    pub fn find_by_engine(
         host: &Host,
         payload: &Payload,
-        manifest: &Manifest,
+        toolkits: &[String],
+        toolkits_by_engine: BTreeMap<Engine, Vec<String>>,
     ) -> Result<Self> {
-        let mut names = Self::find(host, payload, &manifest.toolkits)?;
-        names.toolkits_by_engine = manifest.list_toolkits_by_engine();
-        let docker_toolkits = names.toolkits_of_engine(Engine::Docker).to_vec();
-        names.docker_links = Self::find(host, payload, &docker_toolkits)?.docker_links;
+        let all_toolkits: Vec<String> = toolkits
+            .iter()
+            .chain(toolkits_by_engine.values().flatten())
+            .cloned()
+            .collect();
+        let mut names = Self::find(host, payload, &all_toolkits)?;
+        names.toolkits_by_engine = toolkits_by_engine;
+        if let Some(docker_toolkits) = names.toolkits_by_engine.get(&Engine::Docker) {
+            names.docker_links = Self::find(host, payload, docker_toolkits)?.docker_links;
+        }
         Ok(names)
     }
 
@@ -167,7 +174,7 @@ impl OfferedNames {
         match find_foreign_programs(host, links).into_iter().next() {
             None => Ok(()),
             Some(description) => bail!(
-                "--as {}: {description}, or leave --as out",
+                "--as {}: {description}, or use --no-as",
                 self.toolkits.join(",")
             ),
         }
@@ -258,16 +265,17 @@ pub fn find_unoffered_toolkits(
     let Ok(view) = RealHost::open(host.as_path()) else {
         return Vec::new();
     };
+    let offered_toolkits = offered_names.list_toolkits_to_record();
     let has_device = |class: &DeviceClass| !discover::find_devices(class, &view).devices.is_empty();
     let mut unoffered_toolkits: Vec<(String, String)> = Vec::new();
     let mut classes: Vec<_> = payload.parsed_classes().collect();
     classes.sort_by_key(|class| !class.spec.is_enabled);
     for class in classes {
-        let Some(table) = &class.spec.compatibility else {
+        let Some(table) = class.spec.compatibility.as_ref().filter(offers_names) else {
             continue;
         };
         let name = table.name.as_str();
-        let is_known = offered_names.toolkits.iter().any(|toolkit| toolkit == name)
+        let is_known = offered_toolkits.iter().any(|toolkit| toolkit == name)
             || unoffered_toolkits
                 .iter()
                 .any(|(toolkit, _)| toolkit == name);
@@ -278,10 +286,20 @@ pub fn find_unoffered_toolkits(
     unoffered_toolkits
 }
 
+/// Returns whether a table `[compatibility]` has names that Boathook can take. Some tables name only
+/// the vendor's services.
+fn offers_names(table: &&Compatibility) -> bool {
+    !(table.runtimes.is_empty()
+        && table.hook_programs.is_empty()
+        && table.runtime_programs.is_empty())
+}
+
 fn describe_known_toolkits(payload: &Payload) -> String {
     let unique_names: BTreeSet<&str> = payload
         .parsed_classes()
-        .filter_map(|class| Some(class.spec.compatibility.as_ref()?.name.as_str()))
+        .filter_map(|class| class.spec.compatibility.as_ref())
+        .filter(offers_names)
+        .map(|table| table.name.as_str())
         .collect();
     if unique_names.is_empty() {
         return "no class of this release has the table [compatibility]".to_owned();

@@ -80,6 +80,17 @@ impl Manifest {
             .collect()
     }
 
+    /// Returns the options with which `engine` was configured. Returns `None` if no installation
+    /// has configured it.
+    pub fn find_engine_options(&self, engine: Engine) -> Option<EngineOptions> {
+        let recorded = self.options.engines.get(&engine)?;
+        let toolkits = self.list_toolkits_by_engine().remove(&engine);
+        Some(EngineOptions {
+            toolkits: toolkits.unwrap_or_default(),
+            ..recorded.clone()
+        })
+    }
+
     /// Reads the host's manifest. Returns `None` if nothing is installed.
     pub fn load(host: &Host) -> Result<Option<Self>> {
         let manifest_path = host.manifest_path();

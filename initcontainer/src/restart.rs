@@ -111,8 +111,8 @@ fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
         }
     };
     output.report_note(&format!(
-        "docker was not restarted: {reason}; until it is, --gpus of `docker run` does not find \
-         boathook: run `{command}` when that suits"
+        "docker was not restarted: {reason}; it searches for the programs of --gpus only when it \
+         starts: run `{command}` when that suits"
     ));
     Ok(false)
 }

@@ -120,7 +120,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     if let Some(DaemonOption { value, source }) = snapshot.default_runtime_option() {
         return Err(Error::Other(format!(
             "crio: {DEFAULT_RUNTIME_OPTION}={value} in {source} has precedence over {DROP_IN_PATH}: take the \
-             option out and restart crio, or leave --set-default out"
+             option out and restart crio, or use --no-set-default"
         )));
     }
     let config_paths = drop_in::list_files_in_load_order(snapshot, &[MAIN_FILE_PATH], CONF_D_DIR);

@@ -136,7 +136,7 @@ impl DefaultRuntime {
         });
         Error::Other(format!(
             "{engine}: the default runtime is {runtime}, and with --set-default containers would be \
-             started by another runtime, which may isolate them less: leave --set-default out, and \
+             started by another runtime, which may isolate them less: use --no-set-default, and \
              name the runtime boathook for containers with devices; or make runc the default \
              runtime first{}",
             advice.unwrap_or_default()
@@ -172,7 +172,7 @@ pub(crate) fn refuse_overriding_setting(
     if path.parent() == own_drop_in.parent() && path > own_drop_in {
         let problem = format!(
             "this default runtime has precedence over that of {}, which is read before: take it \
-             out, or leave --set-default out",
+             out, or use --no-set-default",
             own_drop_in.display()
         );
         return Err(Error::new_at_line(path, line, problem));

@@ -47,7 +47,7 @@ impl AmbiguousKey {
             )
         };
         let line = find_line_number(text, self.offset);
-        Error::new_at_line(path, line, problem + ", or leave --set-default out")
+        Error::new_at_line(path, line, problem + ", or use --no-set-default")
     }
 }
 

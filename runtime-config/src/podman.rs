@@ -106,7 +106,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
         let names = BUILT_IN_RUNTIMES.join(" nor ");
         Error::Other(format!(
             "podman: which runtime is its default cannot be determined, because neither {names} \
-             was found: set `runtime` in {}, or leave --set-default out",
+             was found: set `runtime` in {}, or use --no-set-default",
             MAIN_FILE_PATHS[1]
         ))
     })?;
@@ -126,7 +126,7 @@ fn refuse_runtime_settings(snapshot: &Snapshot, path: &Path) -> Result<(), Error
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));
             let problem = format!(
                 "not every version of podman reads this file, so what \"{setting}\" does here is not \
-                 certain: move it to {}, or leave --set-default out",
+                 certain: move it to {}, or use --no-set-default",
                 MAIN_FILE_PATHS[1]
             );
             return Err(Error::new_at_line(path, line, problem));

@@ -1,6 +1,7 @@
 //! Implements the command `install`, which copies the programs to the host and configures its
 //! engines to call the hook.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFileSource, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
 use initcontainer::service::Service;
-use runtime_config::Options;
+use runtime_config::{Engine, Options};
 
 use super::execution::{InstallRequest, execute_request};
 use super::{check_user, engines};
@@ -52,18 +53,34 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     let read_text = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
-    let mut names = OfferedNames::find(host, &payload, &args.toolkits)?;
-    let options = EngineOptions {
+    let requested_options = EngineOptions {
         set_default: args.set_default,
         base_spec: args.base_spec.as_ref().map(read_text).transpose()?,
         toolkits: args.toolkits.clone(),
     };
-    let options = complete_options(host, &payload, &names, options)?;
+    let options = to_runtime_options(host, &payload, requested_options.clone())?;
     let lock = (!args.dry_run)
         .then(|| InstallerLock::take(host))
         .transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
     let old_manifest = Manifest::load(host)?;
+    let mut engine_options = Vec::with_capacity(engines.len());
+    let mut toolkits_by_engine = BTreeMap::new();
+    for engine in &engines {
+        let recorded_options = old_manifest
+            .as_ref()
+            .and_then(|manifest| manifest.find_engine_options(*engine));
+        let options = args.complete_engine_options(&requested_options, recorded_options);
+        if let Some(note) = describe_kept_options(*engine, &requested_options, &options) {
+            output.report_note(&note);
+        }
+        toolkits_by_engine.insert(*engine, options.toolkits.clone());
+        let options = to_runtime_options(host, &payload, options)
+            .with_context(|| format!("{engine} cannot be configured"))?;
+        engine_options.push((*engine, options));
+    }
+    let mut names =
+        OfferedNames::find_by_engine(host, &payload, &args.toolkits, toolkits_by_engine)?;
     if let Some(old_manifest) = &old_manifest {
         names.keep_names_of_other_engines(old_manifest, &engines);
     }
@@ -83,10 +100,7 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         .clone_from(&args.plugin_arguments);
     let request = InstallRequest {
         payload,
-        engines: engines
-            .into_iter()
-            .map(|engine| (engine, options.clone()))
-            .collect(),
+        engines: engine_options,
         names,
         allows_fewer_classes: args.classes.is_some(),
         should_restart: args.restart,
@@ -112,16 +126,55 @@ pub(super) fn read_payload(
     Ok(payload)
 }
 
-/// Completes the options of an engine with values that depend on the host and the release, such as
-/// the path of the installed hook.
-pub(super) fn complete_options(
+/// Returns a note about the options that an earlier installation gave `engine` and that the command
+/// line does not repeat. Returns `None` if there is no such option.
+fn describe_kept_options(
+    engine: Engine,
+    requested: &EngineOptions,
+    complete: &EngineOptions,
+) -> Option<String> {
+    let toolkits = complete.toolkits.join(",");
+    let options = [
+        (
+            requested.toolkits != complete.toolkits,
+            format!("--as {toolkits}"),
+            "--no-as",
+        ),
+        (
+            requested.set_default != complete.set_default,
+            "--set-default".to_owned(),
+            "--no-set-default",
+        ),
+        (
+            requested.base_spec != complete.base_spec,
+            "--base-spec".to_owned(),
+            "--no-base-spec",
+        ),
+    ];
+    let kept = options.iter().filter(|(is_kept, ..)| *is_kept);
+    let (names, opposites): (Vec<&str>, Vec<&str>) = kept
+        .map(|(_, option, opposite)| (option.as_str(), *opposite))
+        .unzip();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{engine}: {} of the earlier installation is kept ({} removes it)",
+            names.join(" and "),
+            opposites.join(" or ")
+        )
+    })
+}
+
+/// Returns the options with which an engine is configured. They consist of the options of the
+/// command line and of values that depend on the host and the release, such as the path of the
+/// installed hook.
+pub(super) fn to_runtime_options(
     host: &Host,
     payload: &Payload,
-    names: &OfferedNames,
     options: EngineOptions,
 ) -> Result<Options> {
+    let names = OfferedNames::find(host, payload, &options.toolkits)?;
     Ok(Options {
-        additional_names: names.runtime_names.clone(),
+        additional_names: names.runtime_names,
         hook_path: host.directories().hook_path(),
         runtime_path: host.runtime_path(),
         set_default: options.set_default,

@@ -14,7 +14,7 @@ use runtime_config::{Engine, InstallationRecord, Options};
 
 use super::check_user;
 use super::execution::{InstallRequest, execute_request};
-use super::install::{complete_options, find_release_dir, read_payload};
+use super::install::{find_release_dir, read_payload, to_runtime_options};
 use super::uninstall::describe_other_source;
 use crate::output::Output;
 
@@ -42,7 +42,12 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         .transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
-    let names = OfferedNames::find_recorded_names(host, &payload, &manifest)?;
+    let names = OfferedNames::find_by_engine(
+        host,
+        &payload,
+        &manifest.toolkits,
+        manifest.list_toolkits_by_engine(),
+    )?;
     let request = InstallRequest {
         engines: find_configured_engines(host, &payload, &manifest)?,
         payload,
@@ -83,17 +88,12 @@ fn find_configured_engines(
     payload: &Payload,
     manifest: &Manifest,
 ) -> Result<Vec<(Engine, Options)>> {
-    let toolkits_by_engine = manifest.list_toolkits_by_engine();
     let mut engines = Vec::new();
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if record.is_some() && engine.detect(host).is_some() {
-            let recorded_options = manifest.options.engines.get(&engine);
-            let options = recorded_options.cloned().unwrap_or_default();
-            let recorded_toolkits = toolkits_by_engine.get(&engine);
-            let toolkits = recorded_toolkits.map_or(&[][..], Vec::as_slice);
-            let names = OfferedNames::find(host, payload, toolkits)?;
-            let options = complete_options(host, payload, &names, options)?;
+            let options = manifest.find_engine_options(engine).unwrap_or_default();
+            let options = to_runtime_options(host, payload, options)?;
             engines.push((engine, options));
         }
     }

@@ -71,10 +71,37 @@ fn only_docker_gets_links() {
 }
 
 #[test]
-fn an_installation_without_the_option_takes_the_names_away() {
+fn an_installation_without_the_option_keeps_the_names() {
     let site = site();
     said(&site.run(&INSTALL));
+    let before = tree::snapshot(site.root());
     let text = said(&site.run(&["install"]));
+    for engine in ["docker", "containerd"] {
+        let note = format!(
+            "{engine}: --as vendor of the earlier installation is kept (--no-as removes it)"
+        );
+        assert!(text.contains(&note), "{text}");
+    }
+    assert!(text.contains("nothing to do"), "{text}");
+    assert_eq!(tree::snapshot(site.root()), before);
+    // Another toolkit replaces the kept one.
+    let text = complaint(&site.run(&["install", "--as", "vender"]));
+    assert!(text.contains("there are vendor"), "{text}");
+    assert_eq!(tree::snapshot(site.root()), before);
+    // A release of a cluster has all options in its manifests.
+    let text = said(&site.run(&["install", "--release", "kube-system/boathook"]));
+    assert!(
+        text.contains("the names of vendor are taken away"),
+        "{text}"
+    );
+    assert_eq!(runtimes(&site), json!({"boathook": {"path": RUNTIME}}));
+}
+
+#[test]
+fn the_opposite_of_the_option_takes_the_names_away() {
+    let site = site();
+    said(&site.run(&INSTALL));
+    let text = said(&site.run(&["install", "--no-as"]));
     let note = "the names of vendor are taken away; install with --as vendor to keep them";
     assert!(text.contains(note), "{text}");
     for link in [HOOK_LINK, RUNTIME_LINK] {
@@ -112,8 +139,14 @@ fn an_installation_for_another_engine_keeps_the_names() {
     assert!(site.path(HOOK_LINK).is_symlink());
     let text = site.read("etc/containerd/config.toml");
     assert!(!text.contains("vendor"), "{text}");
-    // Docker itself is installed without the option.
-    let text = said(&site.run(&["install", "--engine", "docker"]));
+    // An engine that had not the names does not get them.
+    let text = said(&site.run(&["install", "--engine", "docker,containerd"]));
+    assert!(!text.contains("containerd: --as"), "{text}");
+    let text = site.read("etc/containerd/config.toml");
+    assert!(!text.contains("vendor"), "{text}");
+    assert_eq!(runtimes(&site), docker);
+    // Docker itself is installed without the names.
+    let text = said(&site.run(&["install", "--engine", "docker", "--no-as"]));
     assert!(text.contains("taken away"), "{text}");
     assert!(!site.path(HOOK_LINK).is_symlink());
 }
@@ -134,7 +167,7 @@ fn a_daemon_json_that_was_edited_loses_the_names_at_the_removal() {
 #[test]
 fn it_is_refused_while_the_toolkit_is_there() {
     let there = "is there, which boathook-init did not make: remove it, or the package that it \
-                 belongs to, or leave --as out";
+                 belongs to, or use --no-as";
     let taken = "there is a runtime named \"vendor\" that this program did not install";
     let theirs = "{\n  \"runtimes\": {\"vendor\": {\"path\": \"/usr/bin/other\"}}\n}\n";
     for (file, text, refusal) in [

@@ -120,6 +120,46 @@ fn one_that_cannot_be_called_is_not_replaced() {
 }
 
 #[test]
+fn an_installation_without_the_option_keeps_the_default() {
+    let site = site();
+    site.write("etc/docker/daemon.json", "{}\n");
+    let docker_default = || {
+        let daemon: Value = serde_json::from_str(&site.read("etc/docker/daemon.json")).unwrap();
+        daemon["default-runtime"].clone()
+    };
+    for (options, default, note) in [
+        (&["--set-default"][..], "boathook", None),
+        (
+            &[],
+            "boathook",
+            Some("docker: --set-default of the earlier installation is kept (--no-set-default"),
+        ),
+        (&["--no-set-default"], "", None),
+        (&[], "", None),
+        // The last of the two options counts, as for other programs.
+        (&["--no-set-default", "--set-default"], "boathook", None),
+        // A release of a cluster has all options in its manifests.
+        (&["--release", "kube-system/boathook"], "", None),
+    ] {
+        let text = said(&site.run(&[&["install", "--engine", "docker"], options].concat()));
+        assert_eq!(
+            docker_default().as_str().unwrap_or_default(),
+            default,
+            "{options:?}"
+        );
+        assert_eq!(
+            text.contains("is kept"),
+            note.is_some(),
+            "{options:?}: {text}"
+        );
+        assert!(
+            text.contains(note.unwrap_or_default()),
+            "{options:?}: {text}"
+        );
+    }
+}
+
+#[test]
 fn one_program_is_called_for_all_engines() {
     let site = site();
     site.add_program("podman");

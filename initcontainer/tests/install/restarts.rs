@@ -12,7 +12,7 @@ use crate::site::{Site, docker_daemon, with_mounts, write};
 const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 const LIVE_RESTORE: &str = "{\"live-restore\": true}\n";
 const RESTART: &str = "restart docker.service";
-const PROGRAMS_NOTE: &str = "--gpus of `docker run` does not find boathook";
+const PROGRAMS_NOTE: &str = "it searches for the programs of --gpus only when it starts";
 
 /// Makes a host with two engines that run, and a release with the names of the toolkit `vendor`.
 /// systemctl fails for the unit whose name is in the file `fails`.

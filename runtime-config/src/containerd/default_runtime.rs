@@ -162,7 +162,7 @@ fn refuse_setting_with_precedence(
     let default_runtime = table.get("default_runtime").and_then(Item::as_table_like);
     if default_runtime.is_some_and(sets_runtime_type) {
         let problem = "default_runtime has precedence over default_runtime_name: write it as a \
-                       handler below runtimes and name that, or leave --set-default out";
+                       handler below runtimes and name that, or use --no-set-default";
         return Err(Error::new_at_line(
             path,
             find_key_line("default_runtime"),
