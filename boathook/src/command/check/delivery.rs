@@ -13,6 +13,7 @@ use injection_plan::cdi::directory::is_generated;
 use runtime_config::Engine;
 use serde_json::Value;
 
+use super::missing_nodes::report_missing_nodes;
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::is_cluster_node;
 
@@ -35,10 +36,14 @@ pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories
     let state_dir = directories.state_dir();
     let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
     let specifications = read_specifications(host_root);
-    let mut findings: Vec<Finding> = specifications
-        .iter()
-        .filter_map(|(path, text)| report_missing_hook(host_root, path, text))
-        .collect();
+    let mut findings = Vec::new();
+    for (path, text) in &specifications {
+        let Ok(specification) = serde_json::from_str(text) else {
+            continue;
+        };
+        findings.extend(report_missing_hook(host_root, path, &specification));
+        findings.extend(report_missing_nodes(host_root, path, &specification));
+    }
     let is_cluster_node = is_cluster_node(config);
     // On a cluster node, only the plugin's specifications are counted, because the kubelet gives
     // engines only CDI device names from these specifications.
@@ -102,9 +107,8 @@ fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
 fn report_missing_hook(
     host_root: &Path,
     specification_path: &Path,
-    specification_json: &str,
+    specification: &Value,
 ) -> Option<Finding> {
-    let specification: Value = serde_json::from_str(specification_json).ok()?;
     let devices = specification["devices"].as_array()?;
     let hook_programs = devices
         .iter()
@@ -150,6 +154,19 @@ mod tests {
             lines(),
             ["Ok: 1 files with names for `--device` (`boathook cdi list`)"]
         );
+        // Engines refuse a device whose node is gone.
+        let device = r#"{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/npu0"}]}}"#;
+        write(
+            "run/cdi/boathook-x.com-npu.json",
+            &people.replace("[]", &format!("[{device}]")),
+        );
+        let [missing_node, _] = &*lines() else {
+            panic!("{:?}", lines());
+        };
+        let words = "has devices whose nodes the host does not have: 0 (/dev/npu0)";
+        assert!(missing_node.contains(words), "{missing_node}");
+        write("dev/npu0", "");
+        assert_eq!(lines().len(), 1);
         for file in [
             "opt/boathook/state/containerd.json",
             "run/cdi/boathook-x.com-npu.json",

@@ -6,6 +6,7 @@ mod class_index;
 mod classes;
 mod delivery;
 mod kernel;
+mod missing_nodes;
 mod outdated;
 mod toolkit;
 mod versions;
