@@ -39,6 +39,10 @@ files = ["/etc/chip.conf"] | files = "/etc/chip.conf"
     | chip.toml:14: files: must be a list, and is the text "/etc/chip.conf"; write files = ["/etc/chip.conf"]
 files = ["/etc/chip.conf"] | files = [["/etc/chip.conf"]]
     | chip.toml:14: files: must be a text or a table, and is a list
+id = "chip-{index}" | id = "chip-{index}"\ngroup = "dialout"
+    | chip.toml:9: `group` in [device] says which devices belong together, by a template such as
+id = "chip-{index}" | id = "chip-{index}"\naliases = ["{index}", "All"]
+    | chip.toml:9: the alias `All` is a word that a request uses for all devices or for none
 env = "CHIPS" | env = ["CHIPS"]
     | chip.toml:4: env: must be a text in quotes, and is a list; write env = "CHIPS"
 id = "chip-{index}" | id = 7 | chip.toml:8: id: must be a text in quotes, and is the number 7; write id = "7"

@@ -2,12 +2,14 @@
 
 mod follow;
 mod known_attributes;
+mod names;
 mod parts;
 mod sharing;
 
 use crate::collect_by_insertion;
 use follow::{check_announcement, check_id, check_late_devices};
 use known_attributes::KnownAttributes;
+use names::check_device_names;
 use sharing::check_sharing;
 
 use super::health::{ExpectedOutput, HealthTest, OutputPart};
@@ -327,6 +329,7 @@ fn check_device(
         let message = "[device] has either `index` or `order`, not both";
         return Err(BrokenRule::new(&*index.to_string(), message));
     }
+    check_device_names(device)?;
     let sharing = spec.sharing.as_ref();
     sharing.map_or(Ok(()), check_sharing)?;
     let templates = [
