@@ -1,5 +1,6 @@
 //! Detects that the kubelet has allocated a device that another running pod still has. For this,
-//! the process remembers which pods had which devices in the kubelet checkpoint.
+//! the process remembers which pods had which devices in the kubelet checkpoint, also in a file for
+//! its next start.
 //!
 //! The kubelet makes this error after it has lost its checkpoint, for example because somebody
 //! removed the file while the kubelet was restarting. Then neither the checkpoint nor the
@@ -7,6 +8,8 @@
 //! pod's cgroup. This evidence does not prove that the pod still uses the device: the container
 //! that had the device may have ended while other containers of the pod run. Therefore the
 //! allocation is not refused, but only reported and counted.
+
+mod saved_holders;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
 use crate::pod_cgroups::PodCgroups;
+use saved_holders::HolderFile;
 
 /// The delay between an allocation and the confirmation of a conflict. Within this time the
 /// processes of an ended pod exit, and the kubelet writes its checkpoint.
@@ -84,6 +88,9 @@ struct HolderHistory {
     checkpoint_path: PathBuf,
     cgroups: PodCgroups,
     holders: Holders,
+    holder_file: HolderFile,
+    /// Whether the last attempt to write the file failed. Only the first failure is reported.
+    has_write_failed: bool,
     suspected_conflicts: Vec<SuspectedConflict>,
 }
 
@@ -160,10 +167,13 @@ impl AllocationChecker {
 
 impl HolderHistory {
     fn new(checkpoint_path: PathBuf, host_root: &Path) -> Self {
+        let holder_file = HolderFile::new(host_root);
         HolderHistory {
             checkpoint_path,
             cgroups: PodCgroups::new(host_root),
-            holders: Holders::new(),
+            holders: holder_file.read(),
+            holder_file,
+            has_write_failed: false,
             suspected_conflicts: Vec::new(),
         }
     }
@@ -226,6 +236,7 @@ impl HolderHistory {
     /// Adds the holders that the checkpoint lists. Removes holders that the checkpoint no longer
     /// lists and whose pods have ended.
     fn update_holders(&mut self, current_holders: Holders) {
+        let previous_holders = self.holders.clone();
         let mut running_states: BTreeMap<String, bool> = BTreeMap::new();
         let cgroups = &self.cgroups;
         self.holders.retain(|device, holders| {
@@ -243,6 +254,25 @@ impl HolderHistory {
                 self.holders.entry(device).or_default().extend(holders);
             }
         }
+        if self.holders != previous_holders || self.has_write_failed {
+            self.save_holders();
+        }
+    }
+
+    /// Writes the holders to the file. An error is only reported: without the file conflicts are
+    /// still detected until the plugin ends.
+    fn save_holders(&mut self) {
+        let result = self.holder_file.write(&self.holders);
+        if let Err(error) = &result
+            && !self.has_write_failed
+        {
+            tracing::warn!(
+                "cannot write {}: {error}; after its next start the plugin does not notice if the \
+                 kubelet gives away a device of a pod that runs",
+                self.holder_file.path().display()
+            );
+        }
+        self.has_write_failed = result.is_err();
     }
 }
 

@@ -99,6 +99,37 @@ fn a_device_of_a_running_pod_that_the_kubelet_has_forgotten_is_a_conflict() {
     }
 }
 
+#[test]
+fn the_holders_are_known_after_a_start_without_a_checkpoint() {
+    let (pod, parent) = &places()[0];
+    let mut host = Host::new();
+    host.record(&[POD]);
+    host.make_pod(pod, parent, true);
+    host.memory.check_allocations(&[], Instant::now());
+    let file = host.root.path().join("run/boathook/release/holders.json");
+    let saved = fs::read_to_string(&file).unwrap();
+    let start = |host: &mut Host| {
+        host.memory = HolderHistory::new(host.root.path().join("checkpoint"), host.root.path());
+    };
+    for (text, conflicts) in [(saved.as_str(), &[POD][..]), ("[{", &[]), ("", &[])] {
+        fs::write(&file, text).unwrap();
+        host.lose_record();
+        start(&mut host);
+        assert_eq!(
+            host.allocate(|host| host.record(&[OTHER])),
+            conflicts,
+            "{text}"
+        );
+    }
+    // A pod that has ended is no longer in the file.
+    fs::write(&file, saved).unwrap();
+    host.make_pod(pod, parent, false);
+    start(&mut host);
+    host.memory.check_allocations(&[], Instant::now());
+    let saved = fs::read_to_string(&file).unwrap();
+    assert!(!saved.contains(POD), "{saved}");
+}
+
 /// What happens before the allocation.
 type Preparation = fn(&Host);
 

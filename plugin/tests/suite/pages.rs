@@ -19,7 +19,8 @@ pub(crate) fn address(node: &Node) -> String {
 fn logged(node: &Node, says: &str) -> String {
     node.wait_log(says);
     let log = node.log();
-    let rest = log.split(says).nth(1).unwrap().lines().next();
+    // The plugin may have been started again, with another port.
+    let rest = log.rsplit(says).next().unwrap().lines().next();
     rest.unwrap().to_owned()
 }
 
