@@ -4,10 +4,12 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use device_class::config::Config;
-use device_class::load;
 use device_class::name::ClassName;
+use device_class::{DeviceClass, discover, load};
 use hook::exit::ExitCode;
 use hook::{log, planner};
 use injection_plan::facts::ReportedProperties;
@@ -29,47 +31,50 @@ struct ClassReport {
     faults: Vec<String>,
 }
 
+/// The repeated runs of programs while a device is unhealthy by what they report.
+pub(super) struct Retries {
+    /// The time after which no further run starts.
+    pub(super) duration: Duration,
+    /// The time between the end of a run and the start of the next one.
+    pub(super) interval: Duration,
+}
+
 /// Runs the driver programs of the classes `class_names` and writes the reported properties. If
 /// `class_names` is empty, runs the programs of all classes.
+///
+/// With `retries` it runs only the programs of classes that have a device which is unhealthy by
+/// what a program reported, as while a fabric of switches starts, and repeats this until there is
+/// no such class.
 pub(super) fn run(
     class_names: &[ClassName],
+    retries: Option<&Retries>,
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let host_root = &config.host_root;
+    let mut classes = read_classes_with_programs(class_names, config)?;
     let mut class_reports = Vec::new();
-    for source in select_sources(class_names, load::read_each_source(&config.classes)?)? {
-        let class = config.class(&source?)?;
-        if class.spec.property_programs.is_empty() || !class.settings.uses_driver_properties() {
-            continue;
+    match retries {
+        None => {
+            for class in &classes {
+                class_reports.push(renew_properties(class, config)?);
+            }
         }
-        if host_root != Path::new("/") {
-            let error = "programs are run in the host's root directory only";
-            return Err(CommandError::Output(io::Error::other(error)));
+        Some(retries) => {
+            let start = Instant::now();
+            loop {
+                retain_unhealthy_classes(&mut classes, config)?;
+                let has_time = start.elapsed() + retries.interval < retries.duration;
+                if classes.is_empty() || !has_time {
+                    break;
+                }
+                thread::sleep(retries.interval);
+                for class in &classes {
+                    let report = renew_properties(class, config)?;
+                    class_reports.retain(|earlier: &ClassReport| earlier.class != report.class);
+                    class_reports.push(report);
+                }
+            }
         }
-        let reported_properties =
-            ReportedProperties::run_programs(&class, host_root, |program, arguments| {
-                let mut command = process::Command::new(program);
-                command.args(arguments);
-                command
-            });
-        // The host is opened again for each class. A `HostView` from before would not show what the
-        // programs changed.
-        let host = planner::open_host(config)?;
-        let write_result = reported_properties.write(&class, host_root, &host);
-        let property_file =
-            Path::new(device_class::driver_properties::PROPERTIES_DIR).join(class.name.as_str());
-        let (path, was_written) = write_result.map_err(|error| CommandError::File {
-            path: property_file,
-            error,
-        })?;
-        class_reports.push(ClassReport {
-            class: class.name,
-            file_path: was_written.then(|| path.display().to_string()),
-            version: reported_properties.version().map(str::to_owned),
-            programs: reported_properties.programs,
-            faults: reported_properties.faults,
-        });
     }
     let has_fault = class_reports.iter().any(|report| !report.faults.is_empty());
     if as_json {
@@ -99,5 +104,66 @@ pub(super) fn run(
         ExitCode::Failure
     } else {
         ExitCode::Success
+    })
+}
+
+/// Returns the classes whose driver programs are run.
+fn read_classes_with_programs(
+    class_names: &[ClassName],
+    config: &Config,
+) -> Result<Vec<DeviceClass>, CommandError> {
+    let mut classes = Vec::new();
+    for source in select_sources(class_names, load::read_each_source(&config.classes)?)? {
+        let class = config.class(&source?)?;
+        if !class.spec.property_programs.is_empty() && class.settings.uses_driver_properties() {
+            classes.push(class);
+        }
+    }
+    Ok(classes)
+}
+
+/// Keeps the classes with a device that is unhealthy by what a driver program reported.
+fn retain_unhealthy_classes(
+    classes: &mut Vec<DeviceClass>,
+    config: &Config,
+) -> Result<(), CommandError> {
+    // A `HostView` from before would not show what the programs changed.
+    let host = planner::open_host(config)?;
+    classes.retain(|class| {
+        let inventory = discover::scan_devices(class, &host);
+        discover::is_unhealthy_by_driver_property(class, &inventory)
+    });
+    Ok(())
+}
+
+/// Runs the driver programs of a class and writes the properties that they report.
+fn renew_properties(class: &DeviceClass, config: &Config) -> Result<ClassReport, CommandError> {
+    let host_root = &config.host_root;
+    if host_root != Path::new("/") {
+        let error = "programs are run in the host's root directory only";
+        return Err(CommandError::Output(io::Error::other(error)));
+    }
+    let reported_properties =
+        ReportedProperties::run_programs(class, host_root, |program, arguments| {
+            let mut command = process::Command::new(program);
+            command.args(arguments);
+            command
+        });
+    // The host is opened again for each class. A `HostView` from before would not show what the
+    // programs changed.
+    let host = planner::open_host(config)?;
+    let write_result = reported_properties.write(class, host_root, &host);
+    let property_file =
+        Path::new(device_class::driver_properties::PROPERTIES_DIR).join(class.name.as_str());
+    let (path, was_written) = write_result.map_err(|error| CommandError::File {
+        path: property_file,
+        error,
+    })?;
+    Ok(ClassReport {
+        class: class.name.clone(),
+        file_path: was_written.then(|| path.display().to_string()),
+        version: reported_properties.version().map(str::to_owned),
+        programs: reported_properties.programs,
+        faults: reported_properties.faults,
     })
 }
