@@ -6,9 +6,9 @@
 //! because a device node that is created in a user namespace cannot be opened (mknod(2),
 //! user_namespaces(7)).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{Device, Inventory, NodeForm};
+use super::{Device, FoundNode, Inventory, NodeForm, Presence};
 use crate::host::HostView;
 use crate::name::DeviceId;
 
@@ -31,6 +31,7 @@ pub struct InaccessibleDevice {
 /// driver has not created them yet, and no device is taken out. In that case the hook refuses a
 /// container that requests a device, and its message says how to create the nodes.
 pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn HostView) {
+    let find_missing_node = |device: &Device| find_missing_node(device, host);
     let devices = || inventory.devices.iter();
     let has_complete_device =
         devices().any(|device| !device.nodes.is_empty() && find_missing_node(device).is_none());
@@ -58,10 +59,14 @@ pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
         .retain(|device| find_missing_node(device).is_none());
 }
 
-/// Returns the path of the first node of a device that is missing on the host, so that the hook
-/// would create it.
-fn find_missing_node(device: &Device) -> Option<&Path> {
-    let mut nodes = device.nodes.iter();
-    let node = nodes.find(|node| matches!(node.form, NodeForm::CreatedNode(_)))?;
-    Some(&node.host_path)
+/// Returns the path of the first node of a device that is missing on the host: a node that the hook
+/// would create, or one without which the device is unhealthy.
+fn find_missing_node(device: &Device, host: &dyn HostView) -> Option<PathBuf> {
+    let is_missing = |node: &&FoundNode| match (&node.form, &node.number) {
+        (NodeForm::CreatedNode(_), _) => true,
+        (_, Presence::Unusable(_)) => matches!(host.entry(&node.host_path), Ok(None)),
+        (_, Presence::Found(_) | Presence::Optional) => false,
+    };
+    let node = device.nodes.iter().find(is_missing)?;
+    Some(node.host_path.clone())
 }
