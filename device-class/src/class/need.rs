@@ -1,8 +1,11 @@
 //! Linux capabilities that programs need to use the devices of a class (`needs`).
 
+use std::path::Path;
+
 use serde::Deserialize;
 
 use crate::name::LinuxCapability;
+use crate::pattern::PathPattern;
 
 /// # `needs`
 ///
@@ -22,4 +25,17 @@ pub struct NeededCapability {
     pub capability: LinuxCapability,
     /// What fails without the capability, such as `mounting`. Default: any use of the device.
     pub needed_for: Option<String>,
+    /// A pattern of device nodes, such as `/dev/vfio/noiommu-*`. The capability is needed only for
+    /// devices that have such a node. Default: for all devices.
+    pub for_node: Option<PathPattern>,
+}
+
+impl NeededCapability {
+    /// Returns whether a container needs the capability for one of the device nodes `paths`.
+    pub fn is_needed_for<'p>(&self, mut paths: impl Iterator<Item = &'p Path>) -> bool {
+        match &self.for_node {
+            None => true,
+            Some(pattern) => paths.any(|path| pattern.matches_path(path)),
+        }
+    }
 }

@@ -198,7 +198,7 @@ impl PlanBuilder {
             }
         }
         if !devices.is_empty() {
-            for need in CapabilityNeed::list_needed_capabilities(class) {
+            for need in CapabilityNeed::list_needed_capabilities(class, &devices) {
                 if !self.needs.contains(&need) {
                     self.needs.push(need);
                 }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use device_class::DeviceClass;
+use device_class::discover::Device;
 use device_class::name::{ClassName, LinuxCapability};
 use serde::Serialize;
 
@@ -65,10 +66,19 @@ impl SpecCapabilities {
 }
 
 impl CapabilityNeed {
-    /// Returns the Linux capabilities that a class needs. `state_in_container` is `None` until
-    /// [`InjectionPlan::set_capability_states`] sets it.
-    pub(super) fn list_needed_capabilities(class: &DeviceClass) -> impl Iterator<Item = Self> {
-        class.spec.needs.iter().map(|need| CapabilityNeed {
+    /// Returns the Linux capabilities that a container with these devices of a class needs.
+    /// `state_in_container` is `None` until [`InjectionPlan::set_capability_states`] sets it.
+    pub(super) fn list_needed_capabilities(
+        class: &DeviceClass,
+        devices: &[&Device],
+    ) -> impl Iterator<Item = Self> {
+        let list_paths = || {
+            let nodes = devices.iter().flat_map(|device| &device.nodes);
+            nodes.map(|node| node.host_path.as_path())
+        };
+        let needs = class.spec.needs.iter();
+        let needs = needs.filter(move |need| need.is_needed_for(list_paths()));
+        needs.map(|need| CapabilityNeed {
             class: class.name.clone(),
             capability: need.capability,
             purpose: need.needed_for.clone(),
