@@ -35,13 +35,14 @@ use crate::command::{CommandError, print_json};
 
 /// The host's directories that are mounted in the plugin's container
 /// (deploy/base/daemon-set.yaml).
-pub(crate) const PLUGIN_HOST_DIRS: [&str; 6] = [
+pub(crate) const PLUGIN_HOST_DIRS: [&str; 7] = [
     "/dev",
     "/sys",
     "/proc/driver",
     "/proc/devices",
     "/etc/boathook",
     "/opt/boathook",
+    "/run/udev/data",
 ];
 
 /// Checks a class file, and prints the devices that the class finds on this host or on a recorded
