@@ -1,11 +1,12 @@
 //! The health of the shipped classes' devices over time, and their recovery.
 
-use std::path::Path;
+use std::iter;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use device_class::HostView;
-use device_class::discover::{self, HealthHistory, KernelLogRecord};
+use device_class::discover::{self, Health, HealthHistory, KernelLogRecord};
 use device_class::host::{RecordedHost, Recording};
+use device_class::{DeviceClass, HostView};
 
 use crate::{rows, shipped};
 
@@ -102,29 +103,87 @@ fn devices_fall_ill_and_recover() {
     }
 }
 
+/// Recorded hosts, which are named by their class, the directory of a device's PCI function, and
+/// the device's name. Without a directory it is in /sys/bus/pci/devices by this name.
+const ON_THE_PCI_BUS: &str = "
+nvidia-gpu/h200 |  | 0000:17:00.0
+gpu-share |  | 0000:17:00.0
+amd-gpu/mixed |  | 0000:03:00.0
+xilinx-fpga |  | 0000:e3:00.1
+xilinx-card |  | 0000:e3:00.1
+amd-ma35 |  | 0000:41:00.0
+intel-gpu |  | 0000:00:02.0
+gaudi |  | 0000:19:00.0
+hygon-dcu |  | 0000:33:00.0
+metax-gpu |  | 0000:0f:00.0
+mthreads-gpu |  | 0000:b2:00.0
+rebellions-npu |  | 0000:18:00.0
+tenstorrent |  | 0000:01:00.0
+qualcomm-ai100 |  | 0000:01:00.0
+";
+
+/// As above, of classes whose drivers do not always show where a device is on the bus.
+const PERHAPS_ON_THE_PCI_BUS: &str = "
+ascend-npu/910c | /sys/bus/pci/devices/0000:9d:00.0 | Ascend910-0
+kunlunxin-xpu/p800 |  | 0000:16:00.0
+cambricon-mlu |  | 0000:0f:00.0
+enflame-gcu | /sys/bus/pci/devices/0000:11:00.0 | gcu-0
+furiosa-rngd | /sys/bus/pci/devices/0000:3a:00.0 | npu0
+hailo | /sys/bus/pci/devices/0000:01:00.0 | hailo-0000:01:00.0
+biren-gpu/svi | /sys/bus/pci/devices/0000:11:00.0 | card_0
+coral-edgetpu/pcie | /sys/bus/pci/devices/0000:02:00.0 | apex-0000:02:00.0
+google-tpu | /sys/bus/pci/devices/0000:00:04.0 | 0000:00:04
+pci-function | /sys/bus/pci/drivers/vfio-pci/0000:17:00.0 | 0000:17:00.0
+ibm-spyre | /sys/bus/pci/drivers/vfio-pci/0000:17:00.0 | 0000:17:00.0
+intel-qat | /sys/bus/pci/drivers/vfio-pci/0000:6b:00.1 | 0000:6b:00.1
+";
+
+/// A device of a recorded host, whose PCI configuration space is the file `config`.
+struct PciDevice {
+    class: DeviceClass,
+    host: RecordedHost,
+    name: String,
+    config: PathBuf,
+}
+
+impl PciDevice {
+    fn new([of_host, directory, name]: [String; 3]) -> PciDevice {
+        let class = shipped::class(of_host.split('/').next().unwrap());
+        let host = shipped::host(&of_host);
+        let directory = match directory.as_str() {
+            "" => format!("/sys/bus/pci/devices/{name}"),
+            _ => directory,
+        };
+        // Where the links of the recording lead.
+        let config = host.canonicalize(&Path::new(&directory).join("config"));
+        PciDevice {
+            config: config.unwrap_or_else(|error| panic!("{of_host}: {error}")),
+            class,
+            host,
+            name,
+        }
+    }
+
+    /// Scans the host, and returns what the device's health is said to be at `time`.
+    fn health(&self, memory: &mut HealthHistory, time: Instant) -> Health {
+        let mut found = discover::scan_devices(&self.class, &self.host).devices;
+        memory.update_health(&mut found, time);
+        let device = found.into_iter().find(|found| {
+            let aliases = found.aliases.iter().map(String::as_str);
+            let mut names = iter::once(found.id.as_str()).chain(aliases);
+            names.any(|name| name == self.name)
+        });
+        device.unwrap().health
+    }
+}
+
 /// The configuration space of a PCI device that is gone reads as all ones. A reset
 /// looks so too, for a moment.
 #[test]
 fn devices_that_fall_off_the_bus_are_unhealthy() {
-    for (class, host, device) in [
-        ("nvidia-gpu", "nvidia-gpu/h200", "0000:17:00.0"),
-        ("gpu-share", "gpu-share", "0000:17:00.0"),
-        ("amd-gpu", "amd-gpu/mixed", "0000:03:00.0"),
-        ("xilinx-fpga", "xilinx-fpga", "0000:e3:00.1"),
-        ("xilinx-card", "xilinx-card", "0000:e3:00.1"),
-        ("amd-ma35", "amd-ma35", "0000:41:00.0"),
-        ("intel-gpu", "intel-gpu", "0000:00:02.0"),
-        ("gaudi", "gaudi", "0000:19:00.0"),
-        ("hygon-dcu", "hygon-dcu", "0000:33:00.0"),
-        ("metax-gpu", "metax-gpu", "0000:0f:00.0"),
-        ("mthreads-gpu", "mthreads-gpu", "0000:b2:00.0"),
-        ("rebellions-npu", "rebellions-npu", "0000:18:00.0"),
-        ("tenstorrent", "tenstorrent", "0000:01:00.0"),
-        ("qualcomm-ai100", "qualcomm-ai100", "0000:01:00.0"),
-    ] {
-        let (class, mut host) = (shipped::class(class), shipped::host(host));
-        let config = format!("/sys/bus/pci/devices/{device}/config");
-        let config = host.canonicalize(Path::new(&config)).unwrap();
+    let tables = [ON_THE_PCI_BUS, PERHAPS_ON_THE_PCI_BUS];
+    for row in tables.into_iter().flat_map(rows) {
+        let mut device = PciDevice::new(row);
         let start = Instant::now();
         let mut memory = HealthHistory::default();
         let answer = [0xde, 0x10, 0x35, 0x23, 0x06, 0x04, 0x10, 0x00];
@@ -135,26 +194,32 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
             (35, answer, false),
             (60, answer, true),
         ] {
-            host.add_file(&config, bytes);
-            let mut found = discover::scan_devices(&class, &host).devices;
-            memory.update_health(&mut found, start + Duration::from_secs(seconds));
-            let found = found.iter().find(|found| {
-                let names = [found.id.as_str()];
-                let names = names
-                    .into_iter()
-                    .chain(found.aliases.iter().map(String::as_str));
-                names.into_iter().any(|name| name == device)
-            });
-            let health = &found.unwrap().health;
+            device.host.add_file(&device.config, bytes);
+            let health = device.health(&mut memory, start + Duration::from_secs(seconds));
             assert_eq!(
                 health.is_healthy(),
                 healthy,
                 "{} {seconds}: {health}",
-                class.name
+                device.class.name
             );
             let advised = health.to_string().contains("on the PCI bus");
             assert_eq!(advised, !healthy, "{health}");
         }
+    }
+}
+
+/// A host that is itself a container may lack the file, and so may a driver's directory.
+#[test]
+fn a_device_without_a_configuration_space_is_healthy() {
+    for row in rows(PERHAPS_ON_THE_PCI_BUS) {
+        let mut device = PciDevice::new(row);
+        device.host.remove(&device.config);
+        // Each real host has this file.
+        device
+            .host
+            .add_file("/proc/devices", "Character devices:\n");
+        let health = device.health(&mut HealthHistory::default(), Instant::now());
+        assert!(health.is_healthy(), "{}: {health}", device.class.name);
     }
 }
 

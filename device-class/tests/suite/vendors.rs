@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use device_class::discover;
+use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 
+use crate::rows;
 use crate::shipped::{self, root};
 
 /// Every class file says in its first comment where its facts are from.
@@ -77,6 +80,46 @@ fn every_class_is_compared_with_its_vendors_stack() {
         .filter(|name| **name != "all" && !classes.iter().any(|class| is_of(name, class)))
         .collect();
     assert!(without_class.is_empty(), "no class: {without_class:?}");
+}
+
+/// Classes of accelerators, with their PCI vendor and device, and with the drivers by which they are
+/// known to be given to virtual machines. With vfio-pci, their own driver, the first two are not.
+const GIVEN_TO_VIRTUAL_MACHINES: &str = "
+google-tpu | 0x1ae0 | 0x0063 | pci-stub pciback
+ibm-spyre | 0x1014 | 0x06a7 | pci-stub pciback
+mobilint-npu | 0x209f | 0x0000 | vfio-pci pci-stub pciback
+";
+
+#[test]
+fn vfio_pci_is_the_driver_of_some_accelerators() {
+    for [name, vendor, device, given] in rows(GIVEN_TO_VIRTUAL_MACHINES) {
+        let class = shipped::class(&name);
+        let directory = "/sys/bus/pci/devices/00aa:01:00.0";
+        let function =
+            format!("file {directory}/vendor\n| {vendor}\nfile {directory}/device\n| {device}\n");
+        for driver in ["no driver", "any", "vfio-pci", "pci-stub", "pciback"] {
+            let link = match driver {
+                "no driver" => String::new(),
+                _ => format!("link {directory}/driver ../../drivers/{driver}\n"),
+            };
+            let host = RecordedHost::parse(&format!("{function}{link}")).unwrap();
+            let reports = discover::describe_unclaimed_hardware(&class, &host);
+            let are_intended: Vec<bool> = reports.iter().map(|report| report.is_intended).collect();
+            let is_given = given.split(' ').any(|given| given == driver);
+            let expected = match driver {
+                "no driver" => vec![false],
+                _ => vec![true; usize::from(is_given)],
+            };
+            assert_eq!(are_intended, expected, "{name}: {driver}");
+            for report in reports {
+                assert!(
+                    report.text.contains(&format!("({driver})")),
+                    "{}",
+                    report.text
+                );
+            }
+        }
+    }
 }
 
 /// What a class file may say is said by class files alone: no vendor has a
