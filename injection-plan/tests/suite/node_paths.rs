@@ -73,6 +73,30 @@ fn a_path_is_the_node_that_the_host_has_there() {
     }
 }
 
+/// The links of udev to disks lead to block devices.
+#[test]
+fn a_link_to_a_disk_names_the_disk() {
+    let text = "version = 1\nresource = 'x.com/disk'\nrequest = { env = 'DISK_VISIBLE_DEVICES' }\n\
+        discover = [{ path = '/dev/{name}', require = [{ exists = '/sys/class/block/{name}/queue' }] }]\n\
+        device = { id = '{name}', nodes = [{ path = '/dev/{name}', udev_links = true }] }\n";
+    let class = parse("disk", text).unwrap();
+    let host = RecordedHost::parse(
+        "dir /sys/class/block/sda/queue\ndir /sys/class/block/sdb/queue\n\
+         block /dev/sda 8:0\nblock /dev/sdb 8:16\nblock /dev/sda1 8:1\n\
+         link /dev/disk/by-id/usb-Key_0417-0:0 ../../sdb\n\
+         link /dev/disk/by-uuid/2c1e ../../sda1\n",
+    )
+    .unwrap();
+    let by_id = "/dev/disk/by-id/usb-Key_0417-0:0";
+    assert_eq!(chosen(&class, &host, by_id).as_deref(), Ok("sdb"));
+    // A partition is no device of this class.
+    let refused = chosen(&class, &host, "/dev/disk/by-uuid/2c1e").unwrap_err();
+    assert!(
+        refused.contains("which is a node of none of them"),
+        "{refused}"
+    );
+}
+
 /// The engines' option `--device` gives all nodes of a directory.
 #[test]
 fn a_directory_is_refused_with_the_devices_in_it() {
