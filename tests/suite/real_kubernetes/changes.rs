@@ -56,12 +56,21 @@ pub(super) const CASES: &[ClusterCase] = &[
         mistakes::removed_class,
     ),
     (
+        "a class is disabled while a pod has its device",
+        mistakes::disabled_class_in_use,
+    ),
+    (
         "a class is disabled, and a vendor's plugin has the resource",
         mistakes::disabled_class,
     ),
     ("hostUsers: false with a node of mode 0660", restricted_node),
     ("the metrics have the pods of now", metrics),
     ("the kubelet's record is lost while a pod runs", lost_record),
+    (
+        "the kubelet's record is lost, and the plugin is killed, while a pod runs",
+        lost_record_and_killed_plugin,
+    ),
+    ("the kubelet restarts", restarts::kubelet_restarts),
     ("the node reboots", restarts::reboot),
     (
         "a service of the host takes the place of the plugin's pod",
@@ -219,6 +228,15 @@ fn metrics(node: &Node) -> Result<()> {
 
 /// The kubelet gives the devices of a pod that runs to another one. The plugin reports it.
 fn lost_record(node: &Node) -> Result<()> {
+    lose_record(node, || Ok(()))
+}
+
+/// The next plugin knows the pod by the file of the one that was killed.
+fn lost_record_and_killed_plugin(node: &Node) -> Result<()> {
+    lose_record(node, || node.signal("boathook-plugin", "KILL").map(drop))
+}
+
+fn lose_record(node: &Node, event: impl FnOnce() -> Result<()>) -> Result<()> {
     let holder = Pod::new(Overlay::Cdi, "holder", 2)
         .that_stays()
         .start(node)?;
@@ -228,6 +246,7 @@ fn lost_record(node: &Node) -> Result<()> {
     })?;
     node.end(Daemon::Kubelet, "TERM")?;
     node.shell("rm /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")?;
+    event()?;
     node.start_daemon(Daemon::Kubelet)?;
     node.until_devices()?;
     // The scheduler counts the devices of the first pod, which the kubelet does not know.

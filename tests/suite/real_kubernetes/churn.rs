@@ -1,5 +1,5 @@
-//! Pods come and go for ten minutes, while the plugin, the kubelet and the engine are killed and
-//! the plugin is updated, in an order that a seed decides.
+//! Pods come and go for ten minutes, while the plugin, the kubelet, the engine and the shims of
+//! containers are killed and the plugin is updated, in an order that a seed decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -56,7 +56,8 @@ fn churn(node: &Node) -> Result<()> {
     let mut sequence = Sequence::start()?;
     // The pods by name, with the number of devices that they request.
     let mut pods: BTreeMap<String, usize> = BTreeMap::new();
-    let (mut arrived, mut checked) = (0, 0);
+    let (mut arrived, mut checked, mut killed_shims) = (0, 0, 0);
+    let mut refused = BTreeSet::new();
     let length = match std::env::var(SECONDS) {
         Ok(seconds) => Duration::from_secs(seconds.parse().context(SECONDS)?),
         Err(_) => LENGTH,
@@ -75,6 +76,7 @@ fn churn(node: &Node) -> Result<()> {
             0..870 => {
                 let position = sequence.next_below(pods.len().max(1));
                 if let Some(name) = pods.keys().nth(position).cloned() {
+                    note_refused(node, &name, &mut refused)?;
                     node.kubectl(&["delete", "pod", "--now", "--wait=false", &name])?;
                     pods.remove(&name);
                 }
@@ -89,6 +91,14 @@ fn churn(node: &Node) -> Result<()> {
             })?,
             885..895 => node.restart(Daemon::Kubelet, "KILL")?,
             895..900 => node.restart(node.engine.daemon(), "KILL")?,
+            900..910 => {
+                // The engine ends the container of a shim that was killed, be it the plugin's.
+                let shims = node.processes(node.engine.shim_program())?;
+                let shim = &shims[sequence.next_below(shims.len())];
+                // It may have ended a moment ago.
+                let _ = node.shell(&format!("kill -KILL {shim}"));
+                killed_shims += 1;
+            }
             _ => checked += check(node, &pods)?,
         }
         sleep(PERIOD.saturating_sub(event.elapsed()));
@@ -96,7 +106,14 @@ fn churn(node: &Node) -> Result<()> {
     node.rolled_out()?;
     node.until_devices()?;
     checked += check(node, &pods)?;
-    println!("{arrived} pods arrived, {checked} were checked");
+    for name in pods.keys() {
+        note_refused(node, name, &mut refused)?;
+    }
+    println!(
+        "{arrived} pods arrived, {checked} were checked, {} were refused by the kubelet; \
+         {killed_shims} shims were killed",
+        refused.len()
+    );
     ensure!(checked > 0, "no pod was checked");
     let names: Vec<&str> = pods.keys().map(String::as_str).collect();
     if !names.is_empty() {
@@ -105,6 +122,15 @@ fn churn(node: &Node) -> Result<()> {
     Pod::new(Overlay::Cdi, "after-the-churn", 64)
         .run(node)?
         .number(64)
+}
+
+/// Adds a pod to `refused` if the kubelet has refused it because it had no healthy device for it.
+fn note_refused(node: &Node, name: &str, refused: &mut BTreeSet<String>) -> Result<()> {
+    let reason = node.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.reason}"])?;
+    if reason == "UnexpectedAdmissionError" {
+        refused.insert(name.to_owned());
+    }
+    Ok(())
 }
 
 /// Checks that each pod that runs has as many devices as it requested, none of another's, and those

@@ -18,6 +18,14 @@ impl Engine {
         }
     }
 
+    /// The program that waits for the end of one container. Its process outlives the engine.
+    pub(super) fn shim_program(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd-shim-runc-v2",
+            Self::CriO => "conmon",
+        }
+    }
+
     pub(super) fn socket(self) -> &'static str {
         match self {
             Self::Containerd => "/run/containerd/containerd.sock",

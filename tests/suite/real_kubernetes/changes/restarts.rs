@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::device_plugin::{DevicePlugin, OURS, TRIVIAL};
+use crate::real_kubernetes::daemons::Daemon;
 use crate::real_kubernetes::node::{Node, list_objects};
 use crate::real_kubernetes::overlay::{DEVICES, Overlay};
 use crate::real_kubernetes::pod::Pod;
@@ -175,11 +176,23 @@ fn count_sockets(node: &Node) -> Result<usize> {
 pub(super) fn rolling_updates(node: &Node) -> Result<()> {
     let before = count_sockets(node)?;
     let mut arrivals = Arrivals::new(node, "ten rolling updates");
+    let mut rollout_times = Duration::ZERO;
     for _ in 0..ROUNDS {
+        let start = Instant::now();
         restart_plugin(node)?;
-        arrivals.round(|| has_rolled_out(node))?;
+        arrivals.round(|| {
+            let has_rolled_out = has_rolled_out(node)?;
+            if has_rolled_out {
+                rollout_times += start.elapsed();
+            }
+            Ok(has_rolled_out)
+        })?;
     }
     arrivals.print();
+    println!(
+        "a rollout took {:.1?} in the mean",
+        rollout_times / ROUNDS as u32
+    );
     let after = count_sockets(node)?;
     println!("sockets of the kubelet: {before} before, {after} after");
     let refused = arrivals.refused;
@@ -303,6 +316,17 @@ fn end_newer_instance(node: &Node, signal: &str) -> Result<usize> {
     arrivals.print();
     node.until_devices()?;
     Ok(arrivals.refused)
+}
+
+/// The plugin registers again when the kubelet has made its socket.
+pub(super) fn kubelet_restarts(node: &Node) -> Result<()> {
+    let start = Instant::now();
+    node.restart(Daemon::Kubelet, "TERM")?;
+    node.until("the kubelet has registered the plugin", || {
+        OURS.count_registrations(node).map(|_| true)
+    })?;
+    println!("registered {:.1?} after the kubelet's end", start.elapsed());
+    node.until_devices()
 }
 
 /// The kubelet refuses pods that it starts again before the plugin has registered.
