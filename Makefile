@@ -64,7 +64,7 @@ unit: ## Run the tests that need no root, no packages and no other program
 # boathook-dist is built with the tests: by itself it would need the same dependencies with other
 # features, which would be compiled once more.
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io docker-compose podman strace rpm go-md2man mandoc lintian rpmlint secilc prometheus \
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io docker-compose podman strace rpm go-md2man mandoc lintian rpmlint secilc prometheus skopeo docker-registry \
 		qemu-system-$(if $(filter aarch64-%,$(TARGET)),arm,x86) kmod e2fsprogs debian-archive-keyring
 	scripts/install-helm
 	scripts/install-schemas

@@ -1,7 +1,9 @@
-//! `scripts/publish` on a release of this tree, with a directory in the place of the registry.
+//! `scripts/publish` on a release of this tree, with a directory in the place of the registry, and
+//! with a registry.
 
 mod prepared;
 mod refused;
+mod registry;
 mod repeated;
 
 use std::fs;
@@ -54,7 +56,13 @@ struct Publication {
 impl Publication {
     /// Returns `None`, and the test is skipped, if this machine cannot make all files.
     fn new(test: &str) -> Option<Self> {
-        for (program, package) in [("rpmbuild", "rpm"), ("kubectl", "kubectl"), ("git", "git")] {
+        for (program, package) in [
+            ("rpmbuild", "rpm"),
+            ("kubectl", "kubectl"),
+            ("git", "git"),
+            ("skopeo", "skopeo"),
+            ("docker-registry", "docker-registry"),
+        ] {
             let found = Command::new(program).arg("--version").output();
             if found.is_err() {
                 skip::report(test, &format!("needs {program} (package {package})"));
@@ -198,4 +206,6 @@ fn a_release_is_rehearsed_and_published() {
     refused::refuse_bad_input(&publication);
     prepared::prepare_all_that_is_published(&publication);
     repeated::publish_once(&publication);
+    registry::publish_to_a_registry(&publication);
+    repeated::refuse_another_key(&publication);
 }

@@ -85,8 +85,11 @@ pub(super) fn publish_once(publication: &Publication) {
         &["nothing published is replaced; release a new version"],
     );
     assert_eq!(refused.status.code(), Some(1));
+}
 
+/// The key of the publication is replaced by another one.
+pub(super) fn refuse_another_key(publication: &Publication) {
     publication.make_key();
-    let refused = publication.publish(&arguments);
+    let refused = publication.publish(&format!("--registry {REGISTRY} --key {{}}/release.key"));
     assert_says(&refused.stderr, &["is not the key of dist/release-key.pub"]);
 }
