@@ -191,20 +191,16 @@ const RUN: [(&str, &str); 9] = [
 
 /// The commands of recipes.md that are not run here, each with the reason. Of those that are run, the
 /// lab's interface has no bit rate (`can_bus`).
-const NOT_RUN: [(&str, &str); 5] = [
+const NOT_RUN: [(&str, &str); 4] = [
     (
         "systemctl enable --now boathook-follow.service",
-        "the lab has no systemd; the virtual machine runs the service (vm::follow)",
+        "the lab has no systemd; a virtual machine starts the unit at its boot (vm::late_boot)",
     ),
     (
         "boathook-init uninstall --restart    # with a package: apt remove boathook",
         "the programs are no installation (initcontainer/tests/install)",
     ),
     ("docker compose up -d", "compose without Boathook"),
-    (
-        "dfu-util -D apex_latest_single_ep.bin -d 1a6e:089a -R",
-        "it writes firmware into a stick, which the lab has not",
-    ),
     (
         "docker run --rm --runtime boathook -e PI_CAMERA_VISIBLE_DEVICES=all IMAGE rpicam-hello --list-cameras",
         "the lab has no libcamera, and no CSI camera (runc::classes has the nodes)",
